@@ -1,0 +1,128 @@
+"""The only module that reads `os.environ`: what the launcher, MPI or Slurm said.
+
+Everything else asks the functions here, so that one page lists every variable that can
+change a run.
+
+    DDPGRAD_JOB          random token of this job; ranks of one host meet under it
+    DDPGRAD_PROCS        number of processes of the job
+    DDPGRAD_PROC         index of this process
+    WORLD_SIZE           number of ranks (logical workers)
+    DDPGRAD_DEBUGGER     1: the user debugs; waiting is never cut short
+    DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
+    DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes
+    DDPGRAD_NUMBA        0: portable NumPy kernels only
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from .errors import LaunchError
+
+# (rank, size) pairs that MPI launchers and Slurm export, before MPI starts.
+_MPI_VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Which ranks of which world this process hosts, and who started it.
+
+    Ranks are dealt to processes in contiguous blocks; the first `world_size % procs`
+    processes host one rank more than the others.
+    """
+
+    world_size: int = 1
+    procs: int = 1
+    proc: int = 0
+    job: str | None = None
+    mpi: bool = False
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that this process hosts."""
+        return ranks_of(self.proc, self.procs, self.world_size)
+
+
+def ranks_of(proc: int, procs: int, world_size: int) -> range:
+    """The contiguous block of ranks that process `proc` of `procs` hosts."""
+    share, extra = divmod(world_size, procs)
+    first = proc * share + min(proc, extra)
+    return range(first, first + share + (proc < extra))
+
+
+def launch() -> Launch:
+    """Read how this process was started: by ddprun, by an MPI launcher, or alone."""
+    env = os.environ
+    under_mpi = _mpi_rank_and_size()
+    if "DDPGRAD_PROCS" in env:
+        procs = _integer("DDPGRAD_PROCS")
+        mpi = "DDPGRAD_PROC" not in env
+        if mpi and under_mpi is None:
+            raise LaunchError(
+                "ddprun --mpi started this process, but no MPI rank is in its environment "
+                "(looked for OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK, SLURM_PROCID). "
+                "The mpiexec in use is of an unknown kind; start the script with plain mpirun."
+            )
+        if mpi and under_mpi is not None and under_mpi[1] != procs:
+            raise LaunchError(
+                f"ddprun asked for {procs} processes, but the MPI launcher started {under_mpi[1]}. "
+                "The launcher and the MPI library are of different kinds; run `ddprun` with the "
+                "mpiexec of the installed MPI first on PATH."
+            )
+        proc = under_mpi[0] if mpi and under_mpi is not None else _integer("DDPGRAD_PROC")
+        world_size = _integer("WORLD_SIZE")
+        return Launch(world_size, procs, proc, env.get("DDPGRAD_JOB"), mpi)
+    if under_mpi is not None and under_mpi[1] > 1:
+        rank, size = under_mpi
+        return Launch(size, size, rank, None, True)
+    return Launch()
+
+
+def _mpi_rank_and_size() -> tuple[int, int] | None:
+    for rank, size in _MPI_VARIABLES:
+        if rank in os.environ and size in os.environ:
+            return _integer(rank), _integer(size)
+    return None
+
+
+def _integer(name: str) -> int:
+    text = os.environ.get(name, "")
+    try:
+        return int(text)
+    except ValueError:
+        raise LaunchError(f"environment variable {name} must be an integer, got {text!r}") from None
+
+
+def debugger() -> bool:
+    """True when the user debugs: no wait is cut short."""
+    return os.environ.get("DDPGRAD_DEBUGGER") == "1"
+
+
+def timeout() -> float:
+    """Seconds that a collective may wait for other ranks before it is called a stall."""
+    text = os.environ.get("DDPGRAD_TIMEOUT", "600")
+    try:
+        return float(text)
+    except ValueError:
+        raise LaunchError(f"environment variable DDPGRAD_TIMEOUT must be seconds, got {text!r}") from None
+
+
+def transport() -> str | None:
+    """The transport between processes that the user insists on, if any."""
+    return os.environ.get("DDPGRAD_TRANSPORT") or None
+
+
+def numba_enabled() -> bool:
+    """False when the user asked for portable NumPy kernels only."""
+    return os.environ.get("DDPGRAD_NUMBA") != "0"
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """This process's environment with `variables` set: what a launcher gives its children."""
+    return {**os.environ, **variables}

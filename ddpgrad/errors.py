@@ -1,0 +1,65 @@
+"""Every exception of ddpgrad, in one tree.
+
+    RuntimeError
+    +-- DdpgradError                 base of everything below
+        +-- DeviceError              unknown or absent device, tensors on different devices
+        +-- KernelMissingError       an op has no kernel for a device
+        +-- GraphError               misuse of the autograd graph
+        +-- DistributedError         base of everything between ranks
+        |   +-- TransportError       a transport cannot start (names what to install or change)
+        |   +-- MismatchError        ranks are about to do different things
+        |   +-- StallError           ranks wait for something that cannot or did not come in time
+        |   +-- RankFailedError      another rank died or raised
+        +-- CheckpointError          a checkpoint is damaged, incomplete or does not fit
+        +-- LaunchError              ddprun was asked for something it cannot do
+
+Where PyTorch raises `ValueError`, `TypeError` or `IndexError`, so does ddpgrad; the
+classes here are `RuntimeError`s because PyTorch's are. A message says what went wrong,
+where (rank, parameter, file and line), what was expected and found, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class DdpgradError(RuntimeError):
+    """Base of all errors that ddpgrad defines."""
+
+
+class DeviceError(DdpgradError):
+    """A device is unknown or absent, or tensors are on different devices."""
+
+
+class KernelMissingError(DdpgradError, NotImplementedError):
+    """An op has no kernel for a device."""
+
+
+class GraphError(DdpgradError):
+    """The autograd graph was used in a way that cannot give right gradients."""
+
+
+class DistributedError(DdpgradError):
+    """Base of the errors that happen between ranks."""
+
+
+class TransportError(DistributedError):
+    """A transport cannot start here."""
+
+
+class MismatchError(DistributedError):
+    """Ranks were about to take part in different collectives."""
+
+
+class StallError(DistributedError):
+    """Ranks wait for something that cannot come, or did not come in time."""
+
+
+class RankFailedError(DistributedError):
+    """Another rank died or raised."""
+
+
+class CheckpointError(DdpgradError):
+    """A checkpoint is damaged, incomplete, or does not fit the program."""
+
+
+class LaunchError(DdpgradError):
+    """The launcher was asked for something it cannot do."""
