@@ -126,3 +126,8 @@ def numba_enabled() -> bool:
 def child_environment(**variables: str) -> dict[str, str]:
     """This process's environment with `variables` set: what a launcher gives its children."""
     return {**os.environ, **variables}
+
+
+def export(**variables: str) -> None:
+    """Set `variables` in this process's environment, for programs that read it themselves."""
+    os.environ.update(variables)

@@ -1,0 +1,97 @@
+"""What carries collectives between processes, and which one to take.
+
+virtual   all ranks live in this process
+shm       processes of one host meet in shared memory; needs no MPI library
+mpi       processes anywhere, through an MPI library
+
+All three add ranks in the order of `tree` and so give the same bits.
+"""
+
+from __future__ import annotations
+
+from ... import environment
+from ...environment import Launch
+from ...errors import TransportError
+from .base import Transport
+from .local import LocalTransport
+
+NAMES = ("virtual", "shm", "mpi")
+
+
+def choose(launch: Launch, backend: str | None = None) -> str:
+    """The name of the transport for `launch`: the one asked for, or the fastest that reaches everyone.
+
+    A name in `backend` goes before DDPGRAD_TRANSPORT. Under an MPI launcher this starts MPI
+    and is collective. Raises TransportError if the transport cannot join these processes.
+    """
+    wanted = backend or environment.transport()
+    if wanted is not None and wanted not in NAMES:
+        raise TransportError(f"unknown transport {wanted!r}; expected one of {', '.join(NAMES)}")
+    if launch.procs == 1:
+        return "virtual"
+    if wanted == "virtual":
+        raise TransportError(
+            f"transport 'virtual' joins the ranks of one process, and this job has {launch.procs} processes; "
+            "start it with `ddprun --procs 1`, or ask for 'shm' or 'mpi'"
+        )
+    if wanted == "mpi":
+        return "mpi"
+    if launch.mpi:
+        from . import mpi
+
+        hosts = mpi.hosts(launch)
+        if wanted is None:
+            return "shm" if len(hosts) == 1 else "mpi"
+        if len(hosts) > 1:
+            raise TransportError(
+                f"transport 'shm' joins processes of one host, and this job runs on {len(hosts)} hosts; "
+                "ask for 'mpi' or for none"
+            )
+    return "shm"
+
+
+def connect(launch: Launch, name: str, timeout: float | None = None, generation: int = 0) -> Transport:
+    """Join the processes of `launch` by the transport `name` (collective between processes).
+
+    timeout      seconds that a collective may wait for others; None: DDPGRAD_TIMEOUT
+    generation   how many transports these processes have connected before
+    """
+    if name == "virtual":
+        return LocalTransport(launch, timeout)
+    if name == "mpi":
+        from .mpi import MpiTransport
+
+        return MpiTransport(launch, timeout)
+    from .shm import ShmTransport
+
+    return ShmTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
+
+
+def ranks_on_this_host(launch: Launch) -> list[int]:
+    """All ranks that run on this host. Under an MPI launcher this is collective."""
+    if not launch.mpi or launch.procs == 1:
+        return list(range(launch.world_size))
+    from . import mpi
+
+    here = next(procs for procs in mpi.hosts(launch) if launch.proc in procs)
+    return [rank for proc in here for rank in environment.ranks_of(proc, launch.procs, launch.world_size)]
+
+
+def abort(code: int) -> None:
+    """End all processes of an MPI job at once."""
+    from . import mpi
+
+    mpi.abort(code)
+
+
+def _job(launch: Launch) -> str:
+    if launch.job is not None:
+        return launch.job
+    if launch.mpi:
+        from . import mpi
+
+        return mpi.shared_token(launch)
+    raise TransportError(
+        "DDPGRAD_JOB is not set: processes of one host meet in shared memory under the name of their job. "
+        "Start them with ddprun, or set the same random DDPGRAD_JOB for all."
+    )

@@ -1,0 +1,294 @@
+"""Backward: walks the graph from the roots, latest operation first, and fills the leaves.
+
+One walk runs in one of two modes. Ordinarily the gradients are raw arrays and the gradient
+rules run on the kernels. With `create_graph` they are Tensors, the same rules run on the
+ops, and what they compute can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from ..backend.registry import backend_for
+from ..tensor import Tensor, wrap
+from .accumulate import AccumulateGrad
+from .grad_mode import mode
+from .graph import Edge, Node
+
+# The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
+_tensor_vocabulary: list[Any] = []
+
+
+def set_tensor_vocabulary(vocabulary: Any) -> None:
+    """Tell the engine where rules find the ops when they run on Tensors."""
+    _tensor_vocabulary[:] = [vocabulary]
+
+
+def run(
+    roots: Sequence[Edge],
+    grads: Sequence[Tensor],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    inputs: Sequence[Edge] | None = None,
+    accumulate: bool = True,
+) -> list[Tensor | None]:
+    """Propagate `grads` from `roots`.
+
+    inputs: edges whose gradients are wanted; only the nodes on the way there run. With
+    `accumulate` they must be leaves, which are filled; otherwise the gradients are returned
+    in the order of `inputs`, None where the roots do not depend on one.
+    """
+    previous, mode.enabled = mode.enabled, create_graph
+    try:
+        walk = _Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph or create_graph)
+        return walk.run(roots, grads, inputs, accumulate)
+    finally:
+        mode.enabled = previous
+
+
+class _Walk:
+    """One backward pass. `vocabulary`: the ops, or None for kernels on arrays."""
+
+    def __init__(self, vocabulary: Any, retain_graph: bool) -> None:
+        self.vocabulary = vocabulary
+        self.retain_graph = retain_graph
+        self.buffers: dict[Node, Any] = {}  # gradient so far of nodes that wait for more
+        self.waiting: dict[Node, int] = {}  # how many contributions a node still waits for
+        self.ready: list[tuple[int, Node]] = []
+        self.captures: dict[Edge, int] = {}
+        self.captured: list[Any] = []
+        self.needed: set[Node] | None = None
+        self.borrowed: set[Node] = set()  # nodes whose buffer belongs to somebody else as well
+
+    def run(
+        self, roots: Sequence[Edge], grads: Sequence[Tensor], inputs: Sequence[Edge] | None, accumulate: bool
+    ) -> list[Tensor | None]:
+        nodes = self._count_dependencies([node for node, _ in roots if node is not None])
+        if inputs is not None:
+            self._restrict(nodes, inputs, accumulate)
+        backend = backend_for(grads[0]._array)
+        F = self.vocabulary or backend
+        seeded = []
+        for (node, nr), grad in zip(roots, grads, strict=True):
+            if node is None or (self.needed is not None and node not in self.needed):
+                continue
+            self._add(node, nr, grad if self.vocabulary else grad._array, F, borrowed=True)
+            if node not in seeded:
+                seeded.append(node)
+        for node in seeded:
+            if not self.waiting.get(node):
+                self._enqueue(node, F)
+        while self.ready:
+            self._step(heappop(self.ready)[1], F)
+        if accumulate:
+            return []
+        return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
+
+    def _count_dependencies(self, stack: list[Node]) -> list[Node]:
+        """Count, for each reachable node, the edges that lead to it. Returns the nodes."""
+        waiting = self.waiting
+        seen = dict.fromkeys(stack)
+        stack = list(seen)
+        while stack:
+            for node, _ in stack.pop().next_functions:
+                if node is None:
+                    continue
+                if node in waiting:
+                    waiting[node] += 1
+                else:
+                    waiting[node] = 1
+                    if node not in seen:
+                        seen[node] = None
+                        stack.append(node)
+        return list(seen)
+
+    def _restrict(self, nodes: list[Node], inputs: Sequence[Edge], accumulate: bool) -> None:
+        """Run only nodes on a way to `inputs`; stop at them."""
+        wanted = {node for node, _ in inputs if node is not None}
+        needed = set(wanted)
+        # A node comes after its inputs in sequence, except for the leaves' own nodes.
+        for node in sorted(nodes, key=lambda n: n.sequence):
+            if any(n in needed for n, _ in node.next_functions):
+                needed.add(node)
+        self.needed = needed
+        if not accumulate:
+            self.captures = {}
+            for i, edge in enumerate(inputs):
+                self.captures.setdefault(edge, i)
+            self.captured = [None] * len(inputs)
+            self._aliases = [self.captures[edge] for edge in inputs]
+
+    # -- one node ------------------------------------------------------------------------
+
+    def _enqueue(self, node: Node, F: Any) -> None:
+        if isinstance(node, AccumulateGrad):
+            self._leaf(node, F)
+        else:
+            heappush(self.ready, (-node.sequence, node))
+
+    def _step(self, node: Node, F: Any) -> None:
+        grad = self.buffers.pop(node, None)
+        self.borrowed.discard(node)
+        if self.vocabulary is None and grad is not None:
+            grad, F = _on_its_backend(grad, F)
+        if grad is not None and (node._tensor_hooks is not None or node._prehooks is not None):
+            grad = self._call_prehooks(node, grad, F)
+        if self.captures:
+            self._capture(node, grad)
+        if grad is None:
+            results: Sequence[Any] = (None,) * len(node.next_functions)
+        else:
+            if node.outputs > 1:
+                grad = self._materialize(node, grad, F)
+            results = node.apply(grad, F)
+        if not self.retain_graph:
+            node.release()
+        if node._hooks is not None:
+            results = self._call_hooks(node, results, grad, F)
+        needed = self.needed
+        waiting = self.waiting
+        for edge, g in zip(node.next_functions, results, strict=True):
+            target = edge[0]
+            if target is None or (needed is not None and target not in needed):
+                continue
+            if g is not None:
+                self._add(target, edge[1], g, F, g is grad or getattr(g, "base", None) is not None)
+            left = waiting[target] = waiting[target] - 1
+            if left == 0:
+                self._enqueue(target, F)
+
+    def _leaf(self, node: AccumulateGrad, F: Any) -> None:
+        grad = self.buffers.pop(node, None)
+        if grad is None:
+            return
+        leaf = node.variable
+        if self.vocabulary is None:
+            grad, F = _on_its_backend(grad, F)
+        if leaf._hooks is not None or node._prehooks is not None:
+            grad = self._call_prehooks(node, grad, F)
+        if self.captures:
+            self._capture(node, grad)
+            return
+        if self.vocabulary is not None:
+            node.apply_tensor(grad, F)
+        else:
+            if node in self.borrowed and node.bucket is None and leaf._grad is None:
+                grad = F.clone(grad)
+            node.apply(grad, F)
+        if leaf._post_accumulate_hooks is not None:
+            for hook in list(leaf._post_accumulate_hooks.values()):
+                hook(leaf)
+        if node._hooks is not None:
+            self._call_hooks(node, (), grad, F)
+
+    def _add(self, node: Node, nr: int, grad: Any, F: Any, borrowed: bool) -> None:
+        """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype."""
+        many = node.outputs > 1
+        shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
+        array = grad._array if self.vocabulary else grad
+        if array.shape != shape:
+            grad = F.sum_to(grad, shape)
+            array = grad._array if self.vocabulary else grad
+            borrowed = False
+        if array.dtype is not dtype and array.dtype != dtype:
+            grad = F.cast(grad, dtype)
+            borrowed = False
+        buffers = self.buffers
+        if many:
+            slots = buffers.setdefault(node, [None] * node.outputs)
+            slots[nr] = grad if slots[nr] is None else slots[nr] + grad
+            return
+        current = buffers.get(node)
+        if current is None:
+            buffers[node] = grad
+            if borrowed:
+                self.borrowed.add(node)
+        else:
+            buffers[node] = current + grad
+            self.borrowed.discard(node)
+
+    def _materialize(self, node: Node, grads: list[Any], F: Any) -> tuple[Any, ...]:
+        """Zeros for the outputs of a node that no gradient reached."""
+        if not getattr(node, "materialize_grads", True):
+            return tuple(grads)
+        some = next(g for g in grads if g is not None)
+        return tuple(
+            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i]) if g is None else g for i, g in enumerate(grads)
+        )
+
+    # -- hooks and captures: Tensors outside, the walk's own values inside -----------------
+
+    def _out(self, grad: Any, F: Any) -> Tensor | None:
+        return grad if grad is None or self.vocabulary else wrap(F.asarray(grad))
+
+    def _in(self, grad: Tensor | None) -> Any:
+        return grad if grad is None or self.vocabulary else grad._array
+
+    def _call_prehooks(self, node: Node, grad: Any, F: Any) -> Any:
+        grads = list(grad) if node.outputs > 1 else [grad]
+        if isinstance(node, AccumulateGrad):
+            by_output = {0: node.variable._hooks or {}}
+        else:
+            by_output = node._tensor_hooks or {}
+        for nr, hooks in by_output.items():
+            for _, hook in sorted(hooks.items(), key=lambda item: item[0] < 0):  # retain_grad's last
+                if grads[nr] is None:
+                    break
+                result = hook(self._out(grads[nr], F))
+                if result is not None:
+                    grads[nr] = self._in(_checked(result, node, nr))
+        if node._prehooks is not None:
+            for hook in list(node._prehooks.values()):
+                result = hook(tuple(self._out(g, F) for g in grads))
+                if result is not None:
+                    grads = [self._in(g) for g in _as_tuple(result)]
+        return grads if node.outputs > 1 else grads[0]
+
+    def _call_hooks(self, node: Node, results: Sequence[Any], grad: Any, F: Any) -> Sequence[Any]:
+        assert node._hooks is not None
+        grads = grad if isinstance(grad, (list, tuple)) else (grad,)
+        outputs = tuple(self._out(g, F) for g in grads)
+        for hook in list(node._hooks.values()):
+            replaced = hook(tuple(self._out(g, F) for g in results), outputs)
+            if replaced is not None:
+                results = [self._in(g) for g in _as_tuple(replaced)]
+        return results
+
+    def _capture(self, node: Node, grad: Any) -> None:
+        for nr in range(node.outputs):
+            if (node, nr) in self.captures:
+                g = grad[nr] if node.outputs > 1 and grad is not None else grad
+                for i, first in enumerate(self._aliases):
+                    if first == self.captures[node, nr]:
+                        self.captured[i] = g
+
+
+def _on_its_backend(grad: Any, F: Any) -> tuple[Any, Any]:
+    """NumPy's scalars as arrays, and the kernels of the device that `grad` is on."""
+    some = next(g for g in grad if g is not None) if isinstance(grad, list) else grad
+    if some.__class__ is F.array_type:
+        return grad, F
+    F = backend_for(some)
+    return (grad if isinstance(grad, list) else F.asarray(grad)), F
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _checked(grad: Any, node: Node, nr: int) -> Tensor:
+    """What a tensor hook returned must have the shape of the gradient that it replaces."""
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"a hook on the output of {node.name()} must return a Tensor or None, got {type(grad).__name__}")
+    shape = node.shape[nr] if node.outputs > 1 else node.shape
+    if grad._array.shape != shape:
+        raise RuntimeError(
+            f"a hook on the output of {node.name()} changed the size of the gradient: expected {list(shape)}, "
+            f"got {list(grad._array.shape)}"
+        )
+    return grad
+
+

@@ -1,0 +1,137 @@
+"""The graph: nodes that can compute gradients, joined by edges to the nodes of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..tensor import Tensor, View
+
+if TYPE_CHECKING:
+    from .accumulate import AccumulateGrad
+
+# (node, which of its outputs); (None, 0) where no gradient is needed.
+Edge = tuple["Node | None", int]
+NO_EDGE: Edge = (None, 0)
+
+next_sequence = count().__next__
+
+_handle_ids = count()
+
+
+class RemovableHandle:
+    """Removes a hook: call `remove()`, or use it as a context manager."""
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self._hooks = hooks
+        self.id = next(_handle_ids)
+
+    def remove(self) -> None:
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class Node:
+    """A step of backward: gradients of its outputs in, gradients of its inputs out.
+
+    shape, dtype: of the output (NumPy's terms), which gradients are brought to before the
+    node sees them; tuples of them when `outputs` is more than 1. sequence: grows with
+    creation, so that later operations go first in backward.
+    """
+
+    __slots__ = (
+        "__weakref__", "_hooks", "_metadata", "_prehooks", "_tensor_hooks",
+        "dtype", "next_functions", "outputs", "sequence", "shape",
+    )  # fmt: skip
+
+    def __init__(self, next_functions: Sequence[Edge], shape: Any, dtype: Any, outputs: int = 1) -> None:
+        self.next_functions = next_functions
+        self.shape = shape
+        self.dtype = dtype
+        self.outputs = outputs
+        self.sequence = next_sequence()
+        self._hooks: dict[int, Any] | None = None
+        self._prehooks: dict[int, Any] | None = None
+        self._tensor_hooks: dict[int, dict[int, Any]] | None = None
+        self._metadata: dict[Any, Any] | None = None
+
+    def name(self) -> str:
+        """What PyTorch would call it, such as 'MulBackward0'."""
+        return type(self).__name__
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for whatever the user wants to keep with the node."""
+        if self._metadata is None:
+            self._metadata = {}
+        return self._metadata
+
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
+        """Call `hook(grad_inputs, grad_outputs)` after the node; a result replaces grad_inputs."""
+        if self._hooks is None:
+            self._hooks = {}
+        return _add(self._hooks, hook)
+
+    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(grad_outputs)` before the node; a result replaces grad_outputs."""
+        if self._prehooks is None:
+            self._prehooks = {}
+        return _add(self._prehooks, hook)
+
+    def tensor_hooks(self, output_nr: int) -> dict[int, Any]:
+        """The hooks of the tensor that is output `output_nr`, in order of registration."""
+        if self._tensor_hooks is None:
+            self._tensor_hooks = {}
+        return self._tensor_hooks.setdefault(output_nr, {})
+
+    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+        """Gradients for `next_functions`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
+        raise NotImplementedError(f"{self.name()} does not define a gradient")
+
+    def release(self) -> None:
+        """Forget what was saved for backward."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+def _add(hooks: dict[int, Any], hook: Any) -> RemovableHandle:
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def accumulator(tensor: Tensor) -> AccumulateGrad:
+    """The node where the gradient of a leaf ends; one object as long as anything refers to it."""
+    from .accumulate import AccumulateGrad
+
+    node = None if tensor._accumulator is None else tensor._accumulator()
+    return AccumulateGrad(tensor) if node is None else node
+
+
+def edge_of(tensor: Tensor) -> Edge:
+    """Where the gradient of `tensor` goes."""
+    if not tensor._requires_grad:
+        return NO_EDGE
+    if tensor._view is not None and tensor._view.root is not tensor._view.base._grad_fn:
+        refresh_view(tensor)
+    node = tensor._grad_fn
+    return (accumulator(tensor), 0) if node is None else (node, tensor._output_nr)
+
+
+def refresh_view(tensor: Tensor) -> None:
+    """Make the history of a view again after its base was changed in place through another name."""
+    view = tensor._view
+    assert view is not None
+    again = view.base
+    for op, args in view.steps:
+        again = op(again, *args)
+    tensor._view = View(view.base, view.steps, view.base._grad_fn)
+    tensor._grad_fn, tensor._output_nr = again._grad_fn, again._output_nr
+    tensor._requires_grad = again._requires_grad

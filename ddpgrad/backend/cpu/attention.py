@@ -1,0 +1,181 @@
+"""Attention for the CPU in cache-sized blocks of scores, float32 and float64.
+
+BLAS multiplies (`numpy.matmul` writes straight into the results), compiled kernels do the
+softmax in between. Only one block of scores exists at a time; backward computes it again
+from the rows' log-sum-exp (Dao et al., "FlashAttention", 2022). Under a causal mask the
+blocks above the diagonal are never computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
+
+Array = np.ndarray
+
+# Scores of one block, for all its heads together: few enough to stay in cache, enough to feed BLAS.
+_BLOCK = 128 * 1024
+# Rows of a block under a causal mask: fewer skip more of the square, more make better matrix products.
+_CAUSAL_ROWS = 64
+
+
+def scaled_dot_product_attention(
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: float
+) -> tuple[Array, Array]:
+    """softmax(query @ key^T * scale) @ value: (out (*, T, E), log-sum-exp of the scaled scores (*, T)).
+
+    query (*, T, D), key (*, S, D), value (*, S, E) with equal leading dimensions, of any strides;
+    `is_causal` lets row t see columns up to t. `out` lies in memory in the order of query's
+    dimensions, so that heads transposed from (B, T, H, D) can be joined again without a copy.
+    `NotImplemented` with `attn_mask`.
+    """
+    if attn_mask is not None or not _handles(query, key, value):
+        return NotImplemented
+    out = _empty_in_order_of(query, (*query.shape[:-1], value.shape[-1]))
+    lse = np.empty(query.shape[:-1], query.dtype)
+    rows_of_lse = lse.reshape(-1, query.shape[-2])
+    buffer = np.empty(0, query.dtype)
+    for index, matrix, rows, columns in _blocks(query, key, is_causal):
+        q, k, v, o = query[index], key[index], value[index], out[index]
+        shape = (q.shape[0], rows.stop - rows.start, columns)
+        if buffer.size < math.prod(shape):
+            buffer = np.empty(math.prod(shape), query.dtype)
+        scores = buffer[: math.prod(shape)].reshape(shape)
+        np.matmul(q[:, rows], k[:, :columns].swapaxes(1, 2), out=scores)
+        _softmax_(scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+        np.matmul(scores, v[:, :columns], out=o[:, rows])
+    return out, lse
+
+
+def attention_backward(
+    g: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None,
+    is_causal: bool,
+    scale: float,
+    out: Array,
+    lse: Array,
+) -> tuple[Array, Array, Array]:
+    """The gradients of `scaled_dot_product_attention` for query, key and value, laid out as those are."""
+    if attn_mask is not None or not _handles(query, key, value) or not compiled_for(query, g, lse):
+        return NotImplemented
+    grads = tuple(_empty_in_order_of(x, x.shape) for x in (query, key, value))
+    rows_of_lse = np.ascontiguousarray(lse).reshape(-1, query.shape[-2])
+    buffer = np.empty(0, query.dtype)
+    for index, matrix, rows, columns in _blocks(query, key, is_causal):
+        q, k, v = query[index][:, rows], key[index][:, :columns], value[index][:, :columns]
+        g_out = g[index][:, rows]
+        g_q, g_k, g_v = (x[index] for x in grads)
+        shape = (q.shape[0], rows.stop - rows.start, columns)
+        size = math.prod(shape)
+        if buffer.size < 2 * size:
+            buffer = np.empty(2 * size, query.dtype)
+        p, g_scores = buffer[:size].reshape(shape), buffer[size : 2 * size].reshape(shape)
+        np.matmul(q, k.swapaxes(1, 2), out=p)
+        np.matmul(g_out, v.swapaxes(1, 2), out=g_scores)
+        _softmax_backward_(p, g_scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+        np.matmul(g_scores, k, out=g_q[:, rows])
+        # The first block of rows sets what further blocks add to.
+        done = 0 if rows.start == 0 else min(rows.start, columns) if is_causal else columns
+        _multiply_into(g_v, p, g_out, done)
+        _multiply_into(g_k, g_scores, q, done)
+        if is_causal and rows.stop == query.shape[-2]:
+            g_k[:, columns:] = 0  # keys that no query sees
+            g_v[:, columns:] = 0
+    return grads
+
+
+def _handles(query: Array, key: Array, value: Array) -> bool:
+    return (
+        compiled_for(query, key, value)
+        and query.ndim >= 2
+        and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+        and min(query.size, key.size, value.size) > 0
+    )
+
+
+def _empty_in_order_of(x: Array, shape: tuple[int, ...]) -> Array:
+    """A new dense array of `shape` whose dimensions lie in memory in the order of those of x."""
+    return np.empty_like(x, shape=shape)
+
+
+def _blocks(query: Array, key: Array, is_causal: bool) -> Iterator[tuple[tuple, int, slice, int]]:
+    """(index that gives a stack (heads, *, *) of matrices, number of its first matrix, rows, columns)."""
+    *lead, t, _ = query.shape
+    s = key.shape[-2]
+    rows = max(1, min(t, _CAUSAL_ROWS if is_causal else t, _BLOCK // s))
+    stack = max(1, _BLOCK // (rows * s))
+    heads = lead.pop() if lead else None
+    for number, outer in enumerate(np.ndindex(*lead)):
+        for first in range(0, heads or 1, stack):
+            index = (None,) if heads is None else (*outer, slice(first, first + stack))
+            for start in range(0, t, rows):
+                stop = min(start + rows, t)
+                yield index, number * (heads or 1) + first, slice(start, stop), min(stop, s) if is_causal else s
+
+
+def _multiply_into(sink: Array, left: Array, right: Array, done: int) -> None:
+    """left^T @ right for each matrix of a stack, added to the first `done` rows of sink, stored in the others."""
+    product = np.matmul(left.swapaxes(1, 2), right)
+    sink[:, :done] += product[:, :done]
+    sink[:, done : product.shape[1]] = product[:, done:]
+
+
+@kernel
+def _softmax_(scores, scale, is_causal, first_row, matrix, lse):
+    """Scores to probabilities in place; the rows' log-sum-exp goes to lse[matrix:, first_row:]."""
+    stack, rows, columns = scores.shape
+    number = scores.dtype.type
+    factor = number(scale)
+    for m in range(stack):
+        for i in range(rows):
+            row = scores[m, i]
+            seen = min(columns, first_row + i + 1) if is_causal else columns
+            # Whole vectors: a little of what is not seen takes part, as -inf.
+            width = min(columns, (seen + 31) // 32 * 32)
+            row[seen:width] = number(-np.inf)
+            row[width:] = number(0)
+            key = to_ordered(row[0] * factor)
+            for j in range(width):
+                k = to_ordered(row[j] * factor)
+                key = k if k > key else key
+            top = from_ordered(key)
+            total = number(0)
+            for j in range(width):
+                e = exp_of_negative(row[j] * factor - top)
+                row[j] = e
+                total += e
+            share = number(1) / total
+            for j in range(width):
+                row[j] *= share
+            lse[matrix + m, first_row + i] = top + number(math.log(total))
+
+
+@kernel
+def _softmax_backward_(scores, g, scale, is_causal, first_row, matrix, lse):
+    """In place: scores to probabilities, g from the gradient of the probabilities to that of the scores."""
+    stack, rows, columns = scores.shape
+    number = scores.dtype.type
+    factor = number(scale)
+    for m in range(stack):
+        for i in range(rows):
+            row, g_row = scores[m, i], g[m, i]
+            seen = min(columns, first_row + i + 1) if is_causal else columns
+            width = min(columns, (seen + 31) // 32 * 32)
+            row[seen:width] = number(-np.inf)
+            row[width:] = number(0)
+            g_row[seen:] = number(0)
+            shift = lse[matrix + m, first_row + i]
+            dot = number(0)
+            for j in range(width):
+                p = exp_of_negative(row[j] * factor - shift)
+                row[j] = p
+                dot += p * g_row[j]
+            for j in range(width):
+                g_row[j] = row[j] * (g_row[j] - dot) * factor

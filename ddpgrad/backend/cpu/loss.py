@@ -1,0 +1,131 @@
+"""Compiled cross entropy over class indices for the CPU: no array of probabilities is made, float32 and float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
+
+
+def cross_entropy(
+    input: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """-log softmax(input)[target], input (N, C), target int64 (N,): (loss, log sum exp of each row (N,)).
+
+    The loss has shape () for reduction "mean" (over the targets that are not `ignore_index`; NaN
+    when there is none) and "sum", (N,) for "none". With `label_smoothing` e the wanted
+    distribution is (1 - e) at the target plus e / C everywhere. Raises IndexError for a target
+    outside of [0, C). `NotImplemented` with class weights.
+    """
+    if weight is not None or not _handles(input, target):
+        return NotImplemented
+    losses = np.empty(len(target), input.dtype)
+    lse = np.empty(len(target), input.dtype)
+    bad, total, count = _cross_entropy(
+        np.ascontiguousarray(input), np.ascontiguousarray(target), ignore_index, label_smoothing, losses, lse
+    )
+    if bad >= 0:
+        raise IndexError(f"Target {target[bad]} is out of bounds.")
+    if reduction == "none":
+        return losses, lse
+    if reduction == "mean":
+        total = total / count if count else math.nan
+    return np.array(total, input.dtype), lse
+
+
+def cross_entropy_backward(
+    g: np.ndarray,
+    input: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+    lse: np.ndarray,
+) -> np.ndarray:
+    """The gradient of `cross_entropy` for input (N, C); g has the shape of the loss."""
+    if weight is not None or not _handles(input, target) or not compiled_for(g, input, lse):
+        return NotImplemented
+    rows = np.empty(len(target), input.dtype)
+    if reduction == "mean":
+        kept = np.count_nonzero(target != ignore_index)
+        rows.fill(g.item() / kept if kept else 0.0)
+    else:
+        rows[...] = g
+    out = np.empty(input.shape, input.dtype)
+    _cross_entropy_backward(
+        rows,
+        np.ascontiguousarray(input),
+        np.ascontiguousarray(target),
+        ignore_index,
+        label_smoothing,
+        np.ascontiguousarray(lse),
+        out,
+    )
+    return out
+
+
+def _handles(input: np.ndarray, target: np.ndarray) -> bool:
+    return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype == np.int64
+
+
+@kernel
+def _cross_entropy(x, target, ignore_index, smoothing, losses, lse):
+    """Fill losses and lse; return (first row with a bad target or -1, sum of losses, rows that count)."""
+    rows, classes = x.shape
+    number = x.dtype.type
+    kept = 0
+    loss_sum = 0.0
+    for i in range(rows):
+        row = x[i]
+        key = to_ordered(row[0])
+        for j in range(classes):
+            k = to_ordered(row[j])
+            key = k if k > key else key
+        top = from_ordered(key)
+        total = number(0)
+        for j in range(classes):
+            total += exp_of_negative(row[j] - top)
+        log_total = number(math.log(total))
+        lse[i] = top + log_total
+        t = target[i]
+        if t == ignore_index:
+            losses[i] = number(0)
+            continue
+        if t < 0 or t >= classes:
+            return i, loss_sum, kept
+        loss = log_total - (row[t] - top)
+        if smoothing > 0.0:
+            distance = number(0)
+            for j in range(classes):
+                distance += row[j] - top
+            uniform = log_total - distance / number(classes)
+            loss = number(1 - smoothing) * loss + number(smoothing) * uniform
+        losses[i] = loss
+        loss_sum += loss
+        kept += 1
+    return -1, loss_sum, kept
+
+
+@kernel
+def _cross_entropy_backward(g, x, target, ignore_index, smoothing, lse, out):
+    rows, classes = x.shape
+    number = x.dtype.type
+    everywhere = number(smoothing / classes)
+    for i in range(rows):
+        row, result = x[i], out[i]
+        t = target[i]
+        if t == ignore_index:
+            result[:] = number(0)
+            continue
+        scale, shift = g[i], lse[i]
+        for j in range(classes):
+            result[j] = scale * (exp_of_negative(row[j] - shift) - everywhere)
+        result[t] -= scale * number(1 - smoothing)

@@ -1,0 +1,246 @@
+"""Compiled layer and batch normalisation for the CPU, float32 and float64.
+
+Means and variances are taken in two passes over values that are still in cache, never as
+E[x^2] - E[x]^2, which loses all digits when the mean is large. Functions return
+`NotImplemented`, before anything else, for types they are not written for.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .vectormath import compiled_for, kernel
+
+Array = np.ndarray
+
+
+def layer_norm(
+    input: Array, weight: Array | None, bias: Array | None, ndim: int, eps: float
+) -> tuple[Array, Array, Array]:
+    """Normalise over the last `ndim` dimensions: (out, mean, rstd), the last two of shape input.shape[:-ndim].
+
+    `weight` and `bias` have the shape of the normalised dimensions; rstd is 1 / sqrt(variance + eps).
+    """
+    if not compiled_for(input, *_present(weight, bias)):
+        return NotImplemented
+    x, n = _rows(input, ndim)
+    out = np.empty(input.shape, input.dtype)
+    mean = np.empty(input.shape[: input.ndim - ndim], input.dtype)
+    rstd = np.empty_like(mean)
+    _layer_norm(
+        x, _flat(weight, 1, n, x), _flat(bias, 0, n, x), eps, out.reshape(x.shape), mean.reshape(-1), rstd.reshape(-1)
+    )
+    return out, mean, rstd
+
+
+def layer_norm_backward(
+    g: Array,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    ndim: int,
+    eps: float,
+    mean: Array,
+    rstd: Array,
+) -> tuple[Array, Array | None, Array | None]:
+    """Gradients of `layer_norm` for input, weight and bias; None where weight or bias is None."""
+    if not compiled_for(g, input, mean, rstd, *_present(weight, bias)):
+        return NotImplemented
+    x, n = _rows(input, ndim)
+    g_input = np.empty(input.shape, input.dtype)
+    g_weight, g_bias = np.zeros(n, input.dtype), np.zeros(n, input.dtype)
+    _layer_norm_backward(
+        _rows(g, ndim)[0],
+        x,
+        _flat(weight, 1, n, x),
+        np.ascontiguousarray(mean).reshape(-1),
+        np.ascontiguousarray(rstd).reshape(-1),
+        g_input.reshape(x.shape),
+        g_weight,
+        g_bias,
+    )
+    shape = input.shape[input.ndim - ndim :]
+    return (
+        g_input,
+        None if weight is None else g_weight.reshape(shape),
+        None if bias is None else g_bias.reshape(shape),
+    )
+
+
+def batch_norm(
+    input: Array, weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array, Array, Array, Array]:
+    """Normalise each channel of input (N, C, *) by its own statistics: (out, mean, rstd, var).
+
+    mean, rstd and var have shape (C,); var is the biased variance, rstd is 1 / sqrt(var + eps).
+    """
+    if not compiled_for(input, *_present(weight, bias)):
+        return NotImplemented
+    x = _channels(input)
+    channels = x.shape[1]
+    out = np.empty(input.shape, input.dtype)
+    mean, rstd, var = (np.empty(channels, input.dtype) for _ in range(3))
+    _batch_norm(
+        x, _flat(weight, 1, channels, x), _flat(bias, 0, channels, x), eps, out.reshape(x.shape), mean, rstd, var
+    )
+    return out, mean, rstd, var
+
+
+def batch_norm_backward(
+    g: Array,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    mean: Array,
+    rstd: Array,
+) -> tuple[Array, Array | None, Array | None]:
+    """Gradients of `batch_norm` for input, weight and bias; None where weight or bias is None."""
+    if not compiled_for(g, input, mean, rstd, *_present(weight, bias)):
+        return NotImplemented
+    x = _channels(input)
+    channels = x.shape[1]
+    g_input = np.empty(input.shape, input.dtype)
+    g_weight, g_bias = np.empty(channels, input.dtype), np.empty(channels, input.dtype)
+    _batch_norm_backward(
+        _channels(g),
+        x,
+        _flat(weight, 1, channels, x),
+        np.ascontiguousarray(mean),
+        np.ascontiguousarray(rstd),
+        g_input.reshape(x.shape),
+        g_weight,
+        g_bias,
+    )
+    return g_input, None if weight is None else g_weight, None if bias is None else g_bias
+
+
+def _present(*arrays: Array | None) -> list[Array]:
+    return [a for a in arrays if a is not None]
+
+
+def _rows(x: Array, ndim: int) -> tuple[Array, int]:
+    """x as (rows, n), n the number of elements that are normalised together."""
+    n = math.prod(x.shape[x.ndim - ndim :])
+    return np.ascontiguousarray(x).reshape(math.prod(x.shape[: x.ndim - ndim]), n), n
+
+
+def _channels(x: Array) -> Array:
+    """x (N, C, *) as (N, C, elements of a channel)."""
+    return np.ascontiguousarray(x).reshape(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
+
+
+def _flat(parameter: Array | None, default: float, n: int, like: Array) -> Array:
+    """The parameter as a vector of n; `default` everywhere when there is none, so that one kernel serves."""
+    if parameter is None:
+        return np.full(n, default, like.dtype)
+    return np.ascontiguousarray(parameter).reshape(n)
+
+
+@kernel
+def _layer_norm(x, weight, bias, eps, out, mean, rstd):
+    rows, n = x.shape
+    number = x.dtype.type
+    share = number(1 / n)
+    for i in range(rows):
+        row, result = x[i], out[i]
+        total = number(0)
+        for j in range(n):
+            total += row[j]
+        middle = total * share
+        squares = number(0)
+        for j in range(n):
+            squares += (row[j] - middle) * (row[j] - middle)
+        inverse = number(1 / math.sqrt(squares * share + eps))
+        for j in range(n):
+            result[j] = (row[j] - middle) * inverse * weight[j] + bias[j]
+        mean[i] = middle
+        rstd[i] = inverse
+
+
+@kernel
+def _layer_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
+    rows, n = x.shape
+    number = x.dtype.type
+    share = number(1 / n)
+    for i in range(rows):
+        g_row, row, result = g[i], x[i], g_input[i]
+        middle, inverse = mean[i], rstd[i]
+        total = number(0)
+        dot = number(0)
+        for j in range(n):
+            unit = (row[j] - middle) * inverse
+            weighted = g_row[j] * weight[j]
+            total += weighted
+            dot += weighted * unit
+            g_weight[j] += g_row[j] * unit
+            g_bias[j] += g_row[j]
+        total *= share
+        dot *= share
+        for j in range(n):
+            unit = (row[j] - middle) * inverse
+            result[j] = inverse * (g_row[j] * weight[j] - total - unit * dot)
+
+
+@kernel
+def _batch_norm(x, weight, bias, eps, out, mean, rstd, var):
+    images, channels, n = x.shape
+    number = x.dtype.type
+    for c in range(channels):
+        # The part of one image is summed in the data's type, the images in float64.
+        total = 0.0
+        for i in range(images):
+            part = number(0)
+            row = x[i, c]
+            for j in range(n):
+                part += row[j]
+            total += part
+        middle = number(total / (images * n))
+        total = 0.0
+        for i in range(images):
+            part = number(0)
+            row = x[i, c]
+            for j in range(n):
+                part += (row[j] - middle) * (row[j] - middle)
+            total += part
+        variance = total / (images * n)
+        inverse = number(1 / math.sqrt(variance + eps))
+        scale = inverse * weight[c]
+        shift = bias[c]
+        for i in range(images):
+            row, result = x[i, c], out[i, c]
+            for j in range(n):
+                result[j] = (row[j] - middle) * scale + shift
+        mean[c] = middle
+        rstd[c] = inverse
+        var[c] = number(variance)
+
+
+@kernel
+def _batch_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
+    images, channels, n = x.shape
+    number = x.dtype.type
+    for c in range(channels):
+        middle, inverse = mean[c], rstd[c]
+        total = 0.0
+        dot = 0.0
+        for i in range(images):
+            part = number(0)
+            part_dot = number(0)
+            g_row, row = g[i, c], x[i, c]
+            for j in range(n):
+                part += g_row[j]
+                part_dot += g_row[j] * (row[j] - middle)
+            total += part
+            dot += part_dot
+        g_bias[c] = number(total)
+        g_weight[c] = number(dot * inverse)
+        scale = inverse * weight[c]
+        offset = number(total / (images * n))
+        slope = number(dot * inverse * inverse / (images * n))
+        for i in range(images):
+            g_row, row, result = g[i, c], x[i, c], g_input[i, c]
+            for j in range(n):
+                result[j] = scale * (g_row[j] - offset - (row[j] - middle) * slope)

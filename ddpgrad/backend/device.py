@@ -1,0 +1,76 @@
+"""Devices: where a tensor's bytes live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import DeviceError
+from ..rank_local import RankLocal
+
+KINDS = ("cpu", "cuda")
+
+
+class Device:
+    """`Device("cuda", 1)` or `Device("cuda:1")`: a kind and, for GPUs, an index."""
+
+    __slots__ = ("type", "index")
+
+    def __init__(self, kind: str | Device | int, index: int | None = None) -> None:
+        if isinstance(kind, Device):
+            kind, index = kind.type, kind.index
+        elif isinstance(kind, int):
+            kind, index = "cuda", kind
+        elif ":" in kind and index is None:
+            kind, _, number = kind.partition(":")
+            if not number.isdigit():
+                raise DeviceError(f"invalid device string '{kind}:{number}': the index must be a number")
+            index = int(number)
+        if kind not in KINDS:
+            raise DeviceError(f"unknown device '{kind}': expected one of {', '.join(KINDS)} (or 'cuda:0' …)")
+        self.type = kind
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            other = Device(other)
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
+
+
+CPU = Device("cpu")
+
+_current_cuda: RankLocal[int] = RankLocal(lambda: 0)
+
+
+def current_cuda() -> int:
+    """Index of this rank's current GPU."""
+    return _current_cuda.get()
+
+
+def set_current_cuda(index: int) -> None:
+    """Make GPU `index` this rank's current one."""
+    _current_cuda.set(index)
+
+
+def of(device: Any) -> Device:
+    """The `Device` for None (the CPU), a string, an index or a `Device`, its index filled in."""
+    if device is None:
+        return CPU
+    found = device if isinstance(device, Device) else Device(device)
+    if found.type == "cuda" and found.index is None:
+        return Device("cuda", current_cuda())
+    if found.type == "cpu":
+        return CPU
+    return found

@@ -1,0 +1,182 @@
+"""Element types: PyTorch's names over NumPy's dtypes, and PyTorch's promotion rules.
+
+Source of the rules: https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..rank_local import RankLocal
+
+
+class DType:
+    """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it."""
+
+    __slots__ = ("name", "numpy", "category", "itemsize")
+
+    def __init__(self, name: str, numpy: Any, category: int) -> None:
+        self.name = name
+        self.numpy = np.dtype(numpy)
+        self.category = category  # 0 bool, 1 integer, 2 floating point, 3 complex
+        self.itemsize = self.numpy.itemsize
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == 2
+
+    @property
+    def is_complex(self) -> bool:
+        return self.category == 3
+
+    @property
+    def is_signed(self) -> bool:
+        return self.name not in ("bool", "uint8")
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __copy__(self) -> DType:
+        return self
+
+    def __deepcopy__(self, memo: object) -> DType:
+        return self
+
+
+bool_ = DType("bool", np.bool_, 0)
+uint8 = DType("uint8", np.uint8, 1)
+int8 = DType("int8", np.int8, 1)
+int16 = DType("int16", np.int16, 1)
+int32 = DType("int32", np.int32, 1)
+int64 = DType("int64", np.int64, 1)
+float16 = DType("float16", np.float16, 2)
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, 2)
+float32 = DType("float32", np.float32, 2)
+float64 = DType("float64", np.float64, 2)
+complex64 = DType("complex64", np.complex64, 3)
+complex128 = DType("complex128", np.complex128, 3)
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL}
+BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
+_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
+
+_default: RankLocal[DType] = RankLocal(lambda: float32)
+
+
+def get_default_dtype() -> DType:
+    """The floating-point type of tensors made from Python floats (per rank)."""
+    return _default.get()
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Make `dtype`, a floating-point type, the default of this rank."""
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype!r}")
+    _default.set(dtype)
+
+
+def of(dtype: Any) -> DType:
+    """The `DType` for a `DType`, a NumPy dtype or scalar type, or Python's bool, int, float, complex."""
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is float:
+        return get_default_dtype()
+    if dtype in _PYTHON:
+        return _PYTHON[dtype]
+    try:
+        return BY_NUMPY[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        names = ", ".join(BY_NAME)
+        raise TypeError(f"unknown dtype {dtype!r}; known are {names}") from None
+
+
+def numpy_of(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype that stores `dtype`."""
+    return dtype.numpy if isinstance(dtype, DType) else of(dtype).numpy
+
+
+def scalar_category(value: Any) -> int:
+    """The category of a Python number: 0 bool, 1 integer, 2 floating point, 3 complex."""
+    if isinstance(value, (bool, np.bool_)):
+        return 0
+    if isinstance(value, (int, np.integer)):
+        return 1
+    if isinstance(value, (float, np.floating)):
+        return 2
+    if isinstance(value, complex):
+        return 3
+    raise TypeError(f"expected a number or a Tensor, got {type(value).__name__}")
+
+
+@lru_cache(maxsize=256)
+def promote_types(a: DType, b: DType) -> DType:
+    """The type that holds the values of both, by PyTorch's table."""
+    if a is b:
+        return a
+    if a.category != b.category:
+        low, high = (a, b) if a.category < b.category else (b, a)
+        if high is complex64 and low is float64:
+            return complex128
+        return high
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    return BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
+
+
+def result_type(tensors: list[tuple[np.dtype[Any], int]], scalars: list[int]) -> DType:
+    """PyTorch's result type of an operation.
+
+    tensors: (NumPy dtype, number of dimensions) of every tensor; scalars: categories of
+    the Python numbers. Tensors with dimensions count first, then 0-dimensional tensors,
+    then numbers; a later kind counts only when its category is higher.
+    """
+    best: DType | None = None
+    for zero_dim in (False, True):
+        part: DType | None = None
+        for dtype, ndim in tensors:
+            if (ndim == 0) is zero_dim:
+                d = BY_NUMPY[dtype]
+                part = d if part is None else promote_types(part, d)
+        if part is not None and (best is None or part.category > best.category):
+            best = part
+    category = max(scalars, default=0)
+    if best is None or category > best.category:
+        default = get_default_dtype()
+        number = (bool_, int64, default, complex128 if default is float64 else complex64)[category]
+        if best is not None and category == 3 and best is float64:
+            number = complex128
+        best = number
+    return best
+
+
+class finfo:
+    """Limits of a floating-point type: `eps`, `max`, `min`, `tiny`, `bits` …"""
+
+    def __init__(self, dtype: Any = None) -> None:
+        self._dtype = of(dtype) if dtype is not None else get_default_dtype()
+        info = ml_dtypes.finfo(self._dtype.numpy)
+        self.bits = int(info.bits)
+        self.eps = float(info.eps)
+        self.max = float(info.max)
+        self.min = float(info.min)
+        self.tiny = self.smallest_normal = float(info.smallest_normal)
+        self.resolution = float(info.resolution)
+        self.dtype = self._dtype.name
+
+
+class iinfo:
+    """Limits of an integer type: `max`, `min`, `bits`."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = of(dtype)
+        info = np.iinfo(self._dtype.numpy)
+        self.bits, self.max, self.min = int(info.bits), int(info.max), int(info.min)
+        self.dtype = self._dtype.name

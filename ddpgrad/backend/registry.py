@@ -1,0 +1,145 @@
+"""Which function computes what where: device kind -> backend, kernel name -> function.
+
+A kernel works on raw arrays. It is found by name, on first use, in this order:
+
+1. the backend's families (`cpu/`, `cuda/`), where a fast or native version lives;
+2. the op's portable body, written over the same vocabulary (see `ops/declare.py`), or the
+   elementary kernel of that name (`elementary.py`).
+
+A kernel of the first kind may return `NotImplemented` for inputs that it does not
+handle; the portable body then computes them. A name found in neither is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..errors import KernelMissingError
+from .device import Device
+
+Kernel = Callable[..., Any]
+
+# Portable bodies by name, filled by the op declarations: body(F, *args) on arrays.
+_bodies: dict[str, Kernel] = {}
+
+
+def register_body(name: str, body: Kernel) -> None:
+    """Give the kernel `name` a portable body, written over the vocabulary F."""
+    _bodies[name] = body
+
+
+class Backend:
+    """The kernels of one device kind as attributes: the array vocabulary of gradient rules.
+
+    kind: "cpu" or "cuda". elementary: functions over the array library. families: for
+    each module of fast kernels, loaded on first use, the names that it defines.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        array_type: type,
+        elementary: Mapping[str, Kernel],
+        families: Mapping[str, tuple[str, ...]],
+        device_of: Callable[[Any], Device],
+    ) -> None:
+        self.kind = kind
+        self.array_type = array_type
+        self.device_of = device_of
+        self._elementary = elementary
+        self._families = {name: module for module, names in families.items() for name in names}
+
+    def __getattr__(self, name: str) -> Kernel:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kernel = self.find(name)
+        setattr(self, name, kernel)
+        return kernel
+
+    def find(self, name: str) -> Kernel:
+        """The function that computes `name` on this device; `KernelMissingError` if there is none."""
+        body = _bodies.get(name)
+        portable = self._elementary.get(name) if body is None else _bind(body, self)
+        if name in self._families:
+            native = getattr(import_module(self._families[name]), name)
+            return native if portable is None else _with_fallback(native, portable)
+        if portable is None:
+            raise KernelMissingError(
+                f"no kernel '{name}' for device '{self.kind}': neither ddpgrad/backend/{self.kind} nor an op's "
+                f"portable body defines it. Backends loaded: {', '.join(sorted(b.kind for b in loaded()))}"
+            )
+        return portable
+
+
+def _bind(body: Kernel, backend: Backend) -> Kernel:
+    def portable(*args: Any, **kwargs: Any) -> Any:
+        return body(backend, *args, **kwargs)
+
+    portable.__name__ = body.__name__
+    return portable
+
+
+def _with_fallback(native: Kernel, portable: Kernel) -> Kernel:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        out = native(*args, **kwargs)
+        return portable(*args, **kwargs) if out is NotImplemented else out
+
+    kernel.__name__ = native.__name__
+    return kernel
+
+
+_by_kind: dict[str, Backend] = {}
+_by_array_type: dict[type, Backend] = {}
+
+
+def backend_of(kind: str) -> Backend:
+    """The backend of a device kind, loaded on first use; `DeviceError` when it cannot run here."""
+    backend = _by_kind.get(kind)
+    if backend is None:
+        backend = import_module(f"{__package__}.{kind}").load()
+        _by_kind[kind] = backend
+        _by_array_type[backend.array_type] = backend
+    return backend
+
+
+def loaded() -> list[Backend]:
+    """The backends in use so far."""
+    return list(_by_kind.values())
+
+
+def backend_for(array: Any) -> Backend:
+    """The backend that a raw array belongs to."""
+    try:
+        return _by_array_type[array.__class__]
+    except KeyError:
+        pass
+    if isinstance(array, (np.ndarray, np.generic)):  # a subclass, such as numpy.memmap, or a scalar
+        return backend_of("cpu")
+    raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
+
+
+class KernelByArray(dict[type, Kernel]):
+    """One op's kernels by the class of the array: the dispatch of the hot path."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __missing__(self, array_type: type) -> Kernel:
+        backend = _by_array_type.get(array_type) or backend_of("cpu")
+        kernel = self[array_type] = backend.find(self.name)
+        return kernel
+
+
+def to_device(array: Any, device: Device) -> Any:
+    """The raw array on `device`: itself when it is there already."""
+    source = backend_for(array)
+    if source.device_of(array) == device:
+        return array
+    host = array if source.kind == "cpu" else source.to_host(array)
+    return host if device.type == "cpu" else backend_of(device.type).from_host(host, device)

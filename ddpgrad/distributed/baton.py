@@ -1,0 +1,191 @@
+"""Several ranks in one process: threads that pass one baton, and meet before each collective.
+
+Only the holder of the baton runs Python; the baton changes hands only inside collectives,
+always to the next rank that can go on. So a run is deterministic, and a debugger that stops
+one rank stops nothing else but the waiting. The rank that arrives last at a collective
+posts it to the transport for all ranks of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..errors import DistributedError
+from . import guard
+from .transports.base import Call, Patience, Pending, Transport, again
+
+
+class Unwind(BaseException):
+    """Ends a rank's thread because another rank failed. Never leaves `host.py`."""
+
+
+class Slot:
+    """One collective in which the ranks of this process meet."""
+
+    __slots__ = ("calls", "error", "missing", "pending")
+
+    def __init__(self, ranks: int) -> None:
+        self.calls: list[Call | None] = [None] * ranks
+        self.missing = ranks
+        self.pending: Pending | None = None
+        self.error: Exception | None = None
+
+    def ready(self) -> bool:
+        """True when complete or failed; helps the transport on."""
+        if self.error is not None:
+            return True
+        if self.pending is None:
+            return False
+        try:
+            return self.pending.poll()
+        except Exception as error:
+            self.error = error
+            return True
+
+    def outcome(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.error is not None:
+            raise again(self.error)
+
+
+class Baton:
+    """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
+
+    def __init__(self, ranks: Sequence[int], on_resume: Callable[[int], None] | None = None) -> None:
+        self._ranks = ranks
+        self._on_resume = on_resume
+        self._gates = [threading.Semaphore(0) for _ in ranks]
+        self._waiting: list[Slot | None] = [None] * len(ranks)
+        self._ended = [False] * len(ranks)
+        self.stopping = False
+        self.holder = 0
+
+    def start(self) -> None:
+        """Give the baton to the first rank."""
+        self._gates[0].release()
+
+    def receive(self, local: int) -> None:
+        """Block until rank `local` holds the baton."""
+        self._gates[local].acquire()
+        self.holder = local
+        if self._on_resume is not None:
+            self._on_resume(local)
+        self._stop_if_asked()
+
+    def wait(self, local: int, slot: Slot) -> None:
+        """Let others run until `slot` is ready; raises what went wrong with it."""
+        self._stop_if_asked()
+        patience = Patience()
+        self._waiting[local] = slot
+        try:
+            while not slot.ready():
+                other = self._next_runnable(local)
+                if other is not None:
+                    self._hand_over(local, other)
+                    patience = Patience()
+                elif any(waited is not None and waited.pending is not None for waited in self._waiting):
+                    patience.pause()
+                    self._stop_if_asked()
+                else:
+                    raise self._nobody_can_go_on(slot)
+        finally:
+            self._waiting[local] = None
+        slot.outcome()
+
+    def step_aside(self, local: int) -> None:
+        """Let another rank run a turn, if one can: a loop of polls must not keep the baton."""
+        self._stop_if_asked()
+        other = self._next_runnable(local)
+        if other is not None:
+            self._hand_over(local, other)
+
+    def retire(self, local: int) -> None:
+        """Rank `local` has ended; the baton goes on."""
+        self._ended[local] = True
+        other = None if self.stopping else self._next_runnable(local)
+        if other is None:
+            # A rank that cannot go on finds out why by itself, in its loop.
+            other = next((i for i in range(len(self._ended)) if not self._ended[i]), None)
+        if other is not None:
+            self._gates[other].release()
+
+    def _stop_if_asked(self) -> None:
+        if self.stopping:
+            raise Unwind
+
+    def _next_runnable(self, local: int) -> int | None:
+        count = len(self._ranks)
+        for step in range(1, count):
+            other = (local + step) % count
+            if self._ended[other]:
+                continue
+            slot = self._waiting[other]
+            if slot is None or slot.ready():
+                return other
+        return None
+
+    def _hand_over(self, local: int, other: int) -> None:
+        self._gates[other].release()
+        self.receive(local)
+
+    def _nobody_can_go_on(self, slot: Slot) -> DistributedError:
+        waiting = {
+            self._ranks[local]: call.signature.fields
+            for local, waited in enumerate(self._waiting)
+            if waited is not None and (call := waited.calls[local]) is not None
+        }
+        gone = [self._ranks[i] for i, call in enumerate(slot.calls) if call is None and self._ended[i]]
+        if gone:
+            return guard.rank_failed(gone, "has finished its program", waiting)
+        return guard.deadlock(waiting)
+
+
+class Meeting:
+    """Brings the calls of this process's ranks together and hands them to a transport."""
+
+    def __init__(self, transport: Transport, baton: Baton, ranks: int) -> None:
+        self.transport = transport
+        self._baton = baton
+        self._size = ranks
+        self._entered = [0] * ranks
+        self._open: dict[int, Slot] = {}
+
+    def submit(self, local: int, call: Call) -> Pending:
+        """Enter the next collective of rank `local`."""
+        number = self._entered[local]
+        self._entered[local] += 1
+        slot = self._open.get(number)
+        if slot is None:
+            slot = self._open[number] = Slot(self._size)
+        slot.calls[local] = call
+        slot.missing -= 1
+        if slot.missing == 0:
+            del self._open[number]
+            try:
+                slot.pending = self.transport.post([made for made in slot.calls if made is not None])
+            except Exception as error:
+                slot.error = error
+        return _Ticket(slot, self._baton, local)
+
+
+class _Ticket(Pending):
+    """One rank's place in a slot."""
+
+    __slots__ = ("_baton", "_local", "_slot")
+
+    def __init__(self, slot: Slot, baton: Baton, local: int) -> None:
+        self._slot = slot
+        self._baton = baton
+        self._local = local
+
+    def poll(self) -> bool:
+        if not self._slot.ready():
+            self._baton.step_aside(self._local)
+        if not self._slot.ready():
+            return False
+        self._slot.outcome()
+        return True
+
+    def wait(self) -> None:
+        self._baton.wait(self._local, self._slot)

@@ -1,0 +1,255 @@
+"""Collectives as one logical rank calls them: NumPy arrays in, `Work` out.
+
+Every rank must call the same collectives in the same order. An array may have any shape,
+memory layout and dtype that the operation is defined for; results are written into it.
+What lies between ranks, and how many processes they are, is the transport's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from . import guard, plain_data, tree
+from .transports.base import (
+    ALLOCATE,
+    BARRIER,
+    BROADCAST,
+    COMPLETED,
+    GATHER,
+    REDUCE,
+    Call,
+    Pending,
+)
+
+
+class Work:
+    """A collective under way. Its arrays must not be touched before `wait` returns."""
+
+    __slots__ = ("_finish", "_pending")
+
+    def __init__(self, pending: Pending, finish: Callable[[], None] | None = None) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def wait(self) -> None:
+        """Return when the collective is complete; raises `DistributedError` if it cannot be."""
+        self._pending.wait()
+        self._settle()
+
+    def poll(self) -> bool:
+        """Help the collective on without waiting; True when complete."""
+        if not self._pending.poll():
+            return False
+        self._settle()
+        return True
+
+    def is_completed(self) -> bool:
+        """PyTorch's name for `poll`."""
+        return self.poll()
+
+    def _settle(self) -> None:
+        self._pending = COMPLETED
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+
+class Communicator:
+    """The collectives of one logical rank.
+
+    rank    this rank's number, 0 to size - 1
+    size    the number of ranks
+    """
+
+    __slots__ = ("_closed", "_submit", "rank", "size", "transport")
+
+    def __init__(self, rank: int, size: int, transport: str, submit: Callable[[Call], Pending]) -> None:
+        self.rank = rank
+        self.size = size
+        self.transport = transport
+        self._submit = submit
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Communicator(rank={self.rank}, size={self.size}, transport={self.transport!r})"
+
+    def allocate(self, n: int, dtype: Any) -> np.ndarray:
+        """A zeroed array of `n` elements, where the transport can reach it without copying. Collective.
+
+        Reductions of it, or of slices of it, are the fastest there are. Raises TransportError if
+        the host has not enough shared memory, on all ranks alike.
+        """
+        dtype = np.dtype(dtype)
+        _refuse_objects(dtype)
+        if n < 0:
+            raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
+        template = np.broadcast_to(np.empty((), dtype), (n,))
+        call = Call(ALLOCATE, guard.signature("allocate", dtype, (n,)), template)
+        self._post(call).wait()
+        assert call.result is not None
+        return call.result
+
+    def all_reduce(self, array: np.ndarray, op: str = "sum", label: str = "", async_op: bool = False) -> Work:
+        """Combine `array` over all ranks, in place, in the order that `tree` defines.
+
+        op      one of sum, avg, product, min, max, band, bor, bxor; ValueError if it has no
+                meaning for the dtype
+        label   what the array is (parameter names); compared between ranks, shown in errors
+        """
+        return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
+
+    def broadcast(self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False) -> Work:
+        """Overwrite `array` on all ranks with that of rank `src`."""
+        self._check_rank("broadcast: src", src)
+        return self._in_place(
+            BROADCAST, array, f"broadcast(src={src})", src=src, label=label, async_op=async_op
+        )
+
+    def all_gather(self, array: np.ndarray, label: str = "") -> list[np.ndarray]:
+        """The arrays of all ranks, by rank; all must have one shape and dtype."""
+        return list(self._gather(array, "all_gather", label))
+
+    def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
+        """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
+        self._check_rank("gather: dst", dst)
+        rows = self._gather(array, f"gather(dst={dst})", label)
+        return list(rows) if self.rank == dst else None
+
+    def scatter(
+        self, array: np.ndarray, chunks: Sequence[np.ndarray] | None = None, src: int = 0, label: str = ""
+    ) -> None:
+        """Overwrite `array` with `chunks[rank]` of rank `src`; the others pass no chunks."""
+        self._check_rank("scatter: src", src)
+        _check_array("scatter", array, writes=True)
+        rows = np.empty((self.size, *array.shape), array.dtype)
+        if self.rank == src:
+            shapes = [np.shape(chunk) for chunk in chunks or ()]
+            if shapes != [array.shape] * self.size:
+                raise ValueError(
+                    f"scatter: rank {src} must pass {self.size} chunks of shape {array.shape}, got {shapes}"
+                )
+            np.stack(chunks or (), out=rows)
+        self._in_place(BROADCAST, rows, f"scatter(src={src})", src=src, label=label)
+        array[...] = rows[self.rank]
+
+    def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
+        """This rank's part, along the first dimension, of `array` combined over all ranks.
+
+        The first dimension must be a multiple of `size`; `array` itself is left as it is.
+        """
+        _check_array("reduce_scatter", array)
+        if array.ndim == 0 or array.shape[0] % self.size:
+            raise ValueError(
+                f"reduce_scatter: the first dimension must be a multiple of {self.size} (the number of "
+                f"ranks), got shape {array.shape}"
+            )
+        total = np.array(array, order="C")
+        self._in_place(REDUCE, total, f"reduce_scatter({op})", op=op, label=label)
+        rows = array.shape[0] // self.size
+        return total[self.rank * rows : (self.rank + 1) * rows].copy()
+
+    def barrier(self, label: str = "") -> None:
+        """Return when all ranks have called."""
+        self._post(Call(BARRIER, guard.signature("barrier", None, (), label))).wait()
+
+    def all_gather_object(self, obj: object) -> list[Any]:
+        """The objects of all ranks, by rank: plain data (see `plain_data`), sizes may differ."""
+        data = np.frombuffer(plain_data.encode(obj), np.uint8)
+        sizes = self._gather(np.array(data.size, np.int64), "all_gather_object", "size")
+        padded = np.zeros(int(sizes.max()), np.uint8)
+        padded[: data.size] = data
+        rows = self._gather(padded, "all_gather_object", "")
+        return [plain_data.decode(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+    def broadcast_object(self, obj: object = None, src: int = 0) -> Any:
+        """The object that rank `src` passed: plain data (see `plain_data`)."""
+        self._check_rank("broadcast_object: src", src)
+        name = f"broadcast_object(src={src})"
+        mine = self.rank == src
+        data = np.frombuffer(plain_data.encode(obj), np.uint8).copy() if mine else np.empty(0, np.uint8)
+        size = np.array(data.size, np.int64)
+        self._in_place(BROADCAST, size, name, src=src, label="size")
+        if not mine:
+            data = np.empty(int(size), np.uint8)
+        self._in_place(BROADCAST, data, name, src=src)
+        return plain_data.decode(data.tobytes())
+
+    def close(self) -> None:
+        """Refuse further use on this rank. The transport lives on until the process's ranks end."""
+        self._closed = True
+
+    def _post(self, call: Call) -> Pending:
+        if self._closed:
+            raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+        return self._submit(call)
+
+    def _in_place(
+        self,
+        kind: str,
+        array: np.ndarray,
+        name: str,
+        op: str = "",
+        src: int = -1,
+        label: str = "",
+        async_op: bool = False,
+    ) -> Work:
+        _check_array(name, array, writes=kind == REDUCE or self.rank != src)
+        reduces = kind == REDUCE
+        if reduces:
+            tree.check(op, array.dtype)
+        signature = guard.signature(name, array.dtype, array.shape, label, sums=reduces)
+        finish: Callable[[], None] | None = None
+        if array.ndim == 1 and array.flags.c_contiguous:
+            flat = array
+        elif array.flags.c_contiguous:
+            flat = array.reshape(-1)
+        else:
+            flat = array.flatten()
+
+            def write_back() -> None:
+                array[...] = flat.reshape(array.shape)
+
+            finish = write_back
+
+        pending = self._post(Call(kind, signature, flat, op, src))
+        if async_op:
+            return Work(pending, finish)
+        pending.wait()
+        if finish is not None:
+            finish()
+        return _DONE
+
+    def _gather(self, array: np.ndarray, name: str, label: str) -> np.ndarray:
+        """An array of shape (size, *array.shape) with the arrays of all ranks."""
+        _check_array(name, array)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        rows = np.empty((self.size, flat.size), array.dtype)
+        signature = guard.signature(name, array.dtype, array.shape, label)
+        self._post(Call(GATHER, signature, flat, result=rows)).wait()
+        return rows.reshape(self.size, *array.shape)
+
+    def _check_rank(self, what: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{what} must be a rank from 0 to {self.size - 1}, got {rank}")
+
+
+_DONE = Work(COMPLETED)
+
+
+def _check_array(name: str, array: np.ndarray, writes: bool = False) -> None:
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name}: expected a numpy array, got {type(array).__name__}")
+    if writes and not array.flags.writeable:
+        raise ValueError(f"{name}: the array is read-only, and its result would be written into it")
+    _refuse_objects(array.dtype)
+
+
+@lru_cache(maxsize=64)
+def _refuse_objects(dtype: np.dtype) -> None:
+    # Objects are addresses, which mean nothing in another process.
+    if dtype.hasobject or not dtype.isnative:
+        raise ValueError(f"arrays of dtype {dtype} cannot travel between ranks; convert to native numbers")

@@ -1,0 +1,61 @@
+"""Plain Python data as bytes and back, without pickle: what object collectives carry.
+
+None, bool, int, float, str, bytes, list, tuple and dict (with keys of these types) come
+back as they were, types included. Nothing received can run code.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+# JSON has no bytes, tuples or keys other than strings; a dict with this one key stands for them.
+_TAG = "!"
+
+
+def encode(obj: object) -> bytes:
+    """`obj` as bytes. Raises TypeError, naming the place, for anything that is not plain data."""
+    return json.dumps(_plain(obj, "object"), separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def decode(data: bytes) -> Any:
+    """The object that `encode` turned into `data`."""
+    return _restore(json.loads(data.decode("utf-8", "surrogatepass")))
+
+
+def _plain(obj: object, where: str) -> object:
+    if obj is None or type(obj) in (bool, int, float, str):
+        return obj
+    if isinstance(obj, bytes):
+        return {_TAG: ["bytes", base64.b64encode(obj).decode("ascii")]}
+    if type(obj) is list:
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(obj)]
+    if type(obj) is tuple:
+        return {_TAG: ["tuple", [_plain(item, f"{where}[{i}]") for i, item in enumerate(obj)]]}
+    if isinstance(obj, dict):
+        if _TAG not in obj and all(type(key) is str for key in obj):
+            return {key: _plain(value, f"{where}[{key!r}]") for key, value in obj.items()}
+        pairs = [
+            [_plain(key, f"{where} key"), _plain(value, f"{where}[{key!r}]")] for key, value in obj.items()
+        ]
+        return {_TAG: ["dict", pairs]}
+    raise TypeError(
+        f"{where} is a {type(obj).__name__}; between ranks go None, bool, int, float, str, bytes, list, "
+        "tuple and dict (no pickle). Convert it first, for example with .tolist() or .item()."
+    )
+
+
+def _restore(obj: Any) -> Any:
+    if isinstance(obj, list):
+        return [_restore(item) for item in obj]
+    if not isinstance(obj, dict):
+        return obj
+    if _TAG not in obj:
+        return {key: _restore(value) for key, value in obj.items()}
+    kind, content = obj[_TAG]
+    if kind == "bytes":
+        return base64.b64decode(content)
+    if kind == "tuple":
+        return tuple(_restore(item) for item in content)
+    return {_restore(key): _restore(value) for key, value in content}

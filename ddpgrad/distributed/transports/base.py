@@ -1,0 +1,164 @@
+"""What a transport is: something that carries one collective for all ranks of this process.
+
+A transport works per process. It receives one `Call` from each rank that the process
+hosts, in rank order, and returns one `Pending` for all of them. Every rank of the world
+posts the same collectives in the same order; they complete in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...environment import Launch, debugger
+from ...environment import timeout as environment_timeout
+from ...errors import DistributedError
+from ..guard import Signature
+
+# The kinds of collective that every transport knows; all others are built from them.
+REDUCE, GATHER, BROADCAST, BARRIER, ALLOCATE = "reduce", "gather", "broadcast", "barrier", "allocate"
+
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+_EMPTY = np.empty(0, np.uint8)
+
+
+class Call:
+    """One rank's part in one collective.
+
+    array   what the rank contributes, one-dimensional and contiguous; a reduction or a
+            broadcast leaves its result here. "allocate": a template, not read, that has
+            the wanted length and dtype
+    result  "gather": an array of shape (world_size, array.size), filled with the rows of
+            all ranks. "allocate": the new array, once done
+    op      the name of a reduction
+    src     the rank whose array a broadcast spreads; -1 where all contribute
+    """
+
+    __slots__ = ("array", "kind", "op", "result", "signature", "src")
+
+    def __init__(
+        self,
+        kind: str,
+        signature: Signature,
+        array: np.ndarray = _EMPTY,
+        op: str = "",
+        src: int = -1,
+        result: np.ndarray | None = None,
+    ) -> None:
+        self.kind = kind
+        self.signature = signature
+        self.array = array
+        self.op = op
+        self.src = src
+        self.result = result
+
+
+class Pending(ABC):
+    """A posted collective."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """Do what can be done without waiting; True when complete. Raises what went wrong."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when complete. Raises what went wrong."""
+
+
+class _Completed(Pending):
+    __slots__ = ()
+
+    def poll(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return
+
+
+COMPLETED: Pending = _Completed()
+
+
+class Transport(ABC):
+    """Carries the collectives of one process's ranks; see the module's text.
+
+    After the first `DistributedError` between ranks nothing more is carried: `post` raises
+    that error again, since ranks may no longer be at the same place of the program.
+    """
+
+    name = ""
+
+    def __init__(self, launch: Launch, timeout: float | None = None) -> None:
+        self.launch = launch
+        self.ranks = launch.ranks
+        self.timeout = environment_timeout() if timeout is None else timeout
+        if debugger():
+            self.timeout = float("inf")
+        self.failure: DistributedError | None = None
+
+    @abstractmethod
+    def post(self, calls: Sequence[Call]) -> Pending:
+        """Begin a collective with the calls of the ranks in `launch.ranks`, in that order."""
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:  # noqa: B027
+        """Tell the other processes that hosted `rank` cannot go on.
+
+        `reason` is a phrase such as "raised ValueError: …"; a `victim` failed because another rank did.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Tell the other processes that no more calls come from here. May be called twice."""
+
+    def failed(self, error: DistributedError) -> DistributedError:
+        """Remember the first failure; returns it."""
+        if self.failure is None:
+            self.failure = error
+        return self.failure
+
+    def refuse_after_failure(self) -> None:
+        """Raise the first failure again, if there was one."""
+        if self.failure is not None:
+            raise again(self.failure)
+
+
+def again(error: BaseException) -> BaseException:
+    """A fresh exception with the same text: several ranks raise it, each with its own traceback."""
+    try:
+        return type(error)(*error.args)
+    except TypeError:
+        return RuntimeError(str(error))
+
+
+class Patience:
+    """How to wait for other processes: spin, then yield the core, then sleep.
+
+    Spinning answers within a microsecond; yielding lets another rank on this core work;
+    sleeping, after a twentieth of a second, leaves the core to whoever computes.
+    """
+
+    __slots__ = ("_began", "_spins")
+
+    SPINS = 2000
+    SLEEP_AFTER = 0.05
+    SLEEP = 0.0005
+
+    def __init__(self, spun: bool = False) -> None:
+        self._spins = self.SPINS if spun else 0
+        self._began = 0.0
+
+    def pause(self) -> None:
+        """Wait a little; a little longer each time."""
+        self._spins += 1
+        if self._spins < self.SPINS:
+            return
+        if self._began == 0.0:
+            self._began = time.monotonic()
+        if time.monotonic() - self._began < self.SLEEP_AFTER:
+            _yield_core()
+        else:
+            time.sleep(self.SLEEP)

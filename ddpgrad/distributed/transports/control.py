@@ -1,0 +1,324 @@
+"""The shared page on which processes of one host see each other: flags, signatures, deaths.
+
+Every process owns a line of counters that only it writes. Each collective has a number;
+a process sets ARRIVE to the number when its contribution is in place, and DONE when it
+needs no other's contribution any more. STAGE counts steps within one collective.
+
+A ring of records holds what each rank called under a number, so that several collectives
+can be under way; before an entry is used again, all processes are DONE with its last use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import select
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from ...environment import Launch, ranks_of
+from ...errors import DistributedError, TransportError
+from .. import guard
+from ..guard import Signature
+from . import segments
+from .base import Patience
+
+ARRIVE, DONE, STAGE = 0, 1, 2
+_STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH = 3, 4, 5, 6, 7
+
+# states of a process; _VICTIM: it failed because another did
+_ABSENT, _RUNNING, _FINISHED, _FAILED, _VICTIM = range(5)
+
+DEPTH = 32
+"""How many collectives may be under way at once."""
+
+# Sizes in bytes. Two cache lines for a process: processors fetch lines in pairs.
+_LINE = 128
+_REASON = 512
+_RECORD = 512
+_RECORD_HEAD = 24
+
+_CHECK_SECONDS = 0.05
+
+# x86 shows a core's stores to others in program order; elsewhere a lock's barriers see to that.
+_ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+_order_lock = threading.Lock()
+
+
+def _fence() -> None:
+    """Keep memory accesses before and after apart (two lock cycles: none passes both)."""
+    for _ in range(2):
+        _order_lock.acquire()
+        _order_lock.release()
+
+
+class Control:
+    """The control page of one job on one host, and `extra` bytes for the transport's own use."""
+
+    def __init__(self, launch: Launch, job: str, extra: int, timeout: float) -> None:
+        self.launch = launch
+        procs, world = launch.procs, launch.world_size
+        self._reasons = procs * _LINE
+        self._records = self._reasons + procs * _REASON
+        self.extra = -(-(self._records + world * DEPTH * _RECORD) // 4096) * 4096
+        self.map = self._join(job, self.extra + extra, timeout)
+        self._bytes = memoryview(self.map)
+        self._words = self._bytes.cast("Q")
+        line = _LINE // 8
+        self._mine = launch.proc * line
+        self._others = [proc for proc in range(procs) if proc != launch.proc]
+        self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
+        # Spinning helps only where every process has a core of its own.
+        self._spins = Patience.SPINS if procs <= _cores() else 20
+        self._next_check = 0.0
+        self._meet(job, timeout)
+
+    def _join(self, job: str, size: int, timeout: float):
+        path = segments.path_of(job, "control")
+        if self.launch.proc != 0:
+            return segments.attach(path, size, patience=timeout)
+        made = segments.create(path, size)
+        try:
+            segments.reserve(path, 0, size)
+        except BaseException:
+            segments.remove(path)
+            raise
+        return made
+
+    def _meet(self, job: str, timeout: float) -> None:
+        """Wait until all processes have the page; then nobody needs its name."""
+        words = self._words
+        words[self._mine + _PID] = os.getpid()
+        words[self._mine + _NAMESPACE] = _pid_namespace()
+        self.publish(_STATE, _RUNNING)
+        deadline = time.monotonic() + timeout
+        patience = Patience()
+        try:
+            while absent := [proc for proc in self._others if self._word(proc, _STATE) == _ABSENT]:
+                if time.monotonic() > deadline:
+                    raise TransportError(
+                        f"process {absent[0]} of {self.launch.procs} did not start within {timeout:g} seconds"
+                    )
+                patience.pause()
+        finally:
+            if self.launch.proc == 0:
+                segments.remove(segments.path_of(job, "control"))
+        self._life = _Life({proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)})
+
+    def _visible(self, proc: int) -> bool:
+        # Containers may share memory and yet number their processes apart.
+        return self._word(proc, _NAMESPACE) == _pid_namespace()
+
+    def _word(self, proc: int, column: int) -> int:
+        return self._words[proc * (_LINE // 8) + column]
+
+    def publish(self, column: int, value: int) -> None:
+        """Set one of this process's own words, after all that it wrote before."""
+        if not _ORDERED:
+            _fence()
+        self._words[self._mine + column] = value
+
+    def record(self, rank: int, number: int, signature: Signature, place: int) -> None:
+        """Write what hosted `rank` does under `number`, and where its contribution lies."""
+        start = self._records + (rank * DEPTH + number % DEPTH) * _RECORD
+        word = start // 8
+        words = self._words
+        words[word] = signature.digest
+        words[word + 1] = place
+        text = signature.encoded
+        length = min(len(text), _RECORD - _RECORD_HEAD)
+        words[word + 2] = length
+        start += _RECORD_HEAD
+        self._bytes[start : start + length] = text[:length]
+
+    def agreed(self, number: int, digest: int) -> bool:
+        """True when all ranks wrote `digest` under `number`."""
+        words = self._words
+        word = (self._records + number % DEPTH * _RECORD) // 8
+        stride = DEPTH * _RECORD // 8
+        for _ in range(self.launch.world_size):
+            if words[word] != digest:
+                return False
+            word += stride
+        return True
+
+    def place(self, rank: int, number: int) -> int:
+        """Where the contribution of `rank` to collective `number` lies."""
+        return self._words[(self._records + (rank * DEPTH + number % DEPTH) * _RECORD) // 8 + 1]
+
+    def fields(self, rank: int, number: int) -> Sequence[str]:
+        """The words that `rank` wrote under `number` (none for number 0)."""
+        if number == 0:
+            return ()
+        start = self._records + (rank * DEPTH + number % DEPTH) * _RECORD
+        length = self._words[start // 8 + 2]
+        return guard.decode(bytes(self._bytes[start + _RECORD_HEAD : start + _RECORD_HEAD + length]))
+
+    def mismatch(self, number: int) -> DistributedError:
+        """The error for collective `number`, on which the ranks do not agree."""
+        stride = DEPTH * _RECORD // 8
+        word = (self._records + number % DEPTH * _RECORD) // 8
+        ranks = range(self.launch.world_size)
+        return guard.mismatch(
+            {rank: (self._words[word + rank * stride], self.fields(rank, number)) for rank in ranks}, number
+        )
+
+    def reached(self, column: int, target: int) -> bool:
+        """True when every other process's counter is at `target`."""
+        words = self._words
+        for index in self._columns[column]:
+            if words[index] < target:
+                return False
+        if not _ORDERED:
+            _fence()
+        return True
+
+    def least_done(self) -> int:
+        """The number up to which every other process needs nothing any more."""
+        return min(self._words[index] for index in self._columns[DONE])
+
+    def wait(self, column: int, target: int, number: int, timeout: float) -> None:
+        """Return when every other process's counter is at `target`, in collective `number`.
+
+        Raises RankFailedError as soon as one that is missing has died, failed or finished,
+        and StallError after `timeout` seconds.
+        """
+        words = self._words
+        for index in self._columns[column]:
+            if words[index] >= target:
+                continue
+            for _ in range(self._spins):
+                if words[index] >= target:
+                    break
+            else:
+                self._wait_long(index, column, target, number, timeout)
+        if not _ORDERED:
+            _fence()
+
+    def _wait_long(self, index: int, column: int, target: int, number: int, timeout: float) -> None:
+        began = time.monotonic()
+        patience = Patience(spun=True)
+        while self._words[index] < target:
+            patience.pause()
+            self.check(column, target, number, began, timeout)
+
+    def check(self, column: int, target: int, number: int, began: float, timeout: float) -> None:
+        """Look, now and then, whether those that are missing can still come; see `wait`."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + _CHECK_SECONDS
+        dead = self._life.dead()
+        missing = [proc for proc in self._others if self._word(proc, column) < target]
+        verdicts = []
+        for proc in missing:
+            state = self._word(proc, _STATE)
+            # What it wrote before it ended may have become visible just now.
+            if (state != _RUNNING or proc in dead) and self._word(proc, column) < target:
+                verdicts.append(self._verdict(proc, state))
+        if verdicts:
+            _, ranks, what = min(verdicts)
+            raise guard.rank_failed(ranks, what, self._waiting(number))
+        if missing and now - began > timeout:
+            last = {
+                rank: self.fields(rank, self._word(proc, ARRIVE))
+                for proc in missing
+                for rank in self._ranks(proc)
+            }
+            raise guard.stalled(last, self._waiting(number), timeout)
+
+    def _verdict(self, proc: int, state: int) -> tuple[int, list[int], str]:
+        """How far up the chain of causes this end stands (0: a cause), which ranks, what they did."""
+        if state in (_FAILED, _VICTIM):
+            start = self._reasons + proc * _REASON
+            length = self._word(proc, _REASON_LENGTH)
+            reason = bytes(self._bytes[start : start + length]).decode("utf-8", "replace")
+            return (0 if state == _FAILED else 3), [self._word(proc, _FAILED_RANK)], reason
+        if state == _FINISHED:
+            return 2, list(self._ranks(proc)), "has finished its program"
+        what = f"(process {self._word(proc, _PID)}) died without a word: it was killed, or crashed"
+        return 1, list(self._ranks(proc)), what
+
+    def _ranks(self, proc: int) -> range:
+        return ranks_of(proc, self.launch.procs, self.launch.world_size)
+
+    def _waiting(self, number: int) -> Mapping[int, Sequence[str]]:
+        """What the ranks that arrived at collective `number` called."""
+        arrived = [self.launch.proc, *(p for p in self._others if self._word(p, ARRIVE) >= number)]
+        return {rank: self.fields(rank, number) for proc in arrived for rank in self._ranks(proc)}
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:
+        """Mark this process as failed; the first mark stands."""
+        if self._word(self.launch.proc, _STATE) != _RUNNING:
+            return
+        text = reason.encode("utf-8", "replace")[:_REASON]
+        start = self._reasons + self.launch.proc * _REASON
+        self._bytes[start : start + len(text)] = text
+        self._words[self._mine + _REASON_LENGTH] = len(text)
+        self._words[self._mine + _FAILED_RANK] = rank
+        self.publish(_STATE, _VICTIM if victim else _FAILED)
+
+    def finish(self) -> None:
+        """Mark this process as finished, unless it failed. No `wait` may follow."""
+        self._life.close()
+        if self._word(self.launch.proc, _STATE) == _RUNNING:
+            self.publish(_STATE, _FINISHED)
+
+
+class _Life:
+    """Watches processes of this host. A killed one counts as dead before its parent collects it."""
+
+    def __init__(self, pids: Mapping[int, int]) -> None:
+        self._pids = pids
+        self._dead: set[int] = set()
+        self._handles: dict[int, int] = {}
+        self._poll = None
+        if not hasattr(os, "pidfd_open"):
+            return
+        self._poll = select.poll()
+        for proc, pid in pids.items():
+            try:
+                handle = os.pidfd_open(pid)
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    self._dead.add(proc)
+                    continue
+                # A sandbox may forbid it; signal 0 answers too, a little later.
+                self._poll = None
+                return
+            self._handles[handle] = proc
+            self._poll.register(handle, select.POLLIN)
+
+    def dead(self) -> set[int]:
+        """The processes that have ended."""
+        if self._poll is not None:
+            self._dead.update(self._handles[handle] for handle, _ in self._poll.poll(0))
+            return self._dead
+        for proc, pid in self._pids.items():
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                self._dead.add(proc)
+        return self._dead
+
+    def close(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            os.close(handle)
+        self._handles.clear()
+        self._poll = None
+
+
+def _pid_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

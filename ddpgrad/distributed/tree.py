@@ -1,0 +1,200 @@
+"""The fixed order in which the buffers of all ranks are combined.
+
+Floating-point addition is not associative, so a sum over ranks has the same bits on every
+transport and on any number of processes only if its order never changes. Here it is one
+binary tree over rank numbers: neighbours are combined first, then neighbouring pairs, then
+neighbouring fours. A rank without a neighbour moves up unchanged.
+
+    4 ranks   (0 + 1) + (2 + 3)
+    5 ranks   ((0 + 1) + (2 + 3)) + 4
+    6 ranks   ((0 + 1) + (2 + 3)) + (4 + 5)
+    7 ranks   ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
+
+Floating types narrower than 32 bits are accumulated in float32 and rounded once, at the
+end. "avg" is the sum divided by the number of ranks, before that rounding. Work goes in
+blocks, so that the operands of one tree stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+BLOCK = 1 << 16
+"""Elements that are carried through the whole tree before the next ones are read."""
+
+# Slices begin at multiples of this many elements: one element's place within a vector
+# register is then the same however many processes share the work.
+_ALIGN = 64
+
+_COMBINE: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "avg": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+
+OPS = tuple(_COMBINE)
+"""The names that `op` may have."""
+
+# kinds of dtype (numpy's letters; "x": a floating type of ml_dtypes) that each op accepts
+_ACCEPTS = {
+    "sum": "iufcx",
+    "avg": "fcx",
+    "product": "biufcx",
+    "min": "biufx",
+    "max": "biufx",
+    "band": "biu",
+    "bor": "biu",
+    "bxor": "biu",
+}
+
+
+class _Step(NamedTuple):
+    """`slot[into] = left ∘ right`, where an operand >= 0 is a rank and ~k is slot k."""
+
+    into: int
+    left: int
+    right: int
+
+
+@lru_cache(maxsize=64)
+def _plan(ranks: int) -> tuple[_Step, ...]:
+    """The tree over `ranks` leaves as straight-line steps, with as few slots as possible."""
+    steps: list[_Step] = []
+
+    def combine(first: int, span: int, slot: int) -> int:
+        if span == 1:
+            return first
+        half = span // 2
+        if first + half >= ranks:
+            return combine(first, half, slot)
+        left = combine(first, half, slot)
+        right = combine(first + half, half, slot + 1)
+        steps.append(_Step(slot, left, right))
+        return ~slot
+
+    combine(0, 1 << max(ranks - 1, 0).bit_length(), 0)
+    return tuple(steps)
+
+
+@lru_cache(maxsize=256)
+def check(op: str, dtype: np.dtype) -> None:
+    """Raise ValueError if `op` is unknown or has no meaning for `dtype`."""
+    accepts = _ACCEPTS.get(op)
+    if accepts is None:
+        raise ValueError(f"unknown reduction {op!r}; expected one of {', '.join(OPS)}")
+    if _kind(dtype) not in accepts:
+        hint = "; for booleans use 'bor', 'max' or convert to an integer type" if dtype.kind == "b" else ""
+        raise ValueError(f"reduction {op!r} is not defined for dtype {dtype}{hint}")
+
+
+def _kind(dtype: np.dtype) -> str:
+    # ml_dtypes registers bfloat16 and the float8 types with numpy as user types of kind V.
+    return "x" if dtype.isbuiltin == 2 and "float" in dtype.name else dtype.kind
+
+
+class _Recipe(NamedTuple):
+    """How `ranks` arrays of one dtype are combined by one op."""
+
+    combine: np.ufunc
+    plan: tuple[_Step, ...]
+    slots: int
+    wide: np.dtype
+    rounds: bool
+    ranks: int
+    divides: bool
+    quiet: bool
+
+
+@lru_cache(maxsize=256)
+def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
+    check(op, dtype)
+    rounds = _kind(dtype) == "x" or (dtype.kind == "f" and dtype.itemsize < 4)
+    plan = _plan(ranks)
+    # Slots for what is combined below the root, and one for a root that must still be rounded.
+    slots = 1 + max([step.into for step in plan[:-1]], default=-1)
+    return _Recipe(
+        combine=_COMBINE[op],
+        plan=plan,
+        slots=max(slots, int(rounds)),
+        wide=np.dtype(np.float32) if rounds else dtype,
+        rounds=rounds,
+        ranks=ranks,
+        divides=op == "avg",
+        quiet=ranks == 1 or dtype.kind in "biu",
+    )
+
+
+def share(length: int, parts: int, index: int) -> tuple[int, int]:
+    """Start and stop of the slice of `length` elements that part `index` of `parts` owns.
+
+    The slices are contiguous, cover everything, and begin at multiples of 64 elements.
+    """
+    units = -(-length // _ALIGN)
+    start = units * index // parts * _ALIGN
+    stop = units * (index + 1) // parts * _ALIGN
+    return min(start, length), min(stop, length)
+
+
+def reduce_into(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op: str = "sum") -> None:
+    """Combine `inputs` (one array per rank, in rank order) and write the result to every output.
+
+    All arrays are one-dimensional, of one length and one dtype. An output may be the same
+    memory as an input; inputs that are no outputs are left as they are. NaN wins in "min" and
+    "max", integers wrap around, and floating-point overflow gives inf without a warning.
+    """
+    if not outputs:
+        return
+    recipe = _recipe(op, inputs[0].dtype, len(inputs))
+    if recipe.quiet:
+        _reduce(outputs, inputs, recipe)
+        return
+    with np.errstate(all="ignore"):
+        _reduce(outputs, inputs, recipe)
+
+
+def _reduce(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> None:
+    length = inputs[0].size
+    slots = [np.empty(min(length, BLOCK), recipe.wide) for _ in range(recipe.slots)]
+    if length <= BLOCK:
+        _reduce_block(outputs, inputs, recipe, slots)
+        return
+    for start in range(0, length, BLOCK):
+        stop = min(start + BLOCK, length)
+        _reduce_block(
+            [output[start:stop] for output in outputs],
+            [array[start:stop] for array in inputs],
+            recipe,
+            [slot[: stop - start] for slot in slots],
+        )
+
+
+def _reduce_block(
+    outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe, slots: list[np.ndarray]
+) -> None:
+    first = outputs[0]
+    plan = recipe.plan
+    if plan:
+        root = slots[0] if recipe.rounds else first
+        last = plan[-1]
+        for step in plan:
+            left = inputs[step.left] if step.left >= 0 else slots[~step.left]
+            right = inputs[step.right] if step.right >= 0 else slots[~step.right]
+            # Only the root may touch an output: an output can be an input that is still to be read.
+            recipe.combine(left, right, out=root if step is last else slots[step.into], dtype=recipe.wide)
+        if recipe.divides:
+            np.divide(root, recipe.ranks, out=root)
+        if recipe.rounds:
+            np.copyto(first, root, casting="unsafe")
+    elif first is not inputs[0]:
+        first[...] = inputs[0]
+    for output in outputs[1:]:
+        output[...] = first

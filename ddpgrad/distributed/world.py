@@ -1,0 +1,189 @@
+"""Who is calling: this process's view of its world, and each rank's view of itself."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+
+from .. import environment, rank_local
+from ..environment import Launch
+from ..errors import DistributedError, LaunchError
+from . import transports
+from .baton import Baton, Meeting
+from .communicator import Communicator
+from .transports.base import Transport
+
+
+class World:
+    """This process's view of its world: its launch, its transports, its ranks."""
+
+    def __init__(self, launch: Launch) -> None:
+        if not 0 <= launch.proc < launch.procs or launch.procs > launch.world_size:
+            raise LaunchError(
+                f"process {launch.proc} of {launch.procs} has no rank: the world has {launch.world_size} "
+                "ranks; start at most one process for each rank"
+            )
+        self.launch = launch
+        self.members = [Member(self, rank) for rank in launch.ranks]
+        self.baton: Baton | None = None
+        self.abort_at_exit = False
+        self._meetings: dict[str, Meeting] = {}
+        self._transports: dict[str, Transport] = {}
+        self._ranks_here: list[int] | None = None
+        self.pid = os.getpid()
+
+    def transport(self, backend: str | None, timeout: float | None) -> Transport:
+        """The transport of that name, connected on first use (collective between processes)."""
+        name = transports.choose(self.launch, backend)
+        transport = self._transports.get(name)
+        if transport is None:
+            transport = transports.connect(self.launch, name, timeout, generation=len(self._transports))
+            self._transports[name] = transport
+            if self.launch.procs > 1 and len(self._transports) == 1:
+                _watch_exit(self)
+        elif timeout is not None:
+            transport.timeout = timeout
+        return transport
+
+    def meeting(self, transport: Transport) -> Meeting:
+        """Where the ranks of this process meet before they use `transport`."""
+        assert self.baton is not None
+        meeting = self._meetings.get(transport.name)
+        if meeting is None:
+            meeting = self._meetings[transport.name] = Meeting(transport, self.baton, len(self.members))
+        return meeting
+
+    def ranks_on_this_host(self) -> list[int]:
+        """All ranks of the world that run on this host (collective between processes at first)."""
+        if self._ranks_here is None:
+            self._ranks_here = transports.ranks_on_this_host(self.launch)
+        return self._ranks_here
+
+    def fail(self, rank: int, error: BaseException) -> None:
+        """Tell the other processes that hosted `rank` ends with `error`."""
+        for transport in self._transports.values():
+            transport.fail(rank, _reason(error), victim=isinstance(error, DistributedError))
+
+    def close(self) -> None:
+        """Tell the other processes that this one's ranks have ended. May be called again."""
+        # A forked child (a loader's worker, say) must not speak for its parent.
+        if os.getpid() == self.pid:
+            for transport in self._transports.values():
+                transport.close()
+
+
+class Member:
+    """One logical rank, as its own program sees it.
+
+    rank         0 to world_size - 1
+    world_size   the number of ranks
+    launch       how this process was started
+    """
+
+    def __init__(self, world: World, rank: int) -> None:
+        self.world = world
+        self.rank = rank
+        self.world_size = world.launch.world_size
+        self.launch = world.launch
+
+    def __repr__(self) -> str:
+        return f"Member(rank={self.rank}, world_size={self.world_size})"
+
+    @property
+    def local_rank(self) -> int:
+        """The index of this rank among those on its host."""
+        return self.world.ranks_on_this_host().index(self.rank)
+
+    @property
+    def local_world_size(self) -> int:
+        """The number of ranks on this rank's host."""
+        return len(self.world.ranks_on_this_host())
+
+    def communicator(self, backend: str | None = None, timeout: float | None = None) -> Communicator:
+        """The collectives of this rank over all ranks of the world. All ranks call it.
+
+        backend   'virtual', 'shm' or 'mpi'; None: the fastest that reaches all processes
+        timeout   seconds that a collective may wait for other ranks; None: DDPGRAD_TIMEOUT
+        Raises TransportError, which says what is missing.
+        """
+        transport = self.world.transport(backend, timeout)
+        if self.world.baton is None:
+
+            def submit(call):
+                return transport.post((call,))
+        else:
+            meeting = self.world.meeting(transport)
+            local = self.rank - self.launch.ranks.start
+
+            def submit(call):
+                return meeting.submit(local, call)
+
+        return Communicator(self.rank, self.world_size, transport.name, submit)
+
+
+_process_world: World | None = None
+
+
+def current() -> Member:
+    """The rank that is calling.
+
+    Threads of `run_ranks` and `simulate` are ranks; every other thread belongs to the
+    one rank of an ordinary process.
+    """
+    key = rank_local.bound()
+    if isinstance(key, Member):
+        return key
+    global _process_world
+    if _process_world is None:
+        _process_world = World(environment.launch())
+    if len(_process_world.members) > 1:
+        raise LaunchError(
+            f"thread {threading.current_thread().name!r} belongs to none of the ranks "
+            f"{list(_process_world.launch.ranks)} that this process hosts; call from a rank's own thread, "
+            "and start programs with several ranks in a process through ddprun"
+        )
+    return _process_world.members[0]
+
+
+def serve(world: World | None) -> World | None:
+    """Make `world` the one that threads outside `simulate` belong to; returns the one before."""
+    global _process_world
+    before, _process_world = _process_world, world
+    return before
+
+
+def _reason(error: BaseException) -> str:
+    """`raised ValueError: message (train.py:31)`, for the messages of other ranks."""
+    if isinstance(error, SystemExit):
+        return f"ended with exit code {error.code}"
+    lines = str(error).splitlines()
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""
+    return f"raised {type(error).__name__}: {lines[0] if lines else ''}{place}"
+
+
+def _watch_exit(world: World) -> None:
+    """See to it that this process's end, good or bad, reaches the others.
+
+    MPI has no notion of a rank that stops early: its peers would wait for ever in their
+    collective. So an uncaught exception is marked and, under mpirun, ends the whole job.
+    """
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace) -> None:
+        if os.getpid() == world.pid:
+            world.fail(world.launch.ranks.start, error)
+        previous(kind, error, trace)
+        if os.getpid() == world.pid and world.launch.mpi:
+            transports.abort(1)
+
+    def leave() -> None:
+        if world.abort_at_exit and world.launch.mpi and os.getpid() == world.pid:
+            transports.abort(1)
+        world.close()
+
+    sys.excepthook = hook
+    atexit.register(leave)

@@ -1,0 +1,157 @@
+"""The node that an op leaves in the graph, and what it keeps for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..autograd.accumulate import AccumulateGrad
+from ..autograd.graph import NO_EDGE, Edge, Node, edge_of, next_sequence
+from ..errors import GraphError
+from ..tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+class OpNode(Node):
+    """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles."""
+
+    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
+
+    op: Op
+
+    def name(self) -> str:
+        return self.op.grad_name
+
+    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+        op = self.op
+        kept = self._kept
+        if kept is None:
+            raise GraphError(
+                f"Trying to backward through the graph a second time: {self.name()} has already freed what it "
+                "saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
+            )
+        for counter, version in zip(self._counters, self._versions, strict=True):
+            if counter[0] != version:
+                raise self._modified(counter)
+        if grad.__class__ is Tensor or grad.__class__ is tuple:
+            kept = self._as_tensors(kept, grad)
+        edges = self.next_functions
+        if op.joint is not None:
+            return op.joint(F, grad, [edge[0] is not None for edge in edges], *kept)
+        return [
+            rule(F, grad, kept) if edge[0] is not None and rule is not None else None
+            for rule, edge in zip(op.rules, edges, strict=True)
+        ]
+
+    def release(self) -> None:
+        self._kept = None
+        self._counters = self._versions = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The raw values kept for backward, in the order of the op's `keep`."""
+        return self._kept or ()
+
+    def _as_tensors(self, kept: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
+        """What was kept, as Tensors joined to the graph, so that rules can be differentiated."""
+        if isinstance(grad, tuple) and not any(isinstance(g, Tensor) for g in grad):
+            return kept
+        values = list(kept)
+        for i, which in self.op.kept_tensors:
+            if hasattr(values[i], "dtype"):
+                values[i] = _rejoin(values[i], self.next_functions[which])
+            elif isinstance(values[i], list):
+                values[i] = [_rejoin(v, e) for v, e in zip(values[i], self.next_functions, strict=True)]
+        for i, name in enumerate(self.op.keep):
+            if name == "out":
+                values[i] = _rejoin(values[i], (self, 0))
+            elif name in self.op.extras and hasattr(values[i], "dtype"):
+                values[i] = wrap(values[i])
+        return tuple(values)
+
+    def _modified(self, counter: list[int]) -> GraphError:
+        i = next(i for i, c in enumerate(self._counters) if c is counter)
+        op = self.op
+        names = [n for n in op.keep if n in op.params and op.params.index(n) in op.tensors]
+        what = names[i] if i < len(names) and not op.sequence else "the output"
+        return GraphError(
+            f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {counter[0]}; "
+            f"expected version {self._versions[i]} instead. Write the operation out of place, or clone() first."
+        )
+
+
+def _rejoin(array: Any, edge: Edge) -> Tensor:
+    node, nr = edge
+    if node is None:
+        return wrap(array)
+    if isinstance(node, AccumulateGrad) and node.variable._array is array:
+        return node.variable
+    t = wrap(array)
+    t._requires_grad = True
+    if isinstance(node, AccumulateGrad):
+        # A cast or moved copy of a leaf: its gradient goes where the leaf's goes.
+        t._accumulator = node.variable._accumulator
+        t.__dict__["_accumulator_kept"] = node
+    else:
+        t._grad_fn, t._output_nr = node, nr
+    return t
+
+
+_new = object.__new__
+
+
+def _shape_of(argument: Any) -> Any:
+    return [a.shape for a in argument] if isinstance(argument, list) else argument.shape
+
+
+def record(
+    op: Op,
+    given: Sequence[Any],
+    raw: tuple[Any, ...],
+    out: Tensor,
+    extras: Sequence[Any] = (),
+    outs: Sequence[Tensor] | None = None,
+) -> OpNode:
+    """Join `out` (or, for several differentiable outputs, `outs`) to the graph.
+
+    given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
+    as the kernel had them.
+    """
+    node = _new(OpNode)
+    node.op = op
+    node.next_functions = tuple(
+        [edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given]
+    )
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.outputs = 1
+    node.sequence = next_sequence()
+    node._hooks = node._prehooks = node._tensor_hooks = node._metadata = None
+    if op.shapes:
+        extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
+    node._kept = kept = op.pick((*raw, array, *extras)) if op.keep else ()
+    if kept:
+        if op.sequence:
+            counters = [t._versions for t in given] if op.kept_inputs else []
+        else:
+            counters = [t._versions for i in op.kept_inputs if isinstance(t := given[op.tensors.index(i)], Tensor)]
+        if op.keeps_out:
+            counters.append(out._versions)
+        node._counters = counters
+        node._versions = [c[0] for c in counters]
+    else:
+        node._counters = node._versions = ()
+    if outs is None:
+        out._requires_grad = True
+        out._grad_fn = node
+        return node
+    node.outputs = len(outs)
+    node.shape = tuple(t._array.shape for t in outs)
+    node.dtype = tuple(t._array.dtype for t in outs)
+    for nr, t in enumerate(outs):
+        t._requires_grad, t._grad_fn, t._output_nr = True, node, nr
+    return node

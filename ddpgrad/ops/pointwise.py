@@ -1,0 +1,312 @@
+"""Elementwise ops of two operands, with broadcasting and type promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .declare import Sample, TensorLike, op, primitive
+from .samples import Rng, two
+
+
+@primitive(
+    grads={"input": lambda F, g: g, "other": lambda F, g: g},
+    promotion="same",
+    samples=two(),
+    reference=np.add,
+)
+def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise sum."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g: g, "other": lambda F, g: -g},
+    promotion="same",
+    samples=two(),
+    reference=np.subtract,
+    aliases=("subtract",),
+)
+def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise difference."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, other: g * other, "other": lambda F, g, input: g * input},
+    promotion="same",
+    samples=two(),
+    reference=np.multiply,
+    aliases=("multiply",),
+)
+def mul(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise product."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, other: g / other,
+        "other": lambda F, g, input, other: -g * (input / other) / other,
+    },
+    promotion="float",
+    samples=two(0.5, 2.0),
+    reference=np.true_divide,
+    aliases=("divide", "true_divide"),
+)
+def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise quotient; integers give floats."""
+    ...
+
+
+def _pow_grad_input(F: Any, g: Any, input: Any, other: Any) -> Any:
+    if isinstance(other, (bool, int, float)):
+        return g * 0 if other == 0 else g * (other * input if other == 2 else other * F.pow(input, other - 1))
+    # Where the exponent is 0 the derivative is 0, also at input 0, where 0 * 0**-1 would be nan.
+    return g * F.where(other == 0, F.full_like(other, 0), other * F.pow(input, other - 1))
+
+
+def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
+    if isinstance(input, (bool, int, float)):
+        return g * out * (float(np.log(input)) if input > 0 else 0.0)
+    # 0**x is 0 for x > 0, and so is its derivative; log(0) would give nan.
+    return g * F.where(input == 0, F.full_like(out, 0), out * F.log(F.where(input == 0, F.full_like(input, 1), input)))
+
+
+@primitive(
+    grads={"input": _pow_grad_input, "other": _pow_grad_other},
+    promotion="same",
+    samples=lambda rng: [*two(0.5, 2.0)(rng), ((rng.uniform(0.5, 2, (3,)), 2), {}), ((rng.uniform(0.5, 2, 3), 3), {})],
+    reference=np.power,
+)
+def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """`input` to the power of `other`."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input, other: g * _share(F, input, other, g),
+        "other": lambda F, g, input, other: g * _share(F, other, input, g),
+    },
+    promotion="same",
+    samples=two(),
+    reference=np.maximum,
+)
+def maximum(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """The larger of both; where they are equal, each gets half of the gradient."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input, other: g * _share(F, other, input, g),
+        "other": lambda F, g, input, other: g * _share(F, input, other, g),
+    },
+    promotion="same",
+    samples=two(),
+    reference=np.minimum,
+)
+def minimum(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """The smaller of both; where they are equal, each gets half of the gradient."""
+    ...
+
+
+def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
+    """1 where a > b, a half where they are equal, else 0, in the dtype of `g`."""
+    return F.cast(a > b, g.dtype) + F.cast(a == b, g.dtype) * 0.5
+
+
+@primitive(
+    grads={
+        "input": lambda F, g: g,
+        "other": lambda F, g, input, other: -g * F.floor(input / other),
+    },
+    promotion="same",
+    samples=two(0.6, 5.0),
+    reference=np.remainder,
+)
+def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Python's `%`: the result has the sign of `other`."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g: g, "other": lambda F, g, input, other: -g * F.trunc(input / other)},
+    promotion="same",
+    samples=two(0.6, 5.0),
+    reference=np.fmod,
+)
+def fmod(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """C's `fmod`: the result has the sign of `input`."""
+    ...
+
+
+@primitive(promotion="same", samples=two(0.6, 5.0), reference=np.floor_divide)
+def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """The quotient rounded down."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input, other: g * other / (input * input + other * other),
+        "other": lambda F, g, input, other: -g * input / (input * input + other * other),
+    },
+    promotion="float",
+    samples=two(0.5, 2.0),
+    reference=np.arctan2,
+    aliases=("arctan2",),
+)
+def atan2(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """The angle of the point (other, input)."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input, other: g * F.sigmoid(input - other),
+        "other": lambda F, g, input, other: g * F.sigmoid(other - input),
+    },
+    promotion="float",
+    samples=two(),
+    reference=np.logaddexp,
+)
+def logaddexp(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """log(exp(input) + exp(other)) without overflow."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.equal)
+def eq(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `==`, as bool."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.not_equal, aliases=("not_equal",))
+def ne(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `!=`, as bool."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.less, aliases=("less",))
+def lt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `<`, as bool."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.less_equal, aliases=("less_equal",))
+def le(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `<=`, as bool."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.greater, aliases=("greater",))
+def gt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `>`, as bool."""
+    ...
+
+
+@primitive(promotion="same", samples=two(), reference=np.greater_equal, aliases=("greater_equal",))
+def ge(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise `>=`, as bool."""
+    ...
+
+
+def _bools(rng: Rng) -> Iterable[Sample]:
+    yield (rng.random((2, 3)) > 0.5, rng.random(3) > 0.5), {}
+
+
+def _integers(rng: Rng) -> Iterable[Sample]:
+    yield (rng.integers(0, 99, (2, 3)), rng.integers(0, 99, 3)), {}
+
+
+@primitive(samples=_bools, reference=np.logical_and)
+def logical_and(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """True where both are non-zero."""
+    ...
+
+
+@primitive(samples=_bools, reference=np.logical_or)
+def logical_or(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """True where at least one is non-zero."""
+    ...
+
+
+@primitive(samples=_bools, reference=np.logical_xor)
+def logical_xor(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """True where exactly one is non-zero."""
+    ...
+
+
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_and)
+def bitwise_and(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Bitwise and; logical and of bools."""
+    ...
+
+
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_or)
+def bitwise_or(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Bitwise or; logical or of bools."""
+    ...
+
+
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_xor)
+def bitwise_xor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Bitwise exclusive or."""
+    ...
+
+
+def _choices(rng: Rng) -> Iterable[Sample]:
+    mask = rng.random((2, 3)) > 0.5
+    yield (mask, rng.standard_normal((2, 3)), rng.standard_normal(3)), {}
+    yield (mask, rng.standard_normal((2, 3)), 0.5), {}
+    yield (mask[0], 2.0, rng.standard_normal((2, 3))), {}
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, condition: F.where(condition, g, F.full_like(g, 0)),
+        "other": lambda F, g, condition: F.where(condition, F.full_like(g, 0), g),
+    },
+    promotion="same",
+    promoted=("input", "other"),
+    samples=_choices,
+    reference=np.where,
+    method=False,
+)
+def where(F: Any, condition: Tensor, input: TensorLike, other: TensorLike) -> Tensor:
+    """`input` where `condition` is true, elsewhere `other`."""
+    ...
+
+
+@op(
+    grads={
+        "input": lambda F, g, mask: F.where(mask, F.full_like(g, 0), g),
+        "value": lambda F, g, mask: F.where(mask, g, F.full_like(g, 0)),
+    },
+    samples=lambda rng: [((rng.standard_normal((2, 3)), rng.random(3) > 0.5, -1.5), {})],
+    reference=lambda x, m, v: np.where(m, v, x),
+)
+def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tensor:
+    """`input` with `value` where `mask` is true."""
+    value = F.asarray(value, dtype=input.dtype)
+    return F.where(mask, value, input)
+
+
+@op(
+    grads={
+        "input": lambda F, g, weight: g * (1 - weight),
+        "end": lambda F, g, weight: g * weight,
+        "weight": lambda F, g, input, end: g * (end - input),
+    },
+    promotion="same",
+    samples=lambda rng: [((*rng.standard_normal((2, 2, 3)), 0.3), {}), (tuple(rng.standard_normal((3, 3))), {})],
+    reference=lambda a, b, w: a + w * (b - a),
+)
+def lerp(F: Any, input: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
+    """`input` moved towards `end` by the fraction `weight`."""
+    return input + weight * (end - input)

@@ -1,0 +1,397 @@
+"""Ops that change the shape or the order of elements. Most return views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .declare import op, primitive
+from .reduce import wrap_dim
+from .samples import calls
+
+Ints = Sequence[int]
+
+
+def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
+    """`shape` with a -1 worked out; `RuntimeError` when the number of elements does not fit."""
+    sizes = tuple(int(n) for n in shape)
+    known = 1
+    for n in sizes:
+        known *= n if n != -1 else 1
+    total = input.numel()
+    if sizes.count(-1) == 1 and known > 0 and total % known == 0:
+        return tuple(total // known if n == -1 else n for n in sizes)
+    if sizes.count(-1) == 0 and known == total:
+        return sizes
+    raise RuntimeError(f"{name}(): shape '{list(sizes)}' is invalid for input of size {total}")
+
+
+def _adapt_reshape(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
+    return input, _infer("reshape", shape, input)
+
+
+@primitive(
+    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
+    adapt=_adapt_reshape,
+    view=True,
+    samples=calls(((4, 6),), ((-1,),), ((2, 3, -1, 1),)),
+    reference=np.reshape,
+)
+def reshape(F: Any, input: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape; a view where memory allows it."""
+    ...
+
+
+def _adapt_view(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
+    sizes = _infer("view", shape, input)
+    array = input._array
+    if not array.flags.c_contiguous and array.size:
+        probe = array.reshape(sizes)
+        if not _shares(probe, array):
+            raise RuntimeError(
+                f"view size is not compatible with input tensor's size and stride (at least one dimension spans "
+                f"across two contiguous subspaces): {list(input.shape)} with strides {input.stride()} as "
+                f"{list(sizes)}. Use .reshape(...) instead."
+            )
+    return input, sizes
+
+
+def _shares(a: Any, b: Any) -> bool:
+    owner = a.base if a.base is not None else a
+    return owner is (b.base if b.base is not None else b)
+
+
+@op(
+    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
+    adapt=_adapt_view,
+    view=True,
+    samples=calls(((4, 6),), ((-1,),)),
+    reference=np.reshape,
+)
+def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
+    """The same memory in another shape; an error where that needs a copy."""
+    return F.reshape(input, shape)
+
+
+def _adapt_permute(input: Tensor, dims: Ints) -> tuple[Any, ...]:
+    if len(dims) != input.ndim:
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}"
+        )
+    return input, tuple(wrap_dim("permute", d, input.ndim) for d in dims)
+
+
+def _inverse(dims: Ints) -> tuple[int, ...]:
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
+
+
+@primitive(
+    grads={"input": lambda F, g, dims: F.permute(g, _inverse(dims))},
+    adapt=_adapt_permute,
+    view=True,
+    samples=calls(((2, 0, 1),), ((0, 2, 1),), ((-1, 0, 1),)),
+    reference=np.transpose,
+)
+def permute(F: Any, input: Tensor, *dims: int) -> Tensor:
+    """Dimensions in the order `dims`; a view."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, dim0, dim1: F.transpose(g, dim0, dim1)},
+    adapt=lambda input, dim0, dim1: (
+        input,
+        wrap_dim("transpose", dim0, input.ndim),
+        wrap_dim("transpose", dim1, input.ndim),
+    ),
+    view=True,
+    samples=calls((0, 1), (1, -1)),
+    reference=np.swapaxes,
+    aliases=("swapaxes", "swapdims"),
+)
+def transpose(F: Any, input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged; a view."""
+    ...
+
+
+def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
+    lead = len(shape) - input.ndim
+    if lead < 0:
+        raise RuntimeError(
+            f"expand({list(input.shape)}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be "
+            f"greater or equal to the number of dimensions in the tensor ({input.ndim})"
+        )
+    sizes = tuple(input.shape[i - lead] if n == -1 and i >= lead else int(n) for i, n in enumerate(shape))
+    for i, n in enumerate(sizes):
+        have = input.shape[i - lead] if i >= lead else 1
+        if have not in (1, n):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton "
+                f"dimension {i}. Target sizes: {list(sizes)}. Tensor sizes: {list(input.shape)}"
+            )
+    return input, sizes
+
+
+@primitive(
+    grads={"input": lambda F, g: g},  # the engine sums over what was stretched
+    adapt=_adapt_expand,
+    view=True,
+    samples=lambda rng: [((rng.standard_normal((3, 1)), (2, 3, 4)), {}), ((rng.standard_normal(()), (2,)), {})],
+    reference=np.broadcast_to,
+)
+def expand(F: Any, input: Tensor, *shape: int) -> Tensor:
+    """Dimensions of length 1 stretched to `shape` without copying; -1 keeps a length."""
+    ...
+
+
+def _adapt_squeeze(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
+    wanted = range(input.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
+    dims = {wrap_dim("squeeze", d, input.ndim) for d in wanted}
+    return input, tuple(sorted(d for d in dims if d < input.ndim and input.shape[d] == 1))
+
+
+@primitive(
+    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
+    adapt=_adapt_squeeze,
+    view=True,
+    samples=calls((), (1,), (2,), shape=(2, 1, 3, 1)),
+    reference=lambda x, dim=None: np.squeeze(x, dim) if dim is None or x.shape[dim] == 1 else x,
+)
+def squeeze(F: Any, input: Tensor, dim: Any = None) -> Tensor:
+    """Without dimensions of length 1 (all, or those of `dim`); a view."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, dim: F.squeeze(g, (dim,))},
+    adapt=lambda input, dim: (input, wrap_dim("unsqueeze", dim, input.ndim + 1)),
+    view=True,
+    samples=calls((0,), (2,), (-1,)),
+    reference=np.expand_dims,
+)
+def unsqueeze(F: Any, input: Tensor, dim: int) -> Tensor:
+    """With a dimension of length 1 at `dim`; a view."""
+    ...
+
+
+def _adapt_flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> tuple[Any, ...]:
+    start, end = wrap_dim("flatten", start_dim, input.ndim), wrap_dim("flatten", end_dim, input.ndim)
+    if start > end:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    return input, start, end
+
+
+@op(
+    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
+    adapt=_adapt_flatten,
+    view=True,
+    samples=calls((), (1,), (0, 1)),
+    reference=lambda x, a=0, b=-1: x.reshape(*x.shape[:a], -1, *x.shape[b % x.ndim + 1 :]),
+)
+def flatten(F: Any, input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions start_dim to end_dim as one; a view where memory allows it."""
+    shape = input.shape
+    size = 1
+    for n in shape[start_dim : end_dim + 1]:
+        size *= n
+    return F.reshape(input, (*shape[:start_dim], size, *shape[end_dim + 1 :]))
+
+
+def _adapt_narrow(input: Tensor, dim: int, start: int, length: int) -> tuple[Any, ...]:
+    dim = wrap_dim("narrow", dim, input.ndim)
+    size = input.shape[dim]
+    start = int(start) + (size if start < 0 else 0)
+    if length < 0 or start < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return input, dim, start, int(length)
+
+
+def _narrow_rule(F: Any, g: Any, input_shape: Any, dim: int, start: int, length: int) -> Any:
+    widths = [(0, 0)] * len(input_shape)
+    widths[dim] = (start, input_shape[dim] - start - length)
+    return F.constant_pad(g, widths, 0.0)
+
+
+@primitive(
+    grads={"input": _narrow_rule},
+    adapt=_adapt_narrow,
+    view=True,
+    samples=calls((0, 1, 1), (2, 1, 2), (-1, 0, 4)),
+    reference=lambda x, d, s, n: np.take(x, range(s, s + n), axis=d),
+)
+def narrow(F: Any, input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """Elements start to start + length along `dim`; a view."""
+    ...
+
+
+def _constant_pad_rule(F: Any, g: Any, widths: Any) -> Any:
+    for i, (low, high) in enumerate(widths):
+        if low < 0 or high < 0:
+            raise RuntimeError("constant_pad: widths must not be negative")
+        if low or high:
+            g = F.narrow(g, i, low, g.shape[i] - low - high)
+    return g
+
+
+@primitive(
+    grads={"input": _constant_pad_rule},
+    samples=calls((((1, 0), (0, 2), (1, 1)), 0.0), (((0, 0), (1, 0), (0, 1)), 2.0)),
+    reference=lambda x, w, v: np.pad(x, w, constant_values=v),
+    method=False,
+)
+def constant_pad(F: Any, input: Tensor, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
+    """`value` around `input`: (before, after) for each dimension."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, dims: F.flip(g, dims)},
+    adapt=lambda input, dims: (input, tuple(wrap_dim("flip", d, input.ndim) for d in dims)),
+    samples=calls(((0,),), ((1, -1),)),
+    reference=np.flip,
+)
+def flip(F: Any, input: Tensor, *dims: int) -> Tensor:
+    """The order along `dims` reversed, in new memory."""
+    ...
+
+
+def _negated(shifts: Any) -> Any:
+    return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
+
+
+@primitive(
+    grads={"input": lambda F, g, shifts, dims: F.roll(g, _negated(shifts), dims)},
+    samples=calls((1, 0), (-2, 2), ((1, 2), (0, 1)), (3,)),
+    reference=lambda x, s, d=None: np.roll(x, s, d),
+)
+def roll(F: Any, input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements moved by `shifts` along `dims`, round the end."""
+    ...
+
+
+def _cat_rule(F: Any, g: Any, needs: Sequence[bool], tensors_shape: Any, dim: int) -> list[Any]:
+    grads, start = [], 0
+    for needed, shape in zip(needs, tensors_shape, strict=True):
+        length = shape[dim] if len(shape) == len(g.shape) else 0
+        grads.append(F.narrow(g, dim, start, length) if needed and len(shape) == len(g.shape) else None)
+        start += length
+    return grads
+
+
+def _adapt_cat(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
+    if isinstance(tensors, Tensor) or not len(tensors):
+        raise RuntimeError("expected a non-empty list of Tensors")
+    # PyTorch skips empty one-dimensional tensors of any width.
+    kept = [t for t in tensors if not (t.ndim == 1 and t.numel() == 0)] or list(tensors[:1])
+    return kept, wrap_dim("cat", dim, kept[0].ndim)
+
+
+@primitive(
+    joint=_cat_rule,
+    promotion="same",
+    adapt=_adapt_cat,
+    samples=lambda rng: [
+        (([rng.standard_normal((2, 3)), rng.standard_normal((1, 3))],), {}),
+        (([rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 2))], -1), {}),
+    ],
+    reference=np.concatenate,
+    method=False,
+    aliases=("concat", "concatenate"),
+)
+def cat(F: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `dim`."""
+    ...
+
+
+def _stack_rule(F: Any, g: Any, needs: Sequence[bool], dim: int) -> list[Any]:
+    return [F.squeeze(F.narrow(g, dim, i, 1), (dim,)) if needed else None for i, needed in enumerate(needs)]
+
+
+def _adapt_stack(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
+    if isinstance(tensors, Tensor) or not len(tensors):
+        raise RuntimeError("stack expects a non-empty TensorList")
+    first = tensors[0].shape
+    for i, t in enumerate(tensors):
+        if t.shape != first:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
+                f"{list(t.shape)} at entry {i}"
+            )
+    return list(tensors), wrap_dim("stack", dim, len(first) + 1)
+
+
+@primitive(
+    joint=_stack_rule,
+    promotion="same",
+    adapt=_adapt_stack,
+    samples=lambda rng: [((list(rng.standard_normal((3, 2, 2))), d), {}) for d in (0, 1, -1)],
+    reference=np.stack,
+    method=False,
+)
+def stack(F: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors as slices of a new dimension."""
+    ...
+
+
+def _adapt_repeat(input: Tensor, sizes: Ints) -> tuple[Any, ...]:
+    if len(sizes) < input.ndim:
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
+        )
+    return input, tuple(int(n) for n in sizes)
+
+
+def _repeat_rule(F: Any, g: Any, input_shape: Any, sizes: Ints) -> Any:
+    lead = len(sizes) - len(input_shape)
+    split: list[int] = []
+    for i, n in enumerate(sizes):
+        split += [n, input_shape[i - lead] if i >= lead else 1]
+    summed = F.sum(F.reshape(g, tuple(split)), tuple(range(0, 2 * len(sizes), 2)), False)
+    return F.reshape(summed, tuple(input_shape))
+
+
+@op(
+    grads={"input": _repeat_rule},
+    adapt=_adapt_repeat,
+    samples=calls(((2, 1, 3),), ((2, 2, 1, 1),)),
+    reference=np.tile,
+)
+def repeat(F: Any, input: Tensor, *sizes: int) -> Tensor:
+    """The tensor repeated `sizes` times along each dimension."""
+    return F.tile(input, sizes)
+
+
+@primitive(
+    grads={"input": lambda F, g, diagonal: F.tril(g, diagonal)},
+    samples=calls((), (1,), (-1,)),
+    reference=np.tril,
+)
+def tril(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of the last two dimensions; elsewhere 0."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, diagonal: F.triu(g, diagonal)},
+    samples=calls((), (1,), (-1,)),
+    reference=np.triu,
+)
+def triu(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of the last two dimensions; elsewhere 0."""
+    ...
+
+
+@op(
+    grads={"input": lambda F, g: g},
+    samples=calls(()),
+    reference=np.ascontiguousarray,
+    method=False,
+    grad_name="CloneBackward0",
+)
+def to_contiguous(F: Any, input: Tensor) -> Tensor:
+    """A copy whose elements lie in order."""
+    return F.asarray(F.contiguous(input))

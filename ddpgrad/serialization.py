@@ -1,0 +1,213 @@
+"""save and load: nested Python data with tensors in one file, without pickle.
+
+A file holds the tensors' bytes (`tensor_file.py`) and a JSON tree that says how they were
+nested. Loading a file runs no code from it.
+
+The tree: null, booleans, integers, finite floats, strings and lists stand for themselves;
+everything else is an object with one key, which names its kind. A tensor, or an array,
+that occurs twice is stored once and comes back as one object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from .backend import device as devices
+from .backend.device import CPU, Device
+from .backend.registry import to_device
+from .errors import CheckpointError
+from .tensor import Size, Tensor, wrap
+from .tensor_file import is_storable, read, write
+
+File = str | os.PathLike[str] | IO[bytes]
+MapLocation = str | Device | Mapping[str, str] | None
+
+_VERSION = "1"
+
+
+def save(obj: Any, f: File) -> None:
+    """Write `obj` to a path or to a binary file.
+
+    obj: dict (any order of int, float, bool, None, str and tuple keys), OrderedDict, list,
+    tuple, int, float, bool, str, None, Tensor, NumPy array and scalar, nested at will. A
+    Parameter comes back as a Tensor that requires a gradient. CheckpointError names the
+    place of anything else, before the file is touched.
+    """
+    encoder = _Encoder()
+    try:
+        tree = encoder.encode(obj, "obj")
+        text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"the object cannot be written: {error}") from None
+    metadata = {"format": "ddpgrad", "version": _VERSION, "tree": text}
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "wb") as file:
+            write(file, encoder.arrays, metadata)
+    else:
+        write(f, encoder.arrays, metadata)
+
+
+def load(f: File, map_location: MapLocation = None, weights_only: bool = True) -> Any:
+    """Read what `save` wrote from a path or a seekable binary file.
+
+    map_location: the device of all tensors, or a mapping from saved to wanted device
+    names; by default every tensor goes where it was saved from. weights_only: accepted
+    for PyTorch's sake; nothing but data is ever read. CheckpointError if the file is
+    damaged or of another kind.
+    """
+    if isinstance(f, (str, os.PathLike)):
+        name = os.fspath(f)
+        with open(f, "rb") as file:
+            arrays, metadata = read(file, name, to_end=True)
+    else:
+        name = str(getattr(f, "name", "the file"))
+        arrays, metadata = read(f, name, to_end=False)
+    if metadata.get("format") != "ddpgrad" or metadata.get("version") != _VERSION:
+        raise CheckpointError(
+            f"{name} has format {metadata.get('format')!r} version {metadata.get('version')!r}; this ddpgrad "
+            f"reads 'ddpgrad' version {_VERSION!r}"
+        )
+    try:
+        return _Decoder(arrays, map_location).decode(json.loads(metadata["tree"]))
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        raise CheckpointError(f"{name} does not describe an object: {error!r}") from None
+
+
+class _Encoder:
+    """Turns an object into a tree, and collects the arrays that it refers to."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._inside: set[int] = set()  # containers that are being encoded
+        self._alive: list[Any] = []  # addresses are only unique while their owners live
+
+    def encode(self, obj: Any, where: str) -> Any:
+        kind = type(obj)
+        if obj is None or kind in (bool, int, str):
+            return obj
+        if kind is float:
+            return obj if math.isfinite(obj) else {"float": str(obj)}
+        if isinstance(obj, Tensor):
+            return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
+        if kind is np.ndarray:
+            return {"array": self._store(obj, where)}
+        if isinstance(obj, np.generic):
+            return {"scalar": self._store(obj, where)}
+        if kind in _CONTAINERS:
+            if id(obj) in self._inside:
+                raise CheckpointError(f"cannot save {where}: it contains itself")
+            self._inside.add(id(obj))
+            out = self._container(kind, obj, where)
+            self._inside.discard(id(obj))
+            return out
+        raise CheckpointError(
+            f"cannot save {where}: objects of type {kind.__module__}.{kind.__qualname__} are not stored. "
+            "Save numbers, strings, tensors, arrays, and dicts, lists and tuples of them; of an object with "
+            "a state_dict, save that"
+        )
+
+    def _container(self, kind: type, obj: Any, where: str) -> Any:
+        if kind in (dict, OrderedDict):
+            for key in obj:
+                _check_key(key, where)
+            pairs = [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in obj.items()]
+            return {_CONTAINERS[kind]: pairs}
+        items = [self.encode(item, f"{where}[{i}]") for i, item in enumerate(obj)]
+        return items if kind is list else {_CONTAINERS[kind]: items}
+
+    def _store(self, array: Any, where: str) -> str:
+        """The name under which the array's elements are stored, the same for the same memory."""
+        if not is_storable(array.dtype):
+            raise CheckpointError(
+                f"cannot save {where}: arrays of {array.dtype} have no place in the file format"
+            )
+        if isinstance(array, np.generic):
+            array = np.asarray(array)
+        on_host = isinstance(array, np.ndarray)
+        address = array.__array_interface__["data"][0] if on_host else array.data.ptr
+        key = (address, array.shape, array.strides, array.dtype)
+        if key not in self._names:
+            self._names[key] = name = str(len(self._names))
+            self.arrays[name] = to_device(array, CPU)
+            self._alive.append(array)
+        return self._names[key]
+
+
+class _Decoder:
+    """Turns a tree back into the object."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], map_location: MapLocation) -> None:
+        self._arrays = arrays
+        self._map_location = map_location
+        self._tensors: dict[tuple[Any, ...], Tensor] = {}
+
+    def decode(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self.decode(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        ((kind, value),) = node.items()
+        return _DECODERS[kind](self, value)
+
+    def pairs(self, value: Any) -> list[tuple[Any, Any]]:
+        return [(self.decode(k), self.decode(v)) for k, v in value]
+
+    def tuple(self, value: Any) -> tuple[Any, ...]:
+        return tuple(self.decode(item) for item in value)
+
+    def array(self, value: str) -> np.ndarray:
+        return self._arrays[value]
+
+    def tensor(self, value: Any) -> Tensor:
+        name, saved_on, requires_grad = value
+        key = (name, saved_on, requires_grad)
+        if key not in self._tensors:
+            out = wrap(to_device(self._arrays[name], self._place(saved_on)))
+            out.requires_grad = requires_grad
+            self._tensors[key] = out
+        return self._tensors[key]
+
+    def _place(self, saved_on: str) -> Device:
+        target = self._map_location
+        if isinstance(target, Mapping):
+            target = target.get(saved_on)
+        return devices.of(saved_on if target is None else target)
+
+
+_CONTAINERS: dict[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    Size: "size",
+    dict: "dict",
+    OrderedDict: "ordered",
+}
+
+_DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
+    "float": lambda _, value: float(value),
+    "tensor": _Decoder.tensor,
+    "array": _Decoder.array,
+    "scalar": lambda decoder, value: decoder.array(value)[()],
+    "tuple": _Decoder.tuple,
+    "size": lambda decoder, value: Size(decoder.tuple(value)),
+    "dict": lambda decoder, value: dict(decoder.pairs(value)),
+    "ordered": lambda decoder, value: OrderedDict(decoder.pairs(value)),
+}
+
+
+def _check_key(key: Any, where: str) -> None:
+    if type(key) is tuple:
+        for part in key:
+            _check_key(part, where)
+    elif key is not None and type(key) not in (bool, int, float, str):
+        raise CheckpointError(
+            f"cannot save {where}: its key {key!r} is a {type(key).__qualname__}; keys are str, int, float, "
+            "bool, None, or tuples of them"
+        )

@@ -1,0 +1,97 @@
+"""DistributedSampler: every rank reads its own share of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import numpy as np
+
+from ...errors import CheckpointError
+from ...random import Generator
+from .sampler import Sampler
+
+
+class DistributedSampler(Sampler[int]):
+    """Every `num_replicas`-th index from `rank` on, after a permutation of seed + epoch that all ranks share.
+
+    All ranks read the same number of samples: the order is continued from its own head,
+    or cut where drop_last is True. The order is PyTorch's.
+
+    The epoch is set by the DataLoader that reads from this sampler, so forgetting
+    `set_epoch` does no harm; once the program calls `set_epoch`, only the program sets it.
+
+    num_replicas, rank: by default those of the default process group; RuntimeError without one.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if num_replicas is None or rank is None:
+            from ... import distributed
+
+            num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+            rank = distributed.get_rank() if rank is None else rank
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"rank {rank} lies outside the interval [0, {num_replicas - 1}]")
+        self.dataset = dataset
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+        self._set_by_program = False
+        share, rest = divmod(len(dataset), num_replicas)
+        self.num_samples = share + bool(rest and not drop_last)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        n = len(self.dataset)
+        if self.shuffle:
+            order = Generator().manual_seed(self.seed + self.epoch).permutation(n)
+        else:
+            order = np.arange(n)
+        # resize cuts the order, or continues it from its own head.
+        order = np.resize(order, self.total_size)
+        return iter(order[self.rank :: self.num_replicas].tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the permutation; from now on the DataLoader leaves it alone."""
+        self.epoch = epoch
+        self._set_by_program = True
+
+    def follow_epoch(self, epoch: int) -> None:
+        """Choose the permutation unless the program does: what the DataLoader calls in every epoch."""
+        if not self._set_by_program:
+            self.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and what decides the order; the same on every rank."""
+        return {
+            "epoch": self.epoch,
+            "num_replicas": self.num_replicas,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "drop_last": self.drop_last,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from `state_dict`; CheckpointError if it was made with another order."""
+        here = self.state_dict()
+        for name in ("num_replicas", "shuffle", "seed", "drop_last"):
+            if state_dict[name] != here[name]:
+                raise CheckpointError(
+                    f"the saved sampler does not fit this one: {name} was {state_dict[name]!r} and is "
+                    f"{here[name]!r}. Start with the same {name} to continue exactly"
+                )
+        self.epoch = state_dict["epoch"]

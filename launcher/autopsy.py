@@ -1,0 +1,102 @@
+"""From the exception that ended a rank to what the launcher needs to know of it."""
+
+from __future__ import annotations
+
+import bdb
+import os
+import re
+import runpy
+import sysconfig
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import ddpgrad
+from ddpgrad.environment import Launch
+from ddpgrad.errors import RankFailedError
+
+from .channel import MAX_TEXT, Failure
+
+_OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
+_MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen runpy>", "<frozen importlib._bootstrap>")
+_LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
+_RAISED_BY = re.compile(r"\(raised by rank (\d+)\)")
+
+
+def exit_status(error: BaseException) -> int:
+    """The exit status that Python would end with after `error`."""
+    if isinstance(error, SystemExit):
+        if error.code is None:
+            return 0
+        return error.code & 0xFF if isinstance(error.code, int) else 1
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def failure_of(error: BaseException, launch: Launch) -> Failure:
+    """Describe `error`, which came out of the script in one of the ranks that this process hosts."""
+    ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
+    where = _innermost_user_line(error)
+    return Failure(
+        ranks=ranks,
+        time=time.monotonic(),
+        reason=f"exit code {exit_status(error)}",
+        error=_one_line(error),
+        text=_text(error, where),
+        where=where,
+        victim=_lost_a_peer(error),
+    )
+
+
+def _ranks_named(error: BaseException) -> tuple[int, ...]:
+    """The rank that the host noted on an error of one of several ranks."""
+    notes = " ".join(getattr(error, "__notes__", ()))
+    return tuple(int(rank) for rank in _RAISED_BY.findall(notes)[:1])
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    name = type(error).__name__
+    return f"{name}: {lines[0]}" if lines else name
+
+
+def _text(error: BaseException, where: str) -> str:
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            return f"sys.exit({error.code}) was called at {where}\n"
+        return f"{error.code}\n"
+    shown = traceback.TracebackException(type(error), error, _from_the_script_on(error.__traceback__))
+    text = "".join(shown.format())
+    if len(text) > MAX_TEXT:
+        half = MAX_TEXT // 2
+        text = f"{text[:half]}\n... {len(text) - MAX_TEXT} characters left out ...\n{text[-half:]}"
+    if isinstance(error, bdb.BdbQuit):
+        text += "A debugger needs the terminal: start the same command with `ddprun --debug`.\n"
+    return text
+
+
+def _from_the_script_on(trace: TracebackType | None) -> TracebackType | None:
+    """`trace` without the frames that led to the script: they say nothing about the error."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+        trace = trace.tb_next
+    return trace
+
+
+def _innermost_user_line(error: BaseException) -> str:
+    """'file:line' of the last frame in the user's code, else in a library; '' if there is none."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    outside = [place for place in lines if not place[0].startswith(_MACHINERY)]
+    own = [place for place in outside if not place[0].startswith(_LIBRARIES)]
+    return "{}:{}".format(*(own or outside)[-1]) if outside else ""
+
+
+def _lost_a_peer(error: BaseException | None) -> bool:
+    """Whether `error`, or what it was raised from, is that another rank had failed."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, RankFailedError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False

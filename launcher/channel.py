@@ -1,0 +1,121 @@
+"""What the processes of a job tell the launcher, and how it travels.
+
+Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or a TCP
+connection on this host (`tcp:127.0.0.1:4711`) where mpiexec stands between the two. It
+carries one JSON object per line:
+
+    hello   which ranks the process hosts, its pid, and the job's token
+    failed  a rank raised (see Failure)
+    done    the script came to its end in every hosted rank
+
+A stream that ends without `done` means that the process died, whatever its exit code
+says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
+`faulthandler`, which writes to the same stream when the process crashes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ddpgrad.errors import LaunchError
+
+# A traceback may be as long as it likes (nested exception groups); a screen and the
+# launcher's memory are not.
+MAX_TEXT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank, or a whole process, ended before its time."""
+
+    ranks: tuple[int, ...]
+    """The rank that failed; all ranks of the process where it cannot be told which."""
+    time: float
+    """Seconds on the host's monotonic clock; orders the failures."""
+    reason: str
+    """In a few words, for the headline: 'exit code 1', 'killed by SIGKILL'."""
+    error: str
+    """One line: exception and message."""
+    text: str
+    """What is to be shown in full: the traceback."""
+    where: str = ""
+    """'file:line' of the innermost frame of the user's code."""
+    victim: bool = False
+    """True when the rank only found out that another one had failed."""
+
+
+class Sender:
+    """The process's end of a channel. Only the process that opened it sends: a forked copy is silent."""
+
+    def __init__(self, address: str) -> None:
+        self._pid = os.getpid()
+        kind, _, rest = address.partition(":")
+        if kind == "fd":
+            self.fd = int(rest)
+            os.set_inheritable(self.fd, False)
+        elif kind == "tcp":
+            host, _, port = rest.rpartition(":")
+            self.fd = socket.create_connection((host, int(port)), timeout=None).detach()
+        else:
+            raise LaunchError(f"unknown report address {address!r}")
+
+    def hello(self, job: str | None, ranks: range) -> None:
+        self._send({"kind": "hello", "job": job, "ranks": list(ranks), "pid": os.getpid()})
+
+    def failed(self, failure: Failure) -> None:
+        self._send({"kind": "failed", **asdict(failure)})
+
+    def done(self) -> None:
+        self._send({"kind": "done"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if os.getpid() != self._pid:
+            return
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+
+class Receiver:
+    """The launcher's end of a channel: bytes in, messages out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.crash_text = ""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Take bytes from the stream; yield the messages that they complete."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            message = _message(line)
+            if message is None:
+                self._crash(line + b"\n")
+            else:
+                yield message
+        # A message may be long (its text is bounded); anything longer is not one.
+        if len(self._rest) > 16 * MAX_TEXT:
+            self._crash(self._rest)
+            self._rest = b""
+
+    def _crash(self, line: bytes) -> None:
+        if len(self.crash_text) < MAX_TEXT:
+            self.crash_text += line.decode(errors="replace")
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def failure_from(message: dict[str, Any]) -> Failure:
+    """The Failure in a `failed` message."""
+    fields = {key: value for key, value in message.items() if key != "kind"}
+    return Failure(**{**fields, "ranks": tuple(fields["ranks"])})

@@ -1,0 +1,136 @@
+"""What the ranks print, on its way to the launcher's own streams: whole lines, each with its rank."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import time
+from collections.abc import Hashable
+
+# Text up to and including the end of a line. A lone carriage return ends one too: it is
+# how a progress bar starts over.
+_PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+
+# A line longer than this is shown in parts, so that nobody can fill the launcher's memory.
+MAX_LINE = 64 * 1024
+
+# An unfinished line is shown after this long without news.
+_PARTIAL_LINE_S = 0.1
+
+# What may wait for a slow reader before the ranks' pipes are no longer emptied.
+_MAX_WAITING = 1024 * 1024
+
+# A pipe that is writable takes this much without blocking (POSIX: at least 512).
+_ATOMIC = select.PIPE_BUF
+
+
+class Lines:
+    """Marks each line with its source, and never lets two sources share a line."""
+
+    def __init__(self) -> None:
+        self._open: Hashable = None  # whose unfinished line is on the screen
+        self._at_start = True  # ... and whether it is still empty (after a carriage return)
+
+    def mark(self, source: Hashable, prefix: bytes, data: bytes) -> bytes:
+        """Return `data`, printed by `source`, with `prefix` before each line that has none yet."""
+        out = []
+        for piece in _PIECE.findall(data):
+            if self._open is not None and self._open != source:
+                out.append(b"\n")
+                self._open, self._at_start = None, True
+            ends = piece.endswith(b"\n")
+            # The line break after an already marked line, or a bar's first return, needs no mark.
+            bare = piece == b"\r" or (piece == b"\n" and self._open is not None)
+            if self._at_start and not bare:
+                out.append(b"" if piece.startswith(b"[rank ") else prefix)
+            out.append(piece)
+            self._open = None if ends else source
+            self._at_start = ends or piece.endswith(b"\r")
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """What ends the line that is open, if one is."""
+        open_, self._open, self._at_start = self._open, None, True
+        return b"" if open_ is None else b"\n"
+
+
+class Outlet:
+    """One of the launcher's own streams. Writing never blocks, so that a slow reader stops no supervision."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.lines = Lines()
+        self.broken = False
+        """Whether the reader has gone away; what is put here from then on is lost."""
+        self._waiting = bytearray()
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) > _MAX_WAITING
+
+    def put(self, data: bytes) -> None:
+        self._waiting += data
+        self.pump()
+
+    def pump(self) -> None:
+        """Write what the reader takes now."""
+        written = 0
+        try:
+            while written < len(self._waiting) and self._poll.poll(0):
+                written += os.write(self.fd, self._waiting[written : written + _ATOMIC])
+        except OSError as error:
+            # EIO: the terminal was closed.
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            self.broken = True
+        if self.broken:
+            self._waiting.clear()
+        else:
+            del self._waiting[:written]
+
+
+class Source:
+    """One stream of one process: gathers whole lines for an outlet."""
+
+    def __init__(self, fd: int, outlet: Outlet, prefix: str) -> None:
+        self.fd = fd
+        self.outlet = outlet
+        self._prefix = prefix.encode()
+        self._partial = b""
+        self._fed_at = 0.0
+
+    @property
+    def stale_at(self) -> float | None:
+        """When (monotonic seconds) an unfinished line should be shown as it is; None without one."""
+        return self._fed_at + _PARTIAL_LINE_S if self._partial else None
+
+    def feed(self, data: bytes) -> None:
+        whole, newline, rest = (self._partial + data).rpartition(b"\n")
+        self._partial, self._fed_at = rest, time.monotonic()
+        if newline:
+            self._put(whole + newline)
+        if len(rest) > MAX_LINE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Show the unfinished line: a prompt, a progress bar, or a very long line."""
+        data, self._partial = self._partial, b""
+        self._put(data)
+
+    def _put(self, data: bytes) -> None:
+        self.outlet.put(self.outlet.lines.mark(self, self._prefix, data))
+
+
+def own_outlets() -> tuple[Outlet, Outlet]:
+    """Outlets for standard output and error: one and the same where both lead to the same place."""
+    out = Outlet(1)
+    same = os.path.samestat(os.fstat(1), os.fstat(2))
+    return out, out if same else Outlet(2)

@@ -1,0 +1,123 @@
+"""What ddprun is going to start: how many ranks on how many processes, and with which environment."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ddpgrad import environment
+from ddpgrad.errors import LaunchError
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job: `world_size` ranks in `procs` processes, each running `target` with `arguments`."""
+
+    world_size: int
+    procs: int
+    target: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    debug: bool = False
+    mpi: bool = False
+    mpiexec: str | None = None
+    timeout: float | None = None
+    threads: int | None = None
+    job: str = field(default_factory=lambda: secrets.token_hex(6))
+    port: int = field(default_factory=lambda: _free_port())
+
+    def check(self) -> None:
+        """Raise LaunchError, saying what to change, if the plan cannot be carried out."""
+        n, procs = self.world_size, self.procs
+        if n < 1:
+            raise LaunchError(f"-n {n}: at least one rank is needed")
+        if procs < 1:
+            raise LaunchError(f"--procs {procs}: at least one process is needed")
+        if procs > n:
+            raise LaunchError(
+                f"--procs {procs} is more than -n {n} ranks: every process must host at least one rank. "
+                f"Use --procs {n} or fewer, or -n {procs}."
+            )
+        if self.debug and procs != 1:
+            raise LaunchError(f"--debug hosts all ranks in one process, but --procs {procs} was given")
+        if self.debug and self.mpi:
+            raise LaunchError("--debug runs all ranks in one process without MPI; leave out --mpi")
+        if self.mpiexec is not None and not self.mpi:
+            raise LaunchError(f"--mpiexec {self.mpiexec} has a meaning only with --mpi")
+        if self.timeout is not None and not self.timeout > 0:
+            raise LaunchError(f"--timeout {self.timeout:g}: the seconds must be positive")
+        if self.threads is not None and self.threads < 1:
+            raise LaunchError(f"--threads {self.threads}: at least one thread is needed")
+        self._check_target()
+
+    def _check_target(self) -> None:
+        if self.module:
+            # The top-level name only: looking deeper would import the user's package here.
+            top = self.target.partition(".")[0]
+            if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
+                raise LaunchError(f"no module named {top!r} in {Path.cwd()} or on Python's path")
+        elif not Path(self.target).exists():
+            raise LaunchError(f"script {self.target} does not exist (looked in {Path.cwd()})")
+        elif not Path(self.target).is_file():
+            raise LaunchError(f"script {self.target} is not a file")
+
+    def ranks(self, proc: int) -> range:
+        """The ranks that process `proc` hosts."""
+        return environment.ranks_of(proc, self.procs, self.world_size)
+
+    def environment(self, proc: int | None) -> dict[str, str]:
+        """The environment of process `proc`; None: of a process that learns its number from MPI."""
+        variables = {
+            "WORLD_SIZE": str(self.world_size),
+            "DDPGRAD_JOB": self.job,
+            "DDPGRAD_PROCS": str(self.procs),
+            # ddpgrad needs no address; scripts written for torchrun read one.
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.port),
+        }
+        if self.debug:
+            variables["DDPGRAD_DEBUGGER"] = "1"
+        if self.timeout is not None:
+            variables["DDPGRAD_TIMEOUT"] = f"{self.timeout:g}"
+        result = environment.child_environment(**variables)
+        result.pop("DDPGRAD_PROC", None)  # an outer job's
+        if proc is not None:
+            result["DDPGRAD_PROC"] = str(proc)
+        for name in _THREAD_VARIABLES:
+            # N processes with a thread pool each on every core would slow one another down.
+            if self.threads is not None:
+                result[name] = str(self.threads)
+            else:
+                result.setdefault(name, "1")
+        return result
+
+    def command(self, report: str) -> list[str]:
+        """The command line of one process; `report` says where it reports to (see channel.py)."""
+        # -P: a file launcher.py in the working directory must not shadow this package.
+        kind = "module" if self.module else "script"
+        return [sys.executable, "-P", "-m", "launcher.child", report, kind, self.target, *self.arguments]
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def label(ranks: range) -> str:
+    """'rank 3' or 'ranks 4-7'."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

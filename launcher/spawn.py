@@ -1,0 +1,111 @@
+"""Starts the processes of a job on this host, so that none of them outlives the launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .plan import Plan
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(eq=False)
+class Process:
+    """A started process and the launcher's ends of its pipes."""
+
+    popen: subprocess.Popen[bytes]
+    ranks: range
+    report: int | None = None
+    """Where the process's messages arrive; None for mpiexec, whose processes connect by themselves."""
+
+    def ended(self) -> int | None:
+        """The exit status (negative: minus the signal), or None while the process runs.
+
+        The process stays a zombie until `reap`, so that its number, which is its group's
+        number as well, cannot be given to a stranger in between.
+        """
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        info = os.waitid(os.P_PID, self.popen.pid, flags)
+        if info is None:
+            return None
+        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+    def send_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and to everything that it started and did not move away."""
+        with contextlib.suppress(ProcessLookupError):  # nobody of the group is left
+            os.killpg(self.popen.pid, number)
+
+    def reap(self) -> None:
+        self.popen.wait()
+
+
+def start(plan: Plan) -> list[Process]:
+    """Start all processes of `plan` on this host."""
+    # One rank alone has the launcher's own streams: there is nothing to tell apart.
+    own_streams = plan.world_size == 1
+    # Rank 0 may draw a progress bar, which needs a terminal of its own.
+    own_terminal = os.isatty(2)
+    processes: list[Process] = []
+    for proc in range(plan.procs):
+        receiving, sending = os.pipe()
+        popen = popen_in_group(
+            plan.command(f"fd:{sending}"),
+            plan.environment(proc),
+            stdout=None if own_streams else subprocess.PIPE,
+            stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
+            pass_fds=(sending,),
+        )
+        os.close(sending)
+        processes.append(Process(popen, plan.ranks(proc), receiving))
+    return processes
+
+
+def popen_in_group(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int | None,
+    stderr: int | None,
+    pass_fds: Sequence[int] = (),
+    at_launcher_death: signal.Signals = signal.SIGKILL,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a process group of its own which gets a signal when the launcher dies.
+
+    In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    """
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        process_group=0,
+        preexec_fn=functools.partial(die_with_parent, os.getpid(), at_launcher_death),
+    )
+
+
+def die_with_parent(parent: int, number: signal.Signals) -> None:
+    """Ask the kernel to send `number` to this process when its parent dies (Linux only)."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the request was made
+        os.kill(os.getpid(), number)
+
+
+def replace_this_process(plan: Plan) -> NoReturn:
+    """Become the one process of a debug run, so that a debugger has the terminal for itself."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = plan.command("none")
+    os.execve(command[0], command, plan.environment(0))

@@ -1,0 +1,187 @@
+"""Watches a running job from start to end: when a rank fails, or a signal comes, every rank is ended."""
+
+from __future__ import annotations
+
+import enum
+import selectors
+import signal
+import time
+from pathlib import Path
+
+from . import mpi, spawn, verdict
+from .channel import Failure
+from .members import Member, Members
+from .plan import Plan
+from .relay import Relay
+from .signals import Signals
+from .spawn import Process
+
+# Between the first failure and the end of all ranks: time for the others to say what they saw.
+_SETTLE_S = 0.3
+# While all that is known is that a rank lost a peer: time for the peer's own failure to show.
+_SETTLE_VICTIM_S = 1.5
+# Between a signal to ddprun and SIGTERM: time for the ranks to write a checkpoint.
+_SIGNAL_GRACE_S = 30.0
+# Between SIGTERM and SIGKILL; and for mpiexec, which cleans up, after its ranks were killed.
+_GRACE_S = 2.0
+_GRACE_MPIEXEC_S = 0.5
+
+_NEVER = float("inf")
+
+
+def run(plan: Plan) -> int:
+    """Start `plan`'s processes, watch them until all have ended, and return ddprun's exit code."""
+    with selectors.PollSelector() as selector, Signals(selector) as signals:
+        return _Supervisor(plan, selector, signals).run()
+
+
+class _Stage(enum.IntEnum):
+    """How far the job has been brought to its end."""
+
+    RUNNING = 0
+    ASKED = 1  # everybody got SIGTERM
+    RANKS_KILLED = 2  # ... and the ranks SIGKILL
+    ALL_KILLED = 3  # ... and mpiexec, too
+
+
+class _Supervisor:
+    def __init__(self, plan: Plan, selector: selectors.BaseSelector, signals: Signals) -> None:
+        self._plan = plan
+        self._selector = selector
+        self._signals = signals
+        self._relay = Relay(selector)
+        self._members = Members(plan, selector, self._on_failure)
+        self._member_of: dict[Process, Member] = {}  # mpiexec is none
+        self._processes: list[Process] = []
+        self._running: list[Process] = []
+        self._failures: list[Failure] = []
+        self._stopped_by: signal.Signals | None = None
+        self._stage = _Stage.RUNNING
+        self._asked_at = _NEVER
+        self._next_stage_at = _NEVER
+
+    def run(self) -> int:
+        code = 1
+        try:
+            self._start()
+            while self._running:
+                self._wait(self._next_stage_at)
+                for process in self._running[:]:
+                    self._look_after(process)
+                self._act_on_signals()
+                if self._relay.broken:
+                    self._end_by(time.monotonic())  # as programs do whose reader has left
+                while time.monotonic() >= self._next_stage_at:
+                    self._enter(_Stage(self._stage + 1))
+            code = self._conclude()
+            while self._relay.waiting and not self._signals.pending:
+                self._wait(_NEVER)
+        finally:
+            self._clean_up(code)
+        return code
+
+    def _start(self) -> None:
+        if self._plan.mpi:
+            self._processes = [mpi.start(self._plan, self._members.listen())]
+        else:
+            self._processes = spawn.start(self._plan)
+        self._running = self._processes[:]
+        for process in self._processes:
+            self._relay.attach(process)
+            if process.report is not None:
+                self._member_of[process] = self._members.add(process.report, process.ranks, process.popen.pid)
+
+    def _wait(self, until: float) -> None:
+        """Sleep until something happens, but not beyond `until`; whoever is concerned deals with it."""
+        until = min(until, self._relay.prepare())
+        timeout = None if until == _NEVER else max(0.0, until - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            key.data(key.fd)
+
+    def _look_after(self, process: Process) -> None:
+        """Judge `process` if it has ended."""
+        status = process.ended()
+        if status is None:
+            return
+        self._running.remove(process)
+        self._relay.detach(process)
+        member = self._member_of.get(process)
+        if member is not None:
+            self._members.ended(member, status)
+            return
+        self._members.read_all()
+        reported = len(self._members)
+        if not self._failures and (status != 0 or reported < self._plan.procs):
+            self._on_failure(verdict.mpiexec_failed(status, reported, self._plan.procs))
+
+    def _on_failure(self, failure: Failure) -> None:
+        if failure.time > self._asked_at:
+            return  # that is how a rank ends that was asked to
+        self._failures.append(failure)
+        if self._stopped_by is None:
+            settle = _SETTLE_VICTIM_S if failure.victim else _SETTLE_S
+            self._end_by(time.monotonic() + settle)
+
+    def _act_on_signals(self) -> None:
+        while self._signals.pending:
+            number = self._signals.pending.pop(0)
+            if self._stopped_by is not None or self._failures:
+                for stage in _Stage.RANKS_KILLED, _Stage.ALL_KILLED:
+                    self._enter(stage)
+                return
+            self._stopped_by = number
+            # Before mpiexec's ranks have reported there is nobody to tell, and nothing to save.
+            self._end_by(time.monotonic() + (_SIGNAL_GRACE_S if len(self._members) else 0.0))
+            if number == signal.SIGINT:
+                self._relay.say(
+                    f"ddprun: interrupted; the ranks have {_SIGNAL_GRACE_S:.0f} s to end. "
+                    "Ctrl-C again ends them at once.\n"
+                )
+            # Only the ranks are told: what they have started is theirs to end.
+            self._members.send(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    def _end_by(self, when: float) -> None:
+        """See to it that the ranks are asked to end at `when` (monotonic seconds), or before."""
+        if self._stage == _Stage.RUNNING:
+            self._next_stage_at = min(self._next_stage_at, when)
+
+    def _enter(self, stage: _Stage) -> None:
+        """Bring the job one step nearer to its end."""
+        self._stage = stage
+        now = time.monotonic()
+        self._next_stage_at = _NEVER
+        if stage == _Stage.ASKED:
+            self._asked_at = now
+            self._next_stage_at = now + _GRACE_S
+            for process in self._processes:
+                process.send_group(signal.SIGTERM)
+        elif stage == _Stage.RANKS_KILLED:
+            self._asked_at = min(self._asked_at, now)
+            self._next_stage_at = now + _GRACE_MPIEXEC_S
+            self._members.send(signal.SIGKILL)
+        else:
+            for process in self._processes:
+                process.send_group(signal.SIGKILL)
+
+    def _conclude(self) -> int:
+        """Say how the job ended, last on the screen, and return the exit code."""
+        if self._stopped_by is not None:
+            self._relay.say(verdict.describe_signal(self._stopped_by, self._failures))
+            return 128 + self._stopped_by
+        if self._failures:
+            self._relay.say(verdict.describe(self._failures))
+            return 1
+        if self._relay.broken:
+            self._relay.say("ddprun: nobody reads the output any more; all ranks were ended.\n")
+            return 1
+        return 0
+
+    def _clean_up(self, code: int) -> None:
+        """Leave nothing of the job behind: no process, no shared memory."""
+        for process in self._processes:
+            if code != 0:  # what a rank started and left running when it failed
+                process.send_group(signal.SIGKILL)
+            process.reap()
+        self._members.close()
+        for left in Path("/dev/shm").glob(f"ddpgrad-{self._plan.job}*"):
+            left.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""The streams of random numbers: PyTorch's, one per rank, and exact to save and restore."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ddpgrad
+from ddpgrad import rank_local
+from ddpgrad.random import Generator, default_generator, fork_rng, get_rng_state, set_rng_state
+
+SHAPES = [(), (1,), (7,), (15,), (16,), (17,), (33,), (40,), (64, 5)]
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def both(torch, seed=123):
+    """A generator here and one in PyTorch, with the same seed."""
+    return Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_uniform_and_normal_are_pytorchs(torch, shape, dtype):
+    ours, theirs = both(torch)
+    kind, tolerance = getattr(torch, dtype), {"float32": 1e-6, "float64": 1e-12}.get(dtype, 1e-2)
+    for _ in range(3):  # small shapes leave half a pair of normal numbers for the next draw
+        u = ours.uniform(shape, getattr(ddpgrad, dtype))
+        expected = torch.rand(shape, dtype=kind, generator=theirs)
+        assert u.shape == shape
+        np.testing.assert_array_equal(u.astype(np.float64), expected.double().numpy())
+        n = ours.normal(shape, getattr(ddpgrad, dtype))
+        expected = torch.randn(shape, dtype=kind, generator=theirs)
+        np.testing.assert_allclose(n.astype(np.float64), expected.double().numpy(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.1), (3.0, 3.0000021), (1e6, 1e6 + 1), (2.0, 2.0)])
+def test_bounds_are_rounded_as_in_pytorch(torch, low, high):
+    ours, theirs = both(torch)
+    expected = torch.empty(5000).uniform_(low, high, generator=theirs).numpy()
+    np.testing.assert_array_equal(ours.uniform(5000, np.float32, low, high), expected)
+    half = torch.empty(5000, dtype=torch.bfloat16).uniform_(-0.3, 0.7, generator=theirs).float().numpy()
+    np.testing.assert_array_equal(ours.uniform(5000, ddpgrad.bfloat16, -0.3, 0.7).astype(np.float32), half)
+
+
+@pytest.mark.torch
+def test_mean_and_deviation(torch):
+    ours, theirs = both(torch)
+    for size in (3, 20):
+        expected = torch.empty(size).normal_(2.0, 0.5, generator=theirs).numpy()
+        np.testing.assert_allclose(ours.normal(size, np.float32, 2.0, 0.5), expected, rtol=1e-6)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 10), (-5, 5), (0, 2**28 - 1), (0, 2**28), (-3, 2**32), (-(2**63), 2**63 - 1)]
+)
+def test_integers_are_pytorchs(torch, low, high):
+    ours, theirs = both(torch)
+    expected = torch.randint(low, high, (50,), generator=theirs).numpy()
+    np.testing.assert_array_equal(ours.integers(low, high, 50), expected)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("n", [0, 1, 2, 100, 20_000, 70_000])
+def test_permutations_are_pytorchs(torch, n):
+    ours, theirs = both(torch)
+    np.testing.assert_array_equal(ours.permutation(n), torch.randperm(n, generator=theirs).numpy())
+    assert ours.raw64() % 2**63 == torch.empty((), dtype=torch.int64).random_(generator=theirs).item()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("count", "replacement"), [(1, True), (9, True), (4, False)])
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_multinomial_and_bernoulli_are_pytorchs(torch, count, replacement, rows):
+    ours, theirs = both(torch)
+    weights = Generator().uniform((*rows, 6), np.float64)
+    expected = torch.multinomial(torch.from_numpy(weights), count, replacement, generator=theirs)
+    np.testing.assert_array_equal(ours.multinomial(weights, count, replacement), expected.numpy())
+    chances = weights.astype(np.float32)
+    expected = torch.bernoulli(torch.from_numpy(chances), generator=theirs)
+    np.testing.assert_array_equal(ours.bernoulli(chances), expected.numpy())
+    expected = torch.empty(20).bernoulli_(0.3, generator=theirs)
+    np.testing.assert_array_equal(ours.bernoulli(0.3, 20), expected.numpy())
+
+
+@pytest.mark.torch
+def test_a_stream_can_move_to_pytorch_and_back(torch):
+    ours, theirs = Generator().manual_seed(2**40 + 7), torch.Generator()
+    ours.uniform(700)
+    ours.normal(3)  # leaves half a pair
+    theirs.set_state(torch.from_numpy(ours.get_state().numpy()))
+    assert theirs.initial_seed() == 2**40 + 7
+    expected = torch.randn(5, generator=theirs).numpy()
+    np.testing.assert_allclose(ours.normal(5), expected, rtol=1e-6)
+    again = Generator().set_state(theirs.get_state().numpy())
+    np.testing.assert_array_equal(again.uniform(1000), torch.rand(1000, generator=theirs).numpy())
+
+
+@pytest.mark.parametrize("draws", [0, 1, 3, 623, 624, 625])
+def test_state_restores_the_stream_exactly(draws):
+    generator = Generator().manual_seed(-5)
+    assert generator.initial_seed() == 2**64 - 5
+    generator.uniform(draws)
+    generator.normal(1)
+    state = generator.get_state()
+    first = generator.normal(5), generator.uniform(700)
+    generator.set_state(state)
+    for a, b in zip(first, (generator.normal(5), generator.uniform(700)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_every_rank_has_its_own_default_stream():
+    with fork_rng():
+        ddpgrad.manual_seed(3)
+        alone = default_generator().uniform(4)
+        ddpgrad.manual_seed(3)
+        try:
+            rank_local.bind("another rank")
+            default_generator().uniform(4)
+        finally:
+            rank_local.bind(None)
+        np.testing.assert_array_equal(default_generator().uniform(4), alone)
+
+
+def test_fork_rng_leaves_the_stream_where_it_was():
+    before = get_rng_state()
+    with fork_rng():
+        default_generator().normal(5)
+    np.testing.assert_array_equal(get_rng_state().numpy(), before.numpy())
+    set_rng_state(before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda g: g.manual_seed(2**64), "seed lies in"),
+        (lambda g: g.integers(3, 3, 2), "low < high"),
+        (lambda g: g.normal(2, std=-1.0), "std >= 0"),
+        (lambda g: g.uniform(2, low=2.0, high=1.0), "low <= high"),
+        (lambda g: g.uniform(2, np.int64), "floating-point"),
+        (lambda g: g.multinomial(np.ones(3), 4), "without replacement"),
+        (lambda g: g.multinomial(np.array([1.0, np.nan]), 1), "finite weights"),
+        (lambda g: g.set_state(np.zeros(10, np.uint8)), "5056"),
+        (lambda g: g.set_state(np.zeros(5056, np.uint8)), "inconsistent"),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        call(Generator())
