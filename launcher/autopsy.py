@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 import ddpgrad
+from ddpgrad import environment
 from ddpgrad.environment import Launch
 from ddpgrad.errors import RankFailedError
 
@@ -71,7 +72,7 @@ def _text(error: BaseException, where: str) -> str:
     if len(text) > MAX_TEXT:
         half = MAX_TEXT // 2
         text = f"{text[:half]}\n... {len(text) - MAX_TEXT} characters left out ...\n{text[-half:]}"
-    if isinstance(error, bdb.BdbQuit):
+    if isinstance(error, bdb.BdbQuit) and not environment.debugger():
         text += "A debugger needs the terminal: start the same command with `ddprun --debug`.\n"
     return text
 

@@ -35,7 +35,9 @@ def test_uniform_and_normal_are_pytorchs(torch, shape, dtype):
         np.testing.assert_array_equal(u.astype(np.float64), expected.double().numpy())
         n = ours.normal(shape, getattr(ddpgrad, dtype))
         expected = torch.randn(shape, dtype=kind, generator=theirs)
-        np.testing.assert_allclose(n.astype(np.float64), expected.double().numpy(), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            n.astype(np.float64), expected.double().numpy(), rtol=tolerance, atol=tolerance
+        )
 
 
 @pytest.mark.torch

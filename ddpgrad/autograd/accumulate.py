@@ -1,12 +1,12 @@
-"""The leaf's node: adds what arrives to `.grad`, then tells whoever waits for it."""
+"""Where gradients go: the leaf's node, which adds them to `.grad`, and the edges that lead to it."""
 
 from __future__ import annotations
 
 from typing import Any
 from weakref import ref
 
-from ..tensor import Tensor, wrap
-from .graph import Node, RemovableHandle
+from ..tensor import Tensor, View, wrap
+from .graph import NO_EDGE, Edge, Node, RemovableHandle, next_sequence
 
 
 class AccumulateGrad(Node):
@@ -19,7 +19,11 @@ class AccumulateGrad(Node):
     __slots__ = ("bucket", "variable")
 
     def __init__(self, variable: Tensor) -> None:
-        super().__init__((), variable._array.shape, variable._array.dtype)
+        array = variable._array
+        self.next_functions = ()
+        self.shape = array.shape
+        self.dtype = array.dtype
+        self.sequence = next_sequence()
         self.variable = variable
         self.bucket: Tensor | None = None
         variable._accumulator = ref(self)
@@ -52,3 +56,31 @@ class AccumulateGrad(Node):
         leaf = self.variable
         leaf._grad = grad if leaf._grad is None else leaf._grad + grad
         return ()
+
+
+def accumulator(tensor: Tensor) -> AccumulateGrad:
+    """The node where the gradient of a leaf ends; one object as long as anything refers to it."""
+    node = None if tensor._accumulator is None else tensor._accumulator()
+    return AccumulateGrad(tensor) if node is None else node
+
+
+def edge_of(tensor: Tensor) -> Edge:
+    """Where the gradient of `tensor` goes."""
+    if not tensor._requires_grad:
+        return NO_EDGE
+    if tensor._view is not None and tensor._view.root is not tensor._view.base._grad_fn:
+        refresh_view(tensor)
+    node = tensor._grad_fn
+    return (accumulator(tensor), 0) if node is None else (node, tensor._output_nr)
+
+
+def refresh_view(tensor: Tensor) -> None:
+    """Make the history of a view again after its base was changed in place through another name."""
+    view = tensor._view
+    assert view is not None
+    again = view.base
+    for op, args in view.steps:
+        again = op(again, *args)
+    tensor._view = View(view.base, view.steps, view.base._grad_fn)
+    tensor._grad_fn, tensor._output_nr = again._grad_fn, again._output_nr
+    tensor._requires_grad = again._requires_grad

@@ -81,8 +81,7 @@ class _Walk:
         for node in seeded:
             if not self.waiting.get(node):
                 self._enqueue(node, F)
-        while self.ready:
-            self._step(heappop(self.ready)[1], F)
+        self._drain(F)
         if accumulate:
             return []
         return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
@@ -129,36 +128,54 @@ class _Walk:
         else:
             heappush(self.ready, (-node.sequence, node))
 
-    def _step(self, node: Node, F: Any) -> None:
-        grad = self.buffers.pop(node, None)
-        self.borrowed.discard(node)
-        if self.vocabulary is None and grad is not None:
-            grad, F = _on_its_backend(grad, F)
-        if grad is not None and (node._tensor_hooks is not None or node._prehooks is not None):
-            grad = self._call_prehooks(node, grad, F)
-        if self.captures:
-            self._capture(node, grad)
-        if grad is None:
-            results: Sequence[Any] = (None,) * len(node.next_functions)
-        else:
-            if node.outputs > 1:
-                grad = self._materialize(node, grad, F)
-            results = node.apply(grad, F)
-        if not self.retain_graph:
-            node.release()
-        if node._hooks is not None:
-            results = self._call_hooks(node, results, grad, F)
-        needed = self.needed
-        waiting = self.waiting
-        for edge, g in zip(node.next_functions, results, strict=True):
-            target = edge[0]
-            if target is None or (needed is not None and target not in needed):
-                continue
-            if g is not None:
-                self._add(target, edge[1], g, F, g is grad or getattr(g, "base", None) is not None)
-            left = waiting[target] = waiting[target] - 1
-            if left == 0:
-                self._enqueue(target, F)
+    def _drain(self, F: Any) -> None:
+        """Run nodes, latest first, until none is left. The hot loop of backward."""
+        ready, buffers, waiting, needed = self.ready, self.buffers, self.waiting, self.needed
+        on_arrays = self.vocabulary is None
+        release = not self.retain_graph
+        while ready:
+            node = heappop(ready)[1]
+            grad = buffers.pop(node, None)
+            if on_arrays and grad is not None and grad.__class__ is not F.array_type:
+                grad, F = _on_its_backend(grad, F)
+            if node._tensor_hooks is not None or node._prehooks is not None:
+                grad = None if grad is None else self._call_prehooks(node, grad, F)
+            if self.captures:
+                self._capture(node, grad)
+            if grad is None:
+                results: Sequence[Any] = (None,) * len(node.next_functions)
+            else:
+                if node.outputs > 1:
+                    grad = self._materialize(node, grad, F)
+                results = node.apply(grad, F)
+            if release:
+                node.release()
+            if node._hooks is not None:
+                results = self._call_hooks(node, results, grad, F)
+            for (target, nr), g in zip(node.next_functions, results, strict=True):
+                if target is None or (needed is not None and target not in needed):
+                    continue
+                if g is not None:
+                    leaf = target.__class__ is AccumulateGrad
+                    borrowed = leaf and (g is grad or getattr(g, "base", None) is not None)
+                    if on_arrays and target.outputs == 1 and g.shape == target.shape and g.dtype is target.dtype:
+                        # As `_add`, for the usual case.
+                        if target in buffers:
+                            buffers[target] = buffers[target] + g
+                            if leaf:
+                                self.borrowed.discard(target)
+                        else:
+                            buffers[target] = g
+                            if borrowed:
+                                self.borrowed.add(target)
+                    else:
+                        self._add(target, nr, g, F, borrowed)
+                left = waiting[target] = waiting[target] - 1
+                if left == 0:
+                    if target.__class__ is AccumulateGrad:
+                        self._leaf(target, F)
+                    else:
+                        heappush(ready, (-target.sequence, target))
 
     def _leaf(self, node: AccumulateGrad, F: Any) -> None:
         grad = self.buffers.pop(node, None)
@@ -189,6 +206,7 @@ class _Walk:
         many = node.outputs > 1
         shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
         array = grad._array if self.vocabulary else grad
+        borrowed = borrowed and isinstance(node, AccumulateGrad)
         if array.shape != shape:
             grad = F.sum_to(grad, shape)
             array = grad._array if self.vocabulary else grad

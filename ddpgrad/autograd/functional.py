@@ -10,7 +10,8 @@ from ..backend.registry import backend_for
 from ..errors import GraphError
 from ..tensor import Tensor, wrap
 from . import engine
-from .graph import Edge, RemovableHandle, accumulator, edge_of
+from .accumulate import accumulator, edge_of
+from .graph import Edge, RemovableHandle
 
 Tensors = Tensor | Sequence[Tensor]
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
-
-from ..tensor import Tensor, View
-
-if TYPE_CHECKING:
-    from .accumulate import AccumulateGrad
+from typing import Any
 
 # (node, which of its outputs); (None, 0) where no gradient is needed.
 Edge = tuple["Node | None", int]
@@ -45,21 +40,22 @@ class Node:
     creation, so that later operations go first in backward.
     """
 
-    __slots__ = (
-        "__weakref__", "_hooks", "_metadata", "_prehooks", "_tensor_hooks",
-        "dtype", "next_functions", "outputs", "sequence", "shape",
-    )  # fmt: skip
+    __slots__ = ("__dict__", "__weakref__", "dtype", "next_functions", "sequence", "shape")
+
+    # What few nodes have lives in `__dict__`, with these class defaults.
+    outputs: int = 1
+    _hooks: dict[int, Any] | None = None
+    _prehooks: dict[int, Any] | None = None
+    _tensor_hooks: dict[int, dict[int, Any]] | None = None
+    _metadata: dict[Any, Any] | None = None
 
     def __init__(self, next_functions: Sequence[Edge], shape: Any, dtype: Any, outputs: int = 1) -> None:
         self.next_functions = next_functions
         self.shape = shape
         self.dtype = dtype
-        self.outputs = outputs
         self.sequence = next_sequence()
-        self._hooks: dict[int, Any] | None = None
-        self._prehooks: dict[int, Any] | None = None
-        self._tensor_hooks: dict[int, dict[int, Any]] | None = None
-        self._metadata: dict[Any, Any] | None = None
+        if outputs != 1:
+            self.outputs = outputs
 
     def name(self) -> str:
         """What PyTorch would call it, such as 'MulBackward0'."""
@@ -105,33 +101,3 @@ def _add(hooks: dict[int, Any], hook: Any) -> RemovableHandle:
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
-
-
-def accumulator(tensor: Tensor) -> AccumulateGrad:
-    """The node where the gradient of a leaf ends; one object as long as anything refers to it."""
-    from .accumulate import AccumulateGrad
-
-    node = None if tensor._accumulator is None else tensor._accumulator()
-    return AccumulateGrad(tensor) if node is None else node
-
-
-def edge_of(tensor: Tensor) -> Edge:
-    """Where the gradient of `tensor` goes."""
-    if not tensor._requires_grad:
-        return NO_EDGE
-    if tensor._view is not None and tensor._view.root is not tensor._view.base._grad_fn:
-        refresh_view(tensor)
-    node = tensor._grad_fn
-    return (accumulator(tensor), 0) if node is None else (node, tensor._output_nr)
-
-
-def refresh_view(tensor: Tensor) -> None:
-    """Make the history of a view again after its base was changed in place through another name."""
-    view = tensor._view
-    assert view is not None
-    again = view.base
-    for op, args in view.steps:
-        again = op(again, *args)
-    tensor._view = View(view.base, view.steps, view.base._grad_fn)
-    tensor._grad_fn, tensor._output_nr = again._grad_fn, again._output_nr
-    tensor._requires_grad = again._requires_grad

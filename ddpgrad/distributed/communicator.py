@@ -215,7 +215,9 @@ class Communicator:
 
             finish = write_back
 
-        pending = self._post(Call(kind, signature, flat, op, src))
+        call = Call(kind, signature, flat, op, src)
+        call.background = async_op
+        pending = self._post(call)
         if async_op:
             return Work(pending, finish)
         pending.wait()

@@ -36,7 +36,7 @@ from ..autograd.grad_mode import mode
 from ..backend.registry import KernelByArray, backend_for, register_body
 from ..tensor import Tensor, View, wrap
 from .explain import explain
-from .node import OpNode, record
+from .node import OpNode, record, record_pointwise
 from .promotion import promote
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ class Op:
         "name", "signature", "params", "defaults", "varargs", "tensors", "sequence", "rules", "joint", "keep",
         "pick", "view", "promotion", "promoted", "adapt", "outputs", "extras", "differentiable", "grad_name",
         "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs",
-        "kept_tensors", "shapes", "tolerance",
+        "kept_tensors", "shapes", "tolerance", "keeps_input", "keeps_other",
     )  # fmt: skip
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -218,6 +218,7 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
     op.kept_inputs = tuple(op.params.index(n) for n in names if n in op.params and op.params.index(n) in op.tensors)
+    op.keeps_input, op.keeps_other = 0 in op.kept_inputs, 1 in op.kept_inputs
     op.joint = None
     op.rules = ()
     if joint is not None:
@@ -262,20 +263,19 @@ def _unary(op: Op) -> Callable[..., Any]:
     needs_float = op.promotion == "float"
     differentiable = bool(op.rules) or op.joint is not None
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(input: Any) -> Any:
         try:
-            (input,) = args
             a = input._array
-        except (ValueError, AttributeError):
-            return general(*args, **kwargs)
-        if kwargs or (needs_float and a.dtype.kind != "f"):
-            return general(*args, **kwargs)
+        except AttributeError:
+            return general(input)
+        if needs_float and a.dtype.kind != "f":
+            return general(input)
         result = kernels[a.__class__](a)
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if input._requires_grad and mode.enabled and differentiable:
-            record(op, (input,), (a,), out)
+            record_pointwise(op, input, None, a, None, out, False)
         return out
 
     return call
@@ -288,38 +288,35 @@ def _binary(op: Op) -> Callable[..., Any]:
     needs_float = op.promotion == "float"
     differentiable = bool(op.rules) or op.joint is not None
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(input: Any, other: Any) -> Any:
         try:
-            input, other = args
             a = input._array
-        except (ValueError, AttributeError):
-            return general(*args, **kwargs)
+        except AttributeError:
+            return general(input, other)
         dtype = a.dtype
         kind = other.__class__
         if kind is float or kind is int:
             # A number does not change the type of a floating-point array.
-            if dtype.kind != "f" or kwargs:
-                return general(*args, **kwargs)
+            if dtype.kind != "f":
+                return general(input, other)
             b = other
             other = None
         else:
             try:
                 b = other._array
             except AttributeError:
-                return general(*args, **kwargs)
-            if b.dtype is not dtype or b.__class__ is not a.__class__ or kwargs:
-                return general(*args, **kwargs)
-            if needs_float and dtype.kind != "f":
-                return general(*args, **kwargs)
+                return general(input, other)
+            if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
+                return general(input, other)
         try:
             result = kernels[a.__class__](a, b)
         except Exception as error:
-            raise explain(op, args, error) from error
+            raise explain(op, (input, other), error) from error
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if (input._requires_grad or (other is not None and other._requires_grad)) and mode.enabled and differentiable:
-            record(op, (input, other), (a, b), out)
+            record_pointwise(op, input, other, a, b, out, True)
         return out
 
     return call

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.accumulate import edge_of, refresh_view
 from ..autograd.grad_mode import mode
-from ..autograd.graph import NO_EDGE, Node, edge_of, refresh_view
+from ..autograd.graph import NO_EDGE, Node
 from ..backend.registry import backend_for
 from ..tensor import Tensor, View, wrap
 from .declare import OPS, Op

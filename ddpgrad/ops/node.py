@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..autograd.accumulate import AccumulateGrad
-from ..autograd.graph import NO_EDGE, Edge, Node, edge_of, next_sequence
+from ..autograd.accumulate import AccumulateGrad, edge_of
+from ..autograd.graph import NO_EDGE, Edge, Node, next_sequence
 from ..errors import GraphError
 from ..tensor import Tensor, wrap
 
@@ -32,8 +32,9 @@ class OpNode(Node):
                 f"Trying to backward through the graph a second time: {self.name()} has already freed what it "
                 "saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
             )
-        for counter, version in zip(self._counters, self._versions, strict=True):
-            if counter[0] != version:
+        versions = self._versions
+        for i, counter in enumerate(self._counters):
+            if counter[0] != versions[i]:
                 raise self._modified(counter)
         if grad.__class__ is Tensor or grad.__class__ is tuple:
             kept = self._as_tensors(kept, grad)
@@ -107,6 +108,61 @@ def _shape_of(argument: Any) -> Any:
     return [a.shape for a in argument] if isinstance(argument, list) else argument.shape
 
 
+def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor, both: bool) -> None:
+    """`record` for an op of one tensor, or with `both` of two: the hot path, without lists and loops.
+
+    a, b: the arrays of input and other (a number for `other` None).
+    """
+    node = _new(OpNode)
+    node.op = op
+    # As `edge_of`, for the usual case that a tensor is no view and has a history.
+    if input._requires_grad:
+        fn = input._grad_fn
+        edge = (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input)
+    else:
+        edge = NO_EDGE
+    if not both:
+        node.next_functions = (edge,)
+    elif other is not None and other._requires_grad:
+        fn = other._grad_fn
+        node.next_functions = (
+            edge,
+            (fn, other._output_nr) if fn is not None and other._view is None else edge_of(other),
+        )
+    else:
+        node.next_functions = (edge, NO_EDGE)
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.sequence = next_sequence()
+    if op.keep:
+        shapes = op.shapes
+        if shapes:
+            node._kept = op.pick((a, b, array, *[(a, b)[i].shape for i in shapes]) if both else (a, array, a.shape))
+        else:
+            node._kept = op.pick((a, b, array) if both else (a, array))
+        counters: tuple[list[int], ...] = ()
+        versions: tuple[int, ...] = ()
+        if op.keeps_input:
+            counter = input._versions
+            counters = (counter,)
+            versions = (counter[0],)
+        if op.keeps_other and other is not None:
+            counter = other._versions
+            counters += (counter,)
+            versions += (counter[0],)
+        if op.keeps_out:
+            counter = out._versions
+            counters += (counter,)
+            versions += (counter[0],)
+        node._counters = counters
+        node._versions = versions
+    else:
+        node._kept = node._counters = node._versions = ()
+    out._requires_grad = True
+    out._grad_fn = node
+
+
 def record(
     op: Op,
     given: Sequence[Any],
@@ -128,9 +184,7 @@ def record(
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
-    node.outputs = 1
     node.sequence = next_sequence()
-    node._hooks = node._prehooks = node._tensor_hooks = node._metadata = None
     if op.shapes:
         extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
     node._kept = kept = op.pick((*raw, array, *extras)) if op.keep else ()

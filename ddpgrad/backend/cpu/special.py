@@ -1,25 +1,24 @@
-"""Special functions that NumPy does not have."""
+"""Special functions that NumPy lacks, compiled for the CPU: the C library's, one element at a time."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numba
 import numpy as np
 
-
-@numba.njit(cache=True, nogil=True)
-def _erf(flat: np.ndarray, out: np.ndarray) -> None:
-    for i in range(flat.size):
-        out[i] = math.erf(flat[i])
+from .vectormath import compiled_for, kernel
 
 
-def erf(input: Any) -> Any:
-    """The error function, elementwise, for float32 and float64."""
-    if input.dtype not in (np.float32, np.float64):
+def erf(input: np.ndarray) -> np.ndarray:
+    """The error function of each element, float32 or float64."""
+    if not compiled_for(input):
         return NotImplemented
-    flat = np.ascontiguousarray(input).reshape(-1)
-    out = np.empty_like(flat)
-    _erf(flat, out)
-    return out.reshape(input.shape)
+    out = np.empty(input.shape, input.dtype)
+    _erf(np.ascontiguousarray(input).reshape(-1), out.reshape(-1))
+    return out
+
+
+@kernel
+def _erf(x, out):
+    for i in range(x.size):
+        out[i] = math.erf(x[i])

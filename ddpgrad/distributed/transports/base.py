@@ -35,10 +35,11 @@ class Call:
     result  "gather": an array of shape (world_size, array.size), filled with the rows of
             all ranks. "allocate": the new array, once done
     op      the name of a reduction
+    background   the caller goes on, and waits later
     src     the rank whose array a broadcast spreads; -1 where all contribute
     """
 
-    __slots__ = ("array", "kind", "op", "result", "signature", "src")
+    __slots__ = ("array", "background", "kind", "op", "result", "signature", "src")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Call:
         result: np.ndarray | None = None,
     ) -> None:
         self.kind = kind
+        self.background = False
         self.signature = signature
         self.array = array
         self.op = op

@@ -297,7 +297,9 @@ class _Small(_Collective):
         calls = self.calls
         self.transport.agree(self.number, calls)
         kind = calls[0].kind
-        if kind == REDUCE:
+        if not self._slots:
+            pass
+        elif kind == REDUCE:
             tree.reduce_into([call.array for call in calls], self._slots, calls[0].op)
         elif kind == BROADCAST:
             _spread(calls, self.transport.ranks, self._slots[calls[0].src], 0)

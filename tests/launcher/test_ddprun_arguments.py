@@ -1,0 +1,94 @@
+"""The command line: what each option does to the ranks, and what is refused, with which words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from launcher.cli import main
+
+REPORT = """
+import json, os, sys
+from ddpgrad import environment
+from ddpgrad.distributed import host
+me = host.current()
+names = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
+print(json.dumps({"rank": me.rank, "world": me.world_size, "argv": sys.argv, "name": __name__,
+    "timeout": environment.timeout(), "debugger": environment.debugger(), "numpy": "numpy" in sys.modules,
+    **{name: os.environ.get(name) for name in names}}))
+"""
+
+
+def reports(result) -> list[dict]:
+    assert (result.code, result.err) == (0, "")
+    found = [json.loads(line[line.index("{") :]) for line in result.out.splitlines()]
+    return sorted(found, key=lambda report: report["rank"])
+
+
+def test_ranks_know_their_place_and_the_scripts_arguments(ddprun):
+    script = ddprun.script(REPORT, prelude="")
+    first, second = reports(ddprun.run("-n2", "--timeout", "7.5", script, "--procs", "9", "-x"))
+    assert first["argv"] == ["script.py", "--procs", "9", "-x"] and first["name"] == "__main__"
+    assert (second["rank"], second["world"], second["timeout"]) == (1, 2, 7.5)
+    assert (second["WORLD_SIZE"], second["RANK"], second["LOCAL_RANK"]) == ("2", "1", "1")
+    assert (second["LOCAL_WORLD_SIZE"], second["MASTER_ADDR"]) == ("2", "127.0.0.1")
+    assert second["OMP_NUM_THREADS"] == "1"
+
+
+def test_threads_are_the_users_choice(ddprun):
+    script = ddprun.script(REPORT, prelude="")
+    assert reports(ddprun.run("-n", "2", "--threads", "3", script))[0]["OMP_NUM_THREADS"] == "3"
+    ddprun.environment["OMP_NUM_THREADS"] = "2"
+    assert reports(ddprun.run("-n", "2", script))[0]["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize("procs", ["1", "3"])
+def test_a_module_runs_as_main(ddprun, procs):
+    package = ddprun.folder / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "value.py").write_text("VALUE = 3\n")
+    (package / "work.py").write_text("from .value import VALUE\n" + REPORT)
+    # A folder of the user's that has the name of ddprun's own package is no obstacle.
+    (ddprun.folder / "launcher").mkdir()
+    (ddprun.folder / "launcher" / "child.py").write_text("raise SystemExit('the wrong module')\n")
+    command = ddprun.command()
+    command[1:3] = ["-P", "-m", "launcher"]
+    found = reports(ddprun.run(command=[*command, "-n", "3", "--procs", procs, "-m", "package.work", "4"]))
+    assert [(r["rank"], r["name"], r["argv"][1:]) for r in found] == [
+        (i, "__main__", ["4"]) for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-n", "4", "--procs", "5", "s.py"], "--procs 5 is more than -n 4 ranks: every process must host"),
+        (["-n", "0", "s.py"], "-n 0: at least one rank is needed"),
+        (["-n", "two", "s.py"], "-n takes a number of ranks or 'auto', got 'two'"),
+        (["--prosc", "2", "s.py"], "unknown option --prosc; did you mean --procs?"),
+        (["-n", "2"], "no script was given"),
+        (["-n", "2", "absent.py"], "script absent.py does not exist (looked in "),
+        (["."], "script . is not a file"),
+        (["-m", "absent.module"], "no module named 'absent'"),
+        (["-n", "2", "--procs", "2", "--debug", "s.py"], "--debug hosts all ranks in one process"),
+        (["--timeout", "-1", "s.py"], "--timeout -1: the seconds must be positive"),
+        (["--mpi", "--mpiexec", "/absent/mpiexec", "s.py"], "--mpiexec /absent/mpiexec: there is no such"),
+        (["--mpi", "--mpiexec", "/bin/true", "s.py"], "/bin/true is neither MPICH's nor Open MPI's"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").touch()
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"ddprun: error: {words}")
+
+
+def test_without_mpiexec_it_is_said_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    (tmp_path / "s.py").touch()
+    assert main(["--mpi", "s.py"]) == 2
+    assert 'pip install "ddpgrad[mpich]"' in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Whatever goes wrong in one rank ends all of them, names that rank, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+# What rank 1 of 3 does while the others wait for it; what ddprun says; how its last line ends.
+FAULTS = {
+    "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
+    "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),
+    "exit message": ("sys.exit('no data here')", "exit code 1", "no data here"),
+    "os._exit": ("os._exit(7)", "exit code 7", "by os._exit or in native code."),
+    "os._exit(0)": ("os._exit(0)", "exit code 0", "by os._exit or in native code."),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL", "Slurm and containers."),
+    "at exit": ("import atexit; atexit.register(os._exit, 5); sys.exit()", "exit code 5", "native code."),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
+    body, reason, last = FAULTS[fault]
+    result = ddprun.run("-n", "3", ddprun.script(f"\nif rank == 1: {body}\nwait()\n"))
+    assert result.code == 1
+    headlines = [line for line in result.said if line.startswith("ddprun:")]
+    assert headlines[-1] == f"ddprun: rank 1 failed ({reason}); all ranks were ended."
+    assert result.said[-1].endswith(last)
+    # The others' own errors are one line, and no traceback.
+    assert len(headlines) <= 2 and all("lost a peer" in line for line in headlines[:-1])
+    assert result.err.count("Traceback") == (fault == "exception")
+
+
+def test_a_crash_in_native_code_shows_the_python_line(ddprun):
+    result = ddprun.run("-n", "2", ddprun.script("\nif rank == 1: os.abort()\nwait()\n"))
+    assert result.code == 1
+    headline = result.said.index("ddprun: rank 1 failed (killed by SIGABRT); all ranks were ended.")
+    assert any(re.search(r'script.py", line 13 in <module>', line) for line in result.said[headline:])
+
+
+def test_a_rank_that_finishes_while_others_count_on_it(ddprun):
+    result = ddprun.run("-n", "2", ddprun.script("\nif rank == 0: wait()\n"))
+    assert result.code == 1
+    assert "ddprun: rank 0 failed (exit code 1); all ranks were ended." in result.said
+    assert "RankFailedError" in result.err and "rank 1 has finished" in result.err
+
+
+def test_a_rank_in_a_shared_process_is_named(ddprun):
+    script = ddprun.script("\nif rank == 2: raise KeyError('weights')\nwait()\n")
+    result = ddprun.run("-n", "4", "--procs", "2", script)
+    assert result.code == 1
+    assert "ddprun: rank 2 failed (exit code 1); all ranks were ended." in result.said
+    assert "KeyError: 'weights'" in "\n".join(result.said[-2:])
+
+
+def test_the_victims_own_wrapping_hides_no_cause(ddprun):
+    script = ddprun.script("""
+if rank == 1:
+    time.sleep(0.5)
+    raise ValueError("the cause")
+try:
+    wait()
+except Exception as error:
+    raise RuntimeError("training stopped") from error
+""")
+    result = ddprun.run("-n", "3", script)
+    assert result.said[0].startswith("ddprun: ranks 0, 2 lost a peer and stopped")
+    assert result.said[-1] == "ValueError: the cause"
+
+
+def test_ranks_that_will_not_end_are_killed_with_what_they_started(ddprun):
+    script = ddprun.script("""
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+note(subprocess.Popen(["sleep", "60"]).pid)
+wait()
+if rank == 1: raise ValueError("boom")
+time.sleep(60)
+""")
+    result = ddprun.run("-n", "2", script)
+    assert (result.code, result.said[-1]) == (1, "ValueError: boom")
+
+
+def test_breakpoint_without_a_terminal_says_what_to_do(ddprun):
+    result = ddprun.run("-n", "2", ddprun.script("\nif rank == 1: breakpoint()\nwait()\n"))
+    assert result.code == 1
+    assert result.said[-1].endswith("start the same command with `ddprun --debug`.")

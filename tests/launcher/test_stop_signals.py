@@ -1,0 +1,63 @@
+"""Signals to ddprun reach the ranks, and its own death is theirs."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+SLEEP = """
+open(f"ready-{rank}", "w").close()
+time.sleep(60)
+"""
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    try:
+        open(f"ready-{rank}", "w").close()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        open(f"interrupted-{rank}", "w").close()
+"""
+SAVES = """
+def save(number, frame):
+    time.sleep(0.5)
+    open(f"saved-{rank}", "w").close()
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+open(f"ready-{rank}", "w").close()
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_says_where_each_rank_was(ddprun):
+    running = ddprun.start("-n", "2", ddprun.script(SLEEP))
+    running.send_signal(signal.SIGINT)
+    result = ddprun.end(running)
+    assert result.code == 130
+    assert result.said[-3].endswith("script.py:14 (KeyboardInterrupt)")
+    assert result.said[-1] == "ddprun: interrupted by SIGINT; all ranks were ended."
+    assert "Traceback" not in result.err
+
+
+def test_the_second_ctrl_c_ends_stubborn_ranks(ddprun):
+    running = ddprun.start("-n", "2", ddprun.script(STUBBORN))
+    running.send_signal(signal.SIGINT)
+    ddprun.wait_for("interrupted-*", 2)
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert ddprun.end(running).code == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_terminated_job_may_save_its_work(ddprun, number, code):
+    running = ddprun.start("-n", "2", ddprun.script(SAVES))
+    running.send_signal(number)
+    assert ddprun.end(running).code == code
+    ddprun.wait_for("saved-*", 2)
+
+
+def test_ranks_do_not_outlive_a_killed_launcher(ddprun):
+    running = ddprun.start("-n", "2", ddprun.script(STUBBORN))
+    running.kill()
+    assert ddprun.end(running).code == -signal.SIGKILL

@@ -1,0 +1,182 @@
+"""save and load: every value comes back as it was, and a damaged file is never believed."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as np_st
+
+import ddpgrad
+from ddpgrad.errors import CheckpointError
+from ddpgrad.serialization import load, save
+
+DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", ml_dtypes.bfloat16]
+
+
+def round_trip(obj):
+    file = io.BytesIO()
+    save(obj, file)
+    file.seek(0)
+    return load(file)
+
+
+def same(a, b) -> bool:
+    """Equal in value, type, dtype, shape and order, with NaN equal to itself."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, ddpgrad.Tensor):
+        return a.requires_grad == b.requires_grad and same(a.detach().numpy(), b.detach().numpy())
+    if isinstance(a, (np.ndarray, np.generic)):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(map(same, a, b)) and all(map(same, a.values(), b.values()))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return str(a) == str(b)  # tells -0.0 from 0.0, and NaN equals itself
+
+
+arrays = st.one_of(
+    *(
+        np_st.arrays(np.uint8, np_st.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)).map(
+            lambda array, dtype=dtype: array.astype(dtype)
+        )
+        for dtype in DTYPES
+    )
+)
+tensors = np_st.arrays(np.float32, np_st.array_shapes(min_dims=0, min_side=0, max_side=4)).map(
+    ddpgrad.from_numpy
+)
+keys = st.one_of(
+    st.text(), st.integers(), st.booleans(), st.none(), st.floats(), st.tuples(st.integers(), st.text())
+)
+values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        arrays,
+        tensors,
+        arrays.map(lambda a: a.T),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(keys, inner, max_size=4),
+        st.dictionaries(keys, inner, max_size=4).map(OrderedDict),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values)
+def test_every_value_comes_back_as_it_was(obj):
+    assert same(round_trip(obj), obj)
+
+
+def test_scalars_shapes_and_gradient_flags(tmp_path):
+    weight = ddpgrad.tensor([1.0, 2.0], requires_grad=True)
+    obj = {"scalar": np.float64(1.5), "shape": weight.shape, "weight": weight, "huge": 10**50}
+    path = tmp_path / "file.safetensors"
+    save(obj, path)
+    assert same(load(str(path)), obj)
+
+
+def test_what_is_shared_stays_shared():
+    table = ddpgrad.tensor([[1.0, 2.0]])
+    tied = {"embedding": table, "head": table.detach(), "other": ddpgrad.tensor([[1.0, 2.0]])}
+    file = io.BytesIO()
+    save(tied, file)
+    file.seek(0)
+    loaded = load(file)
+    assert loaded["embedding"].data_ptr() == loaded["head"].data_ptr() != loaded["other"].data_ptr()
+
+
+def test_one_file_object_takes_several_objects():
+    file = io.BytesIO()
+    for number in (1, 2):
+        save({"number": number, "array": np.arange(number)}, file)
+    file.seek(0)
+    assert [load(file)["number"] for _ in range(2)] == [1, 2]
+
+
+def test_other_programs_can_read_the_arrays(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "file.safetensors"
+    save([np.arange(6, dtype=np.int16).reshape(2, 3), np.ones(3, ml_dtypes.bfloat16), np.float64(3)], path)
+    read = list(safetensors.load_file(path).values())
+    assert sorted(str(array.dtype) for array in read) == ["bfloat16", "float64", "int16"]
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("obj", "place"),
+    [
+        ({"optimizer": [1, Opaque()]}, r"obj\['optimizer'\]\[1\]: .*Opaque"),
+        ({"a": {"b": {1, 2}}}, r"obj\['a'\]\['b'\]: .*set"),
+        ({"f": len}, r"obj\['f'\]"),
+        ({"words": np.array(["a"])}, r"obj\['words'\]: .*<U1"),
+        ({b"key": 1}, r"its key b'key' is a bytes"),
+        ({"n": 10**5000}, "4300 digits"),
+    ],
+)
+def test_what_cannot_be_stored_is_named_and_the_file_left_alone(tmp_path, obj, place):
+    path = tmp_path / "file.safetensors"
+    save("before", path)
+    with pytest.raises(CheckpointError, match=place):
+        save(obj, path)
+    assert load(path) == "before"
+
+
+def test_an_object_that_contains_itself_is_refused():
+    loop: list = [1]
+    loop.append({"again": loop})
+    with pytest.raises(CheckpointError, match=r"obj\[1\]\['again'\]: it contains itself"):
+        save(loop, io.BytesIO())
+
+
+def test_any_changed_missing_or_added_byte_is_noticed(tmp_path):
+    path = tmp_path / "file.safetensors"
+    save({"weight": ddpgrad.tensor([1.0, -2.0]), "step": (3, "x")}, path)
+    whole = path.read_bytes()
+    damaged = [whole[:i] + bytes([byte ^ 1 << i % 8]) + whole[i + 1 :] for i, byte in enumerate(whole)]
+    damaged += [whole[:i] for i in range(len(whole))]
+    damaged += [whole + b"\0", b"\xff" * 8 + whole[8:]]
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=r"file\.safetensors"):
+            load(path)
+    path.write_bytes(whole)
+    assert load(path)["step"] == (3, "x")
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "foreign.safetensors"
+    safetensors.save_file({"a": np.zeros(2)}, path)
+    with pytest.raises(CheckpointError, match=r"was not written by ddpgrad\.save"):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "absent")
+
+
+def test_map_location_decides_the_device():
+    file = io.BytesIO()
+    save(ddpgrad.tensor([1.0]), file)
+    for target in ("cpu", ddpgrad.device("cpu"), {"cuda:0": "cpu"}):
+        file.seek(0)
+        assert str(load(file, map_location=target).device) == "cpu"
+    file.seek(0)
+    with pytest.raises(ddpgrad.errors.DeviceError):
+        load(file, map_location="tpu")
