@@ -18,7 +18,7 @@ ranks=0
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 version=$(mpiexec --version 2>&1)
-while IFS=': ' read -r host count; do
+while IFS=': ' read -r host count || [ -n "$host" ]; do
     if [ -z "$host" ] || [ "${host:0:1}" = "#" ]; then continue; fi
     if ! [[ ${count:=1} =~ ^[1-9][0-9]*$ ]]; then
         echo "$hosts: '$host:$count' is not 'host:ranks'" >&2

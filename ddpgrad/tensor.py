@@ -172,10 +172,8 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """Address of the first element."""
-        pointer = getattr(self._array, "data", None)
-        if hasattr(pointer, "ptr"):
-            return pointer.ptr
-        return self._array.__array_interface__["data"][0]
+        array = self._array
+        return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
 
     # -- autograd state ------------------------------------------------------------------
 

@@ -100,9 +100,9 @@ def _read_manifest(folder: Path) -> Manifest:
         digest = fields.pop("sha256")
         blank = sealed.replace(digest.encode(), _BLANK.encode(), 1)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise _damaged(folder, f"{MANIFEST} is not a manifest, or truncated") from None
+        raise _damaged(folder, f"{MANIFEST} is not a manifest or is truncated") from None
     if hashlib.sha256(blank).hexdigest() != digest:
-        raise _damaged(folder, f"{MANIFEST} has changed: it does not match its own SHA-256")
+        raise _damaged(folder, f"{MANIFEST} has changed or is truncated: it does not match its own SHA-256")
     if fields.pop("format", None) != _FORMAT:
         raise CheckpointError(
             f"checkpoint {folder} has another format than {_FORMAT!r}, which this version reads"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from . import verdict
 from .channel import Failure, Receiver, failure_from
@@ -88,6 +90,19 @@ class Members:
             if member.pid is not None and (member.open or member.spawned):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member.pid, number)
+
+    def mpi_segments(self) -> set[Path]:
+        """The files in shared memory that an MPI library has made for the members that still run.
+
+        MPICH removes its file when a job ends well, and forgets it when a rank is killed.
+        """
+        found = set()
+        for member in self._members:
+            if member.open and member.pid is not None and not member.spawned:
+                with contextlib.suppress(OSError):  # it has just ended
+                    maps = Path(f"/proc/{member.pid}/maps").read_text(errors="replace")
+                    found |= {Path(file) for file in re.findall(r"/dev/shm/mpich_shm_\w+", maps)}
+        return found
 
     def close(self) -> None:
         for member in self._members:

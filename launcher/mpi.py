@@ -67,9 +67,9 @@ def start(plan: Plan, report: str) -> Process:
     popen = popen_in_group(
         command,
         environment,
-        stdout=None,
-        stderr=None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         # Asked politely, both flavours end their processes; killed, Open MPI's leaves them behind.
         at_launcher_death=signal.SIGTERM,
     )
-    return Process(popen, range(plan.world_size))
+    return Process(popen, range(plan.world_size), prefix="")

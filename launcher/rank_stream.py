@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from .output import Lines
+from .output import MAX_LINE, Lines
 
 
 class RankStream(io.TextIOBase):
@@ -21,21 +21,28 @@ class RankStream(io.TextIOBase):
         self._stream = stream
         self._current_rank = current_rank
         self._lines = Lines()
+        self._held: dict[int | None, bytearray] = {}
         # A progress bar redraws its line on a terminal, which a prefix would disturb.
         self._bare_rank = 0 if stream is sys.stderr and stream.isatty() else None
 
     def write(self, text: str, /) -> int:
         rank = self._current_rank()
-        prefix = b"" if rank is None or rank == self._bare_rank else f"[rank {rank}] ".encode()
-        raw = self._stream.buffer
+        held = self._held.setdefault(rank, bytearray())
         # `surrogateescape` and the like stay the stream's choice, so odd file names print as ever.
-        data = text.encode(self._stream.encoding, self._stream.errors or "strict")
-        raw.write(self._lines.mark(-1 if rank is None else rank, prefix, data))
-        if "\n" in text:
-            raw.flush()
+        held += text.encode(self._stream.encoding, self._stream.errors or "strict")
+        # `print` writes each argument by itself. One line is one write, which nobody can come between.
+        if "\n" in text or len(held) > MAX_LINE:
+            self._release(rank)
         return len(text)
 
     def flush(self) -> None:
+        for rank in list(self._held):
+            self._release(rank)
+
+    def _release(self, rank: int | None) -> None:
+        data = bytes(self._held.pop(rank, b""))
+        prefix = b"" if rank is None or rank == self._bare_rank else f"[rank {rank}] ".encode()
+        self._stream.buffer.write(self._lines.mark(-1 if rank is None else rank, prefix, data))
         self._stream.flush()
 
     def isatty(self) -> bool:

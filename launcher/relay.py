@@ -7,7 +7,6 @@ import selectors
 import time
 
 from .output import Source, own_outlets
-from .plan import label
 from .spawn import Process
 
 _READ = 64 * 1024
@@ -30,12 +29,11 @@ class Relay:
 
     def attach(self, process: Process) -> None:
         """Carry what `process` prints into the launcher's pipes; inherited streams need no carrying."""
-        prefix = f"[{label(process.ranks)}] "
         for stream, outlet in ((process.popen.stdout, self._out), (process.popen.stderr, self._err)):
             if stream is not None:
                 fd = stream.fileno()
                 os.set_blocking(fd, False)
-                self._sources[fd] = Source(fd, outlet, prefix)
+                self._sources[fd] = Source(fd, outlet, process.prefix)
 
     def detach(self, process: Process) -> None:
         """Carry what `process`, which has ended, left in its pipes, and close them."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from .plan import Plan
+from .plan import Plan, label
 
 _PR_SET_PDEATHSIG = 1
 
@@ -24,6 +24,8 @@ class Process:
 
     popen: subprocess.Popen[bytes]
     ranks: range
+    prefix: str
+    """What the launcher puts before its lines; nothing for mpiexec, whose processes do that themselves."""
     report: int | None = None
     """Where the process's messages arrive; None for mpiexec, whose processes connect by themselves."""
 
@@ -56,6 +58,7 @@ def start(plan: Plan) -> list[Process]:
     own_terminal = os.isatty(2)
     processes: list[Process] = []
     for proc in range(plan.procs):
+        ranks = plan.ranks(proc)
         receiving, sending = os.pipe()
         popen = popen_in_group(
             plan.command(f"fd:{sending}"),
@@ -65,7 +68,7 @@ def start(plan: Plan) -> list[Process]:
             pass_fds=(sending,),
         )
         os.close(sending)
-        processes.append(Process(popen, plan.ranks(proc), receiving))
+        processes.append(Process(popen, ranks, f"[{label(ranks)}] ", receiving))
     return processes
 
 

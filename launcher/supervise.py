@@ -55,6 +55,7 @@ class _Supervisor:
         self._processes: list[Process] = []
         self._running: list[Process] = []
         self._failures: list[Failure] = []
+        self._segments: set[Path] = set()
         self._stopped_by: signal.Signals | None = None
         self._stage = _Stage.RUNNING
         self._asked_at = _NEVER
@@ -118,6 +119,7 @@ class _Supervisor:
         if failure.time > self._asked_at:
             return  # that is how a rank ends that was asked to
         self._failures.append(failure)
+        self._segments |= self._members.mpi_segments()
         if self._stopped_by is None:
             settle = _SETTLE_VICTIM_S if failure.victim else _SETTLE_S
             self._end_by(time.monotonic() + settle)
@@ -137,6 +139,7 @@ class _Supervisor:
                     f"ddprun: interrupted; the ranks have {_SIGNAL_GRACE_S:.0f} s to end. "
                     "Ctrl-C again ends them at once.\n"
                 )
+            self._segments |= self._members.mpi_segments()
             # Only the ranks are told: what they have started is theirs to end.
             self._members.send(signal.SIGTERM if number == signal.SIGHUP else number)
 
@@ -183,5 +186,5 @@ class _Supervisor:
                 process.send_group(signal.SIGKILL)
             process.reap()
         self._members.close()
-        for left in Path("/dev/shm").glob(f"ddpgrad-{self._plan.job}*"):
+        for left in {*self._segments, *Path("/dev/shm").glob(f"ddpgrad-{self._plan.job}*")}:
             left.unlink(missing_ok=True)

@@ -7,11 +7,13 @@ ops, and what they compute can be differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from ..backend.registry import backend_for
+from ..errors import GraphError
 from ..tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
@@ -42,11 +44,38 @@ def run(
     in the order of `inputs`, None where the roots do not depend on one.
     """
     previous, mode.enabled = mode.enabled, create_graph
+    _running.depth += 1
     try:
         walk = _Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph or create_graph)
-        return walk.run(roots, grads, inputs, accumulate)
+        found = walk.run(roots, grads, inputs, accumulate)
+        if _running.depth == 1:
+            callbacks, _running.callbacks = _running.callbacks, []
+            for callback in callbacks:
+                callback()
+        return found
     finally:
         mode.enabled = previous
+        _running.depth -= 1
+        if _running.depth == 0:
+            _running.callbacks = []
+
+
+class _Running(threading.local):
+    """The walks of this thread: how deeply nested, and what to call when the outermost ends."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.callbacks: list[Callable[[], None]] = []
+
+
+_running = _Running()
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call `callback` once, when the backward pass that is running now has ended well."""
+    if not _running.depth:
+        raise GraphError("queue_callback: no backward pass is running in this thread")
+    _running.callbacks.append(callback)
 
 
 class _Walk:

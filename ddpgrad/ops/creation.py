@@ -232,25 +232,9 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
-    p = input.detach().to("cpu")._array.astype(np.float64)
-    rows = np.atleast_2d(p)
-    if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0, or a row sums to 0")
-    if not replacement and ((rows > 0).sum(1) < num_samples).any():
-        raise RuntimeError("cannot sample n_sample > the number of non-zero probabilities without replacement")
-    source = generator or default_generator()
-    if replacement:
-        u = source.uniform((len(rows), num_samples), np.dtype(np.float64))
-        cumulative = rows.cumsum(1) / rows.sum(1, keepdims=True)
-        out = np.stack([np.searchsorted(c, x, side="right") for c, x in zip(cumulative, u, strict=True)])
-        out = np.minimum(out, rows.shape[1] - 1)
-    else:
-        # The largest of u**(1/p) are a weighted sample without replacement (Efraimidis, Spirakis, 2006).
-        u = source.uniform(rows.shape, np.dtype(np.float64))
-        with np.errstate(divide="ignore"):
-            keys = np.where(rows > 0, np.log(u) / rows, -np.inf)
-        out = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
-    return _finish(out.astype(np.int64).reshape((*p.shape[:-1], num_samples)), input.device, False)
+    weights = input.detach().to("cpu")._array
+    drawn = (generator or default_generator()).multinomial(weights, num_samples, replacement)
+    return _finish(drawn, input.device, False)
 
 
 zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)

@@ -20,6 +20,9 @@ class OpNode(Node):
     __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
 
     op: Op
+    _kept: tuple[Any, ...] | None
+    _counters: Sequence[list[int]]
+    _versions: Sequence[int]
 
     def name(self) -> str:
         return self.op.grad_name

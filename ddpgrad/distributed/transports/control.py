@@ -176,8 +176,8 @@ class Control:
         return True
 
     def least_done(self) -> int:
-        """The number up to which every other process needs nothing any more."""
-        return min(self._words[index] for index in self._columns[DONE])
+        """The number up to which no process, this one included, needs any record."""
+        return min(self._word(proc, DONE) for proc in range(self.launch.procs))
 
     def wait(self, column: int, target: int, number: int, timeout: float) -> None:
         """Return when every other process's counter is at `target`, in collective `number`.

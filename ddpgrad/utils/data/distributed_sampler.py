@@ -21,7 +21,7 @@ class DistributedSampler(Sampler[int]):
     The epoch is set by the DataLoader that reads from this sampler, so forgetting
     `set_epoch` does no harm; once the program calls `set_epoch`, only the program sets it.
 
-    num_replicas, rank: by default those of the default process group; RuntimeError without one.
+    num_replicas, rank: by default those of the default process group; ValueError without one, as in PyTorch.
     """
 
     def __init__(

@@ -24,9 +24,10 @@ class DataLoader(Generic[T_co]):
 
     The loader counts its epochs (`epoch`) and tells them to a `DistributedSampler`.
     `state_dict` is its exact position, also in the middle of an epoch: after
-    `load_state_dict` the next iteration hands out the batches that were left. The order
-    is drawn again to get there, so a generator given to a sampler that draws while it is
-    read (with replacement, or a sampler of your own) must not be used for anything else.
+    `load_state_dict` the next iteration hands out the batches that were left. The default
+    generator is the program's to restore (a Checkpointer does). The order is drawn again to
+    get there, so a generator given to a sampler that draws while it is read (with
+    replacement, or a sampler of your own) must not be used for anything else.
     """
 
     state_is_per_rank = True  # a Checkpointer stores the state of every rank
@@ -130,12 +131,12 @@ class DataLoader(Generic[T_co]):
                 )
         self._epoch, self._batches = state_dict["epoch"], state_dict["batches"]
         self._start = state_dict["start"]
+        self._running = None
         self._resume = self._start is not None
         self._tell_epoch()
         if (sampler := self._stateful_sampler()) is not None:
             sampler.load_state_dict(state_dict["sampler"])
             self._sampler_epoch = state_dict["sampler"].get("epoch")
-        # The default generator is the program's to restore; those that only samplers know are the loader's.
         for name, generator in self._generators().items():
             if name != "default":
                 generator.set_state(state_dict["now"][name])
@@ -240,8 +241,8 @@ class DataLoader(Generic[T_co]):
         dataset: Any = self.dataset
         return {
             "number of samples": len(dataset) if hasattr(dataset, "__len__") else None,
-            "batch_size": self.batch_size,
-            "drop_last": self.drop_last,
+            "batch_size": getattr(self.batch_sampler, "batch_size", self.batch_size),
+            "drop_last": getattr(self.batch_sampler, "drop_last", self.drop_last),
             "kind of sampler": type(self.sampler).__name__,
             "generators": list(self._generators()),
         }

@@ -1,0 +1,158 @@
+"""`DistributedDataParallel`: one model, replicated; each rank trains on its own data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..errors import MismatchError
+from ..nn.module import Module
+from ..tensor import Tensor
+from .bucket import MIB
+from .communicator import Communicator
+from .process_group import ProcessGroup, default_group, give_back, on_host
+from .reducer import Reducer
+
+_BROADCAST_BYTES = 250 * MIB
+
+
+class DistributedDataParallel(Module):
+    """Makes every rank's copy of `module` train as one: gradients are averaged in backward.
+
+    At construction the ranks compare the model's parameters by name, shape and dtype, and
+    take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB.
+    broadcast_buffers: before each forward in training, buffers become rank 0's.
+    find_unused_parameters: a parameter may get no gradient; it counts as zero.
+    device_ids, output_device, gradient_as_bucket_view, static_graph: accepted for PyTorch's
+    sake (a module lives on one device here, and gradients always are views of the buckets).
+    `state_dict` has the names of `module`, without a prefix.
+    Raises MismatchError, which names the first parameter that differs.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: ProcessGroup | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        gradient_as_bucket_view: bool = True,
+        static_graph: bool = False,
+    ) -> None:
+        super().__init__()
+        if device_ids is not None and len(device_ids) > 1:
+            raise ValueError("DistributedDataParallel: device_ids can only be None or contain a single element")
+        self.module = module
+        self.process_group = process_group or default_group()
+        self.broadcast_buffers = broadcast_buffers
+        trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        if not trained:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
+            )
+        c = self.process_group.communicator
+        verify(c, [*module.named_parameters(), *module.named_buffers()])
+        if init_sync:
+            broadcast(c, [*module.parameters(), *module.buffers()], "parameters and buffers of rank 0")
+        cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
+        if cap <= 0:
+            raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {cap}")
+        self.reducer = Reducer(
+            [n for n, _ in trained], [p for _, p in trained], c, int(cap * MIB), find_unused_parameters
+        )
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """`module(*inputs, **kwargs)`."""
+        self.reducer.check_idle()
+        if self.broadcast_buffers and self.training and self.reducer.enabled:
+            buffers = list(self.module.buffers())
+            if buffers:
+                broadcast(self.process_group.communicator, buffers, "buffers of rank 0")
+        return self.module(*inputs, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of backward passes inside only add up locally; the next one outside averages the sum."""
+        before, self.reducer.enabled = self.reducer.enabled, False
+        try:
+            yield
+        finally:
+            self.reducer.enabled = before
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The state of `module`, without a prefix."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load the state of `module`; names may have the prefix `module.` that PyTorch gives them."""
+        if state_dict and all(name.startswith("module.") for name in state_dict):
+            state_dict = {name.removeprefix("module."): value for name, value in state_dict.items()}
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+
+def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]]) -> None:
+    """Compare names, shapes and dtypes between the ranks; `MismatchError` names the first that differs."""
+    mine = [[n, list(t.shape), t.dtype.name] for n, t in tensors]
+    digest = hashlib.sha256(repr(mine).encode()).hexdigest()
+    digests = c.all_gather_object(digest)
+    if len(set(digests)) == 1:
+        return
+    lists = c.all_gather_object(mine)
+    rank = next(r for r, d in enumerate(digests) if d != digests[0])
+    raise MismatchError(_first_difference(lists[0], lists[rank], rank))
+
+
+def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
+    advice = "Build the same model on every rank; ranks may differ in data, not in the model's structure."
+    for a, b in zip(reference, other, strict=False):
+        if a != b:
+            if a[0] != b[0]:
+                return f"the models differ: rank 0 has parameter '{a[0]}' where rank {rank} has '{b[0]}'. {advice}"
+            return (
+                f"the models differ in parameter '{a[0]}': rank 0 has shape {a[1]} of {a[2]}, rank {rank} has shape "
+                f"{b[1]} of {b[2]}. {advice}"
+            )
+    longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
+    first = names[min(len(reference), len(other))][0]
+    return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
+
+
+def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str) -> None:
+    """Give all ranks rank 0's values, joined to large messages by dtype."""
+    groups: dict[Any, list[Tensor]] = {}
+    for t in tensors:
+        groups.setdefault(t.dtype, []).append(t)
+    for group in groups.values():
+        part: list[Tensor] = []
+        size = 0
+        for t in group:
+            part.append(t)
+            size += t.nbytes
+            if size >= _BROADCAST_BYTES:
+                _broadcast_joined(c, part, label)
+                part, size = [], 0
+        if part:
+            _broadcast_joined(c, part, label)
+
+
+def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str) -> None:
+    if c.size == 1:
+        return
+    hosts = [on_host(t) for t in tensors]
+    flat = np.concatenate([h.reshape(-1) for h in hosts])
+    c.broadcast(flat, 0, label)
+    if c.rank == 0:
+        return
+    start = 0
+    for t, host in zip(tensors, hosts, strict=True):
+        host[...] = flat[start : start + host.size].reshape(host.shape)
+        start += host.size
+        give_back(t, host)

@@ -1,0 +1,204 @@
+"""The reducer: averages gradients over the ranks, bucket by bucket, while backward goes on.
+
+Each parameter's accumulator writes its gradient straight into a bucket (`AccumulateGrad.bucket`)
+and then calls the hook here. When the last gradient of a bucket has arrived, the bucket is
+handed to the communicator; buckets go in one order on all ranks. When backward ends, the
+reducer waits for what is still under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd import engine
+from ..autograd.accumulate import AccumulateGrad, accumulator
+from ..backend.registry import backend_for
+from ..errors import DistributedError
+from ..tensor import Tensor, wrap
+from .bucket import Gradient, Layout, plan
+from .communicator import Communicator, Work
+
+
+class Bucket:
+    """Flat memory for the gradients of some parameters, and the state of its reduction."""
+
+    def __init__(self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator) -> None:
+        self.layout = layout
+        self.label = ", ".join(names[i] for i in layout.indices)
+        like = parameters[layout.indices[0]]._array
+        backend = backend_for(like)
+        # `host` is what the communicator reads; on a CPU the gradients lie there themselves.
+        self.host = c.allocate(layout.length, like.dtype)
+        self.flat: Any = self.host if backend.kind == "cpu" else backend.new_zeros(like, (layout.length,))
+        self.views: list[Tensor] = []
+        for i, offset in zip(layout.indices, layout.offsets, strict=True):
+            array = parameters[i]._array
+            self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
+        self.missing = len(layout.indices)
+        self.work: Work | None = None
+
+    def start(self, c: Communicator) -> None:
+        """Begin to average the bucket over the ranks."""
+        if self.flat is not self.host:
+            self.host[...] = backend_for(self.flat).to_host(self.flat)
+        self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
+
+    def finish(self) -> None:
+        """Wait for the average."""
+        assert self.work is not None
+        self.work.wait()
+        self.work = None
+        if self.flat is not self.host:
+            backend = backend_for(self.flat)
+            self.flat[...] = backend.from_host(self.host, backend.device_of(self.flat))
+        for view in self.views:
+            view._versions[0] += 1
+
+
+class Reducer:
+    """Keeps the gradients of `parameters` equal on all ranks after each backward.
+
+    find_unused: parameters that get no gradient count as zeros, instead of being an error.
+    `enabled` is off within `no_sync`: gradients then only add up locally.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        communicator: Communicator,
+        cap_bytes: int,
+        find_unused: bool,
+    ) -> None:
+        self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
+        self.cap_bytes, self.find_unused = cap_bytes, find_unused
+        self.enabled = True
+        self.arrivals: list[int] | None = []  # order of the first backward; None once buckets were rebuilt
+        self.gradients = [
+            Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device)))
+            for n, p in zip(names, parameters, strict=True)
+        ]
+        # Held for good: an accumulator, and with it our hook, lives only as long as somebody refers to it.
+        self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
+        for i, node in enumerate(self.accumulators):
+            node.register_hook(lambda inputs, outputs, i=i: self._arrived(i))
+        self.buckets: list[Bucket] = []
+        self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes))
+
+    def _build(self, layouts: Sequence[Layout]) -> None:
+        """Allocate the buckets and let each accumulator write there."""
+        self.buckets = [Bucket(layout, self.names, self.parameters, self.communicator) for layout in layouts]
+        self.place: dict[int, tuple[Bucket, Tensor]] = {}
+        for bucket in self.buckets:
+            for i, view in zip(bucket.layout.indices, bucket.views, strict=True):
+                self.place[i] = (bucket, view)
+                self._adopt(i, view)
+                self.accumulators[i].bucket = view
+        self._begin()
+
+    def _adopt(self, i: int, view: Tensor) -> None:
+        """Move a gradient that lies elsewhere into the bucket."""
+        parameter = self.parameters[i]
+        if parameter._grad is not None and parameter._grad is not view:
+            view._array[...] = parameter._grad._array
+            parameter._grad = view
+
+    def _begin(self) -> None:
+        self.ready: set[int] = set()
+        self.next = 0  # the first bucket that was not handed over yet
+        self.backward_runs = False
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.layout.indices)
+
+    # -- during backward -----------------------------------------------------------------
+
+    def _arrived(self, i: int) -> None:
+        """The hook of parameter i's accumulator: its gradient is complete on this rank."""
+        if not self.enabled:
+            return
+        if not self.backward_runs:
+            self.backward_runs = True
+            engine.queue_callback(self._finish)
+        if i in self.ready:
+            raise DistributedError(
+                f"parameter '{self.names[i]}' got a second gradient in one backward, after it was handed over. "
+                "A part of the model that is checkpointed or used again needs one backward for all of it."
+            )
+        self.ready.add(i)
+        if self.arrivals is not None:
+            self.arrivals.append(i)
+        bucket, view = self.place[i]
+        self._adopt(i, view)
+        bucket.missing -= 1
+        if bucket.missing == 0:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Start the buckets that are complete, in order, and help along those under way."""
+        while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
+            self.buckets[self.next].start(self.communicator)
+            self.next += 1
+        for bucket in self.buckets[: self.next]:
+            if bucket.work is not None and not bucket.work.poll():
+                break
+
+    def _finish(self) -> None:
+        """At the end of backward: account for unused parameters, wait, prepare the next pass."""
+        unused = [i for i in range(len(self.parameters)) if i not in self.ready]
+        if unused and not self.find_unused:
+            raise DistributedError(self._unused_message(unused))
+        for i in unused:
+            bucket, view = self.place[i]
+            self._adopt(i, view)
+            if self.parameters[i]._grad is None:
+                view._array[...] = 0
+            bucket.missing -= 1
+        self._hand_over()
+        for bucket in self.buckets:
+            bucket.finish()
+        if self.find_unused:
+            self._share_used(unused)
+        arrivals = self.arrivals
+        self._begin()
+        if arrivals is not None and not unused:
+            self.arrivals = None
+            self._rebuild(arrivals)
+        elif arrivals is not None:
+            arrivals.clear()
+
+    def _share_used(self, unused: Sequence[int]) -> None:
+        """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
+        used = np.ones(len(self.parameters), np.uint8)
+        used[list(unused)] = 0
+        self.communicator.all_reduce(used, "max", "which parameters were used")
+        for i in unused:
+            if used[i]:
+                self.parameters[i]._grad = self.place[i][1]
+
+    def _rebuild(self, arrivals: Sequence[int]) -> None:
+        """Lay the buckets out in the order in which rank 0's gradients arrived."""
+        order = self.communicator.broadcast_object(list(arrivals))
+        layouts = plan(self.gradients, order, self.cap_bytes)
+        if layouts != [bucket.layout for bucket in self.buckets]:
+            self._build(layouts)
+
+    def _unused_message(self, unused: Sequence[int]) -> str:
+        shown = ", ".join(f"'{self.names[i]}'" for i in unused[:8])
+        more = f" and {len(unused) - 8} more" if len(unused) > 8 else ""
+        return (
+            f"rank {self.communicator.rank}: backward ended, but {len(unused)} of {len(self.parameters)} parameters got "
+            f"no gradient: {shown}{more}. Either the forward pass did not use them, or the loss does not depend on "
+            "them. If that is meant, wrap with DistributedDataParallel(model, find_unused_parameters=True)."
+        )
+
+    def check_idle(self) -> None:
+        """Called before forward: the last backward must have run to its end."""
+        if self.backward_runs:
+            self._begin()
+            raise DistributedError(
+                f"rank {self.communicator.rank}: the last backward did not run to its end (it raised); gradients of "
+                "the ranks may differ. Restart from a checkpoint, or zero the gradients and wrap the model again."
+            )

@@ -1,0 +1,208 @@
+"""Hooks around a module's forward, and around its part of backward."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..autograd.grad_mode import mode
+from ..autograd.graph import Node, RemovableHandle, edge_of
+from ..tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from .module import Module
+
+
+class Hooks:
+    """All hooks of one module, in order of call. A module has this object only once one is registered."""
+
+    __slots__ = ("backward", "backward_pre", "post", "pre")
+
+    def __init__(self) -> None:
+        self.pre: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs)
+        self.post: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs, always_call)
+        self.backward_pre: OrderedDict[int, Any] = OrderedDict()
+        self.backward: OrderedDict[int, Any] = OrderedDict()
+
+
+def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> RemovableHandle:
+    """Register `entry` as the last hook, or as the first."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = entry
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`module.forward` with everything registered around it."""
+    called: set[int] = set()
+    result = None
+    try:
+        args, kwargs = _call_pre(module, hooks, args, kwargs)
+        watch = _Watch(module, hooks) if mode.enabled and (hooks.backward or hooks.backward_pre) else None
+        if watch is not None:
+            args = watch.inputs(args)
+        result = module.forward(*args, **kwargs)
+        for key, (hook, with_kwargs, _) in list(hooks.post.items()):
+            called.add(key)
+            changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+            if changed is not None:
+                result = changed
+        return result if watch is None else watch.outputs(result)
+    except Exception:
+        for key, (hook, with_kwargs, always) in list(hooks.post.items()):
+            if always and key not in called:
+                _call_after_error(hook, (module, args, kwargs, result) if with_kwargs else (module, args, result))
+        raise
+
+
+def _call_pre(
+    module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    for hook, with_kwargs in list(hooks.pre.values()):
+        if with_kwargs:
+            changed = hook(module, args, kwargs)
+            if changed is None:
+                continue
+            if not (isinstance(changed, tuple) and len(changed) == 2):
+                raise RuntimeError(
+                    f"forward pre-hook of {type(module).__name__} must return None or a tuple of "
+                    f"(new_args, new_kwargs), but got {changed!r}"
+                )
+            args, kwargs = changed
+        else:
+            changed = hook(module, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+    return args, kwargs
+
+
+def _call_after_error(hook: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Forward has failed: a hook that fails too must not hide the first error."""
+    try:
+        hook(*arguments)
+    except Exception as error:
+        warnings.warn(
+            f"a forward hook with always_call=True raised {type(error).__name__}: {error}; the error of forward "
+            "itself follows",
+            stacklevel=2,
+        )
+
+
+# -- backward ------------------------------------------------------------------------------
+
+
+class Gate(Node):
+    """Passes gradients through unchanged, several at once, so that hooks see them together."""
+
+    __slots__ = ()
+
+    materialize_grads = False
+
+    def name(self) -> str:
+        return "BackwardHookFunctionBackward"
+
+    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+        return tuple(grad) if self.outputs > 1 else (grad,)
+
+
+def _through_gate(tensors: Sequence[Tensor]) -> tuple[Gate, list[Tensor]]:
+    """A gate above `tensors`, and the same tensors as they come out of it."""
+    shapes = tuple(t._array.shape for t in tensors)
+    dtypes = tuple(t._array.dtype for t in tensors)
+    edges = tuple(edge_of(t) for t in tensors)
+    if len(tensors) == 1:
+        gate = Gate(edges, shapes[0], dtypes[0])
+    else:
+        gate = Gate(edges, shapes, dtypes, len(tensors))
+    passed = []
+    for nr, tensor in enumerate(tensors):
+        out = wrap(tensor._array)
+        out._versions = tensor._versions
+        if tensor._requires_grad:
+            out._requires_grad, out._grad_fn, out._output_nr = True, gate, nr
+        passed.append(out)
+    return gate, passed
+
+
+class _Watch:
+    """One forward call of a module with backward hooks: a gate before it and one after it."""
+
+    def __init__(self, module: Module, hooks: Hooks) -> None:
+        self.module = module
+        self.hooks = hooks
+        self.entered = False  # True when an input requires a gradient: the gate before it will be reached
+        self.count = 0
+        self.places: list[int] = []
+        self.grad_outputs: tuple[Any, ...] = ()
+
+    def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The positional tensors, to be used in place of `args`."""
+        self.count = len(args)
+        self.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        tensors = [args[i] for i in self.places]
+        if not any(t._requires_grad for t in tensors):
+            return args
+        self.entered = True
+        gate, passed = _through_gate(tensors)
+        gate.register_prehook(self._leaving)
+        changed = list(args)
+        for i, tensor in zip(self.places, passed, strict=True):
+            changed[i] = tensor
+        return tuple(changed)
+
+    def outputs(self, result: Any) -> Any:
+        """The result of forward (a Tensor or a tuple), to be handed on in its place."""
+        several = isinstance(result, (tuple, list))
+        values = list(result) if several else [result]
+        places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
+        tensors = [values[i] for i in places]
+        if not any(t._requires_grad for t in tensors):
+            return result
+        gate, passed = _through_gate(tensors)
+        gate.register_prehook(lambda grads: self._entering(grads, places, len(values)))
+        for i, tensor in zip(places, passed, strict=True):
+            values[i] = tensor
+        if not several:
+            return values[0]
+        return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
+
+    def _entering(self, grads: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:
+        spread: list[Any] = [None] * count
+        for i, grad in zip(places, grads, strict=True):
+            spread[i] = grad
+        self.grad_outputs = tuple(spread)
+        for hook in list(self.hooks.backward_pre.values()):
+            changed = hook(self.module, self.grad_outputs)
+            if changed is not None:
+                self.grad_outputs = _as_many(changed, self.grad_outputs, "grad_output")
+        grads = tuple(self.grad_outputs[i] for i in places)
+        if not self.entered:
+            # No gradient will leave through the inputs, so this is the only time to tell.
+            self._tell((None,) * self.count)
+        return grads
+
+    def _leaving(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        spread: list[Any] = [None] * self.count
+        for i, grad in zip(self.places, grads, strict=True):
+            spread[i] = grad
+        told = self._tell(tuple(spread))
+        return tuple(told[i] for i in self.places)
+
+    def _tell(self, grad_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in list(self.hooks.backward.values()):
+            changed = hook(self.module, grad_inputs, self.grad_outputs)
+            if changed is not None:
+                grad_inputs = _as_many(changed, grad_inputs, "grad_input")
+        self.grad_outputs = ()
+        return grad_inputs
+
+
+def _as_many(changed: Any, old: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    new = tuple(changed) if isinstance(changed, (tuple, list)) else (changed,)
+    if len(new) != len(old):
+        raise RuntimeError(f"a backward hook returned {len(new)} values as {what}, but there are {len(old)}")
+    return new

@@ -1,0 +1,170 @@
+"""What every transport must do, run by each rank of a world; the same digest everywhere.
+
+Each rank computes what all ranks contribute, and the expected result in the documented
+order, with plain NumPy. Started as a program, it prints the digest of all results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import ml_dtypes
+import numpy as np
+
+from ddpgrad.distributed import host
+from ddpgrad.distributed.communicator import Communicator
+
+DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8, np.complex64, np.bool_]
+# around the borders between small, shared and staged, and no multiple of anything
+SIZES = [0, 5, 1024, 1025, 70_003]
+
+
+def contribution(rank: int, size: int, dtype: type, seed: int) -> np.ndarray:
+    """What `rank` brings; values of very different sizes, so that the order of a sum shows."""
+    generator = np.random.default_rng([seed, rank])
+    values = generator.normal(size=size) * 10.0 ** generator.integers(-3, 3, size)
+    if dtype is np.bool_:
+        return values > 0
+    if dtype is np.complex64:
+        return (values + 1j * values[::-1]).astype(dtype)
+    if np.dtype(dtype).kind in "iu":
+        return generator.integers(0, 100, size).astype(dtype)
+    return values.astype(dtype)
+
+
+def tree_reference(arrays: list[np.ndarray], op: str) -> np.ndarray:
+    """The documented order, written as levels of neighbouring pairs."""
+    dtype = arrays[0].dtype
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    combine = {
+        "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum,
+        "max": np.maximum, "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
+    }[op]  # fmt: skip
+    level = [array.astype(wide) for array in arrays]
+    with np.errstate(all="ignore"):
+        while len(level) > 1:
+            pairs = [combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+            level = pairs + level[2 * len(pairs) :]
+        return (level[0] / len(arrays) if op == "avg" else level[0]).astype(dtype)
+
+
+def check(communicator: Communicator) -> str:
+    """Run the whole contract as one rank; returns a digest that is the same on all ranks."""
+    c = communicator
+    digest = hashlib.sha256()
+
+    def same(got: np.ndarray, expected: np.ndarray) -> None:
+        assert got.dtype == expected.dtype
+        assert got.tobytes() == expected.tobytes()
+        digest.update(got.tobytes())
+
+    for number, dtype in enumerate(DTYPES):
+        kind = np.dtype(dtype).kind
+        ops = {"b": ["min", "max", "bor"], "c": ["sum", "avg"]}.get(kind)
+        if ops is None:
+            ops = ["sum", "product", "max", "bxor"] if kind in "iu" else ["sum", "avg", "product", "min"]
+        # The longest is passed through shared memory in pieces, for one narrow and one wide type.
+        for size in [*SIZES, 300_001] if dtype in (np.float32, ml_dtypes.bfloat16) else SIZES:
+            everyone = [contribution(rank, size, dtype, number) for rank in range(c.size)]
+            for op in ops:
+                array = everyone[c.rank].copy()
+                c.all_reduce(array, op)
+                same(array, tree_reference(everyone, op))
+            array = everyone[c.rank].copy()
+            c.broadcast(array, src=c.size - 1)
+            same(array, everyone[-1])
+            gathered = c.all_gather(everyone[c.rank])
+            assert len(gathered) == c.size
+            for got, expected in zip(gathered, everyone, strict=True):
+                same(got, expected)
+    _windows(c, same)
+    _layouts(c, same)
+    _many_under_way(c, same)
+    _the_rest(c, same)
+    return digest.hexdigest()
+
+
+def _windows(c, same):
+    """Arrays that the transport allocated, slices of them, and mixtures with plain ones."""
+    window = c.allocate(200_000, np.float32)
+    other = c.allocate(3, np.int64)
+    assert not window.any()
+    assert window.shape == (200_000,)
+    assert other.dtype == np.int64
+    assert c.allocate(0, np.float32).size == 0
+    for part in (window, window[5:100_000], window[7:9]):
+        everyone = [contribution(rank, part.size, np.float32, 50) for rank in range(c.size)]
+        part[...] = everyone[c.rank]
+        c.all_reduce(part, "avg", label="window")
+        same(part, tree_reference(everyone, "avg"))
+        mixed = part if c.rank == 0 else np.empty_like(part)
+        mixed[...] = everyone[c.rank]
+        c.all_reduce(mixed, label="mixed")
+        same(mixed, tree_reference(everyone, "sum"))
+        part[...] = everyone[c.rank]
+        c.broadcast(part, src=0)
+        same(part, everyone[0])
+    other += c.rank
+    c.all_reduce(other)
+    same(other, np.full(3, sum(range(c.size))))
+
+
+def _layouts(c, same):
+    """Any shape and memory layout."""
+    base = np.arange(24, dtype=np.float64).reshape(4, 6) + c.rank
+    total = (np.arange(24, dtype=np.float64) * c.size + sum(range(c.size))).reshape(4, 6)
+    for view, expected in (
+        (base.copy().T, total.T),
+        (base.copy()[:, ::2], total[:, ::2]),
+        (np.asfortranarray(base), total),
+        (base.copy()[1:2, 3].reshape(()), total[1, 3]),
+    ):
+        c.all_reduce(view)
+        same(np.ascontiguousarray(view), np.ascontiguousarray(expected))
+    wide = np.zeros((100, 90), np.float32)[:, ::3]
+    wide += c.rank + 1
+    c.broadcast(wide, src=0)
+    assert (wide == 1).all()
+
+
+def _many_under_way(c, same):
+    """More works than any queue is deep, completed in any order of asking."""
+    sizes = [(13 * i) % 5000 + 1 for i in range(70)]
+    arrays = [np.full(size, c.rank + i, np.float32) for i, size in enumerate(sizes)]
+    works = [c.all_reduce(array, label=f"number {i}", async_op=True) for i, array in enumerate(arrays)]
+    works[10].wait()
+    same(arrays[10], np.full(sizes[10], sum(range(c.size)) + 10 * c.size, np.float32))
+    while not works[-1].poll():
+        pass
+    for i, work in enumerate(works):
+        work.wait()
+        assert work.is_completed()
+        same(arrays[i], np.full(sizes[i], sum(range(c.size)) + i * c.size, np.float32))
+
+
+def _the_rest(c, same):
+    c.barrier()
+    rows = c.gather(np.array([c.rank, 7]), dst=c.size - 1)
+    assert (rows is not None) == (c.rank == c.size - 1)
+    mine = np.empty(2, np.int16)
+    c.scatter(mine, [np.array([i, -i], np.int16) for i in range(c.size)] if c.rank == 0 else None, src=0)
+    assert mine.tolist() == [c.rank, -c.rank]
+    table = np.arange(c.size * 2, dtype=np.float32).reshape(c.size, 2)
+    part = c.reduce_scatter(table)
+    assert part.tolist() == (table[c.rank : c.rank + 1] * c.size).tolist()
+    for gathered in c.all_gather_object(
+        {"rank": c.rank, 1: [None, True, b"\0x", (1.5, "ä" * 9000 * c.rank)]}
+    ):
+        rank = gathered["rank"]
+        assert gathered[1] == [None, True, b"\0x", (1.5, "ä" * 9000 * rank)]
+    spread = c.broadcast_object({"src": c.rank, "nan": float("inf")}, src=c.size - 1)
+    assert spread == {"src": c.size - 1, "nan": float("inf")}
+    if c.rank == 0:
+        c.barrier(label="from one line")
+    else:
+        c.barrier(label="from one line")
+
+
+if __name__ == "__main__":
+    print("digest", check(host.current().communicator(*sys.argv[1:])))

@@ -1,0 +1,127 @@
+"""Real processes for the transport tests, started as a launcher would start them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ddpgrad import environment
+
+HERE = Path(__file__).parent
+
+# What runs in each process: every rank that it hosts executes the program.
+_CHILD = """
+import sys
+from ddpgrad import environment
+from ddpgrad.distributed import host
+host.run_script(sys.argv[1], sys.argv[2:], environment.launch())
+"""
+
+
+@dataclass
+class Ended:
+    """How one process ended."""
+
+    code: int
+    output: str
+    seconds: float
+
+
+class Job:
+    """The processes of one job; `ended` waits for all of them."""
+
+    def __init__(self, world_size: int, procs: int, program: str, *arguments: str, **variables: str) -> None:
+        self.token = secrets.token_hex(6)
+        self._began = time.monotonic()
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", _CHILD, str(HERE / program), *arguments],
+                env=environment.child_environment(
+                    WORLD_SIZE=str(world_size),
+                    DDPGRAD_PROCS=str(procs),
+                    DDPGRAD_PROC=str(proc),
+                    DDPGRAD_JOB=self.token,
+                    OMP_NUM_THREADS="1",
+                    OPENBLAS_NUM_THREADS="1",
+                    **variables,
+                ),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for proc in range(procs)
+        ]
+
+    def ended(self, timeout: float = 60) -> list[Ended]:
+        results = []
+        for process in self.processes:
+            output, _ = process.communicate(timeout=timeout)
+            results.append(Ended(process.returncode, output, time.monotonic() - self._began))
+        left = [name for name in os.listdir("/dev/shm") if self.token in name]
+        assert left == [], "segments stayed behind"
+        return results
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def start_job():
+    """`start_job(world_size, procs, program, *arguments, **environment)` gives a `Job`."""
+    jobs: list[Job] = []
+
+    def start(*args, **kwargs) -> Job:
+        jobs.append(Job(*args, **kwargs))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.kill()
+
+
+@pytest.fixture
+def mpi_job():
+    """`mpi_job(world_size, procs, program, *arguments)` runs it under mpiexec; gives an `Ended`."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("no mpiexec: install an MPI library, for example ddpgrad[mpich]")
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
+    flags = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version or "open-mpi" in version else []
+
+    def run(
+        world_size: int, procs: int, program: str, *arguments: str, timeout: float = 90, **variables: str
+    ):
+        began = time.monotonic()
+        hosted = {} if world_size == procs else {"DDPGRAD_PROCS": str(procs), "WORLD_SIZE": str(world_size)}
+        child = ["-c", _CHILD] if hosted else []
+        done = subprocess.run(
+            [mpiexec, *flags, "-n", str(procs), sys.executable, *child, str(HERE / program), *arguments],
+            env=environment.child_environment(
+                OMP_NUM_THREADS="1",
+                OPENBLAS_NUM_THREADS="1",
+                OMPI_ALLOW_RUN_AS_ROOT="1",
+                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                **hosted,
+                **variables,
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, time.monotonic() - began)
+
+    return run

@@ -1,0 +1,152 @@
+"""Ranks that differ, fail, finish early or hang: every other rank is told which, where and why."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ddpgrad import errors
+from ddpgrad.distributed import host
+
+# fault of the last rank, the error that the others report, what it must say
+FAULTS = [
+    ("killed", "RankFailedError", r"rank 2 \(process \d+\) died"),
+    ("vanished", "RankFailedError", r"rank 2 \(process \d+\) died"),
+    ("raised", "RankFailedError", r"rank 2 raised ValueError: no such weather \(.*faulty_program.py:\d+\)"),
+    ("finished", "RankFailedError", "rank 2 has finished its program"),
+    ("asleep", "StallError", "rank 2 did not arrive within 1.5 seconds"),
+    ("dtype", "MismatchError", r"rank 2 is the first that differs \(dtype float64 instead of float32\)"),
+    ("swapped", "MismatchError", r"rank 2 is the first that differs \(label bias instead of weight\)"),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "text"), FAULTS)
+def test_shared_memory_names_the_rank_at_fault(start_job, fault, error, text):
+    ended = start_job(3, 3, "faulty_program.py", fault, DDPGRAD_TIMEOUT="1.5").ended()
+    for rank in (0, 1):
+        assert ended[rank].code == 1
+        assert ended[rank].seconds < 8
+        assert re.search(rf"\[{rank}\] {error}: .*{text}", ended[rank].output), ended[rank].output
+    if error == "MismatchError":
+        assert re.search(f"MismatchError: .*{text}", ended[2].output), ended[2].output
+
+
+def test_a_rank_that_shares_its_process_is_named_to_the_other_process(start_job):
+    ended = start_job(4, 2, "faulty_program.py", "raised").ended()
+    assert "[0] RankFailedError: rank 3 raised ValueError: no such weather" in ended[0].output
+    assert "(raised by rank 3)" in ended[1].output
+    assert [process.code for process in ended] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "text"), [f for f in FAULTS if f[0] not in ("killed", "vanished")]
+)
+@pytest.mark.parametrize("transport", ["mpi", "shm"])
+def test_mpirun_ends_all_ranks(mpi_job, transport, fault, error, text):
+    ended = mpi_job(3, 3, "faulty_program.py", fault, transport, timeout=30, DDPGRAD_TIMEOUT="1.5")
+    assert ended.code != 0
+    assert ended.seconds < 10
+    # One rank's report ends the job at once; which rank is first is not said.
+    said = rf"{error}: .*{text}" if fault != "raised" else "ValueError: no such weather"
+    assert re.search(said, ended.output), ended.output
+
+
+def simulate_wrong(program, ranks: int = 3) -> str:
+    with pytest.raises(errors.DistributedError) as caught:
+        host.simulate(program, ranks)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_the_message_shows_both_sides():
+    def program():
+        communicator = host.current().communicator()
+        size = 4 if communicator.rank == 1 else 5
+        communicator.all_reduce(np.ones(size, np.float32), "max", label="fc1.weight, fc1.bias")
+
+    message = simulate_wrong(program)
+    line = program.__code__.co_firstlineno + 3
+    here = rf"{re.escape(__file__)}:{line}"
+    assert re.fullmatch(
+        r"MismatchError: the ranks are about to do different things in collective number 1; rank 1 is the "
+        r"first that differs \(shape \[4\] instead of \[5\]\):\n"
+        rf"  ranks 0, 2: all_reduce\(max\) of float32\[5\] 'fc1.weight, fc1.bias' at {here}\n"
+        rf"  rank 1: all_reduce\(max\) of float32\[4\] 'fc1.weight, fc1.bias' at {here}\n"
+        r"No data was exchanged\. .*",
+        message,
+    ), message
+
+
+def test_sums_are_told_apart_by_line_and_joined_by_label():
+    def swapped(label: str):
+        communicator = host.current().communicator()
+        if communicator.rank == 0:
+            communicator.all_reduce(np.ones(2), label=label)
+        else:
+            communicator.all_reduce(np.ones(2), label=label)
+
+    assert "(line " in simulate_wrong(lambda: swapped(""), ranks=2)
+    host.simulate(lambda: swapped("loss"), 2)
+
+
+def test_broadcast_and_barrier_may_come_from_different_lines():
+    def program():
+        communicator = host.current().communicator()
+        if communicator.rank == 0:
+            communicator.broadcast(np.ones(2))
+            communicator.barrier()
+        else:
+            communicator.broadcast(np.zeros(2))
+            communicator.barrier()
+
+    host.simulate(program, 3)
+
+
+def test_ranks_that_wait_for_different_collectives():
+    def program():
+        communicator = host.current().communicator()
+        if communicator.rank == 2:
+            communicator.broadcast(np.ones(2), src=1)
+        else:
+            communicator.barrier()
+
+    message = simulate_wrong(program, 4)
+    assert "ranks 0-1, 3: barrier at" in message
+    assert "rank 2: broadcast(src=1) of float64[2] at" in message
+
+
+def test_a_rank_that_is_done_is_not_waited_for():
+    def program():
+        communicator = host.current().communicator()
+        if communicator.rank != 1:
+            communicator.barrier(label="end of epoch")
+
+    message = simulate_wrong(program)
+    assert message.startswith(
+        "RankFailedError: rank 1 has finished its program. Others wait:\n  ranks 0, 2: barrier"
+    )
+    assert "'end of epoch'" in message
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda c: c.all_reduce([1.0]), TypeError, "expected a numpy array, got list"),
+        (lambda c: c.all_reduce(np.ones(2, bool)), ValueError, "'sum' is not defined for dtype bool"),
+        (lambda c: c.all_reduce(np.ones(2, int), "avg"), ValueError, "'avg' is not defined for dtype int64"),
+        (
+            lambda c: c.all_reduce(np.ones(2), "mean"),
+            ValueError,
+            "unknown reduction 'mean'; expected one of sum",
+        ),
+        (lambda c: c.broadcast(np.ones(2), src=2), ValueError, "src must be a rank from 0 to 1, got 2"),
+        (lambda c: c.all_reduce(np.broadcast_to(1.0, 3)), ValueError, "read-only"),
+        (lambda c: c.all_gather(np.array(["a", None])), ValueError, "object cannot travel"),
+        (lambda c: c.reduce_scatter(np.ones(3)), ValueError, "must be a multiple of 2"),
+        (lambda c: c.all_gather_object({"a": [{1, 2}]}), TypeError, r"object\['a'\]\[0\] is a set"),
+    ],
+)
+def test_wrong_arguments(call, error, text):
+    with pytest.raises(error, match=text):
+        host.simulate(lambda: call(host.current().communicator()), 2)

@@ -1,0 +1,62 @@
+"""The summing order does not depend on how the work is divided, and rounds as documented."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+import pytest
+from collective_contract import contribution, tree_reference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpgrad.distributed import tree
+
+
+@given(
+    st.integers(1, 9),
+    st.integers(0, 300),
+    st.integers(1, 7),
+    st.sampled_from(["sum", "avg", "product", "max"]),
+    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16, np.float64]),
+    st.booleans(),
+)
+def test_any_division_gives_the_same_bits(ranks, length, parts, op, dtype, in_place):
+    inputs = [contribution(rank, length, dtype, 3) for rank in range(ranks)]
+    expected = tree_reference(inputs, op)
+    outputs = inputs if in_place else [np.zeros(length, dtype) for _ in range(2)]
+    kept = [array.copy() for array in inputs]
+    for part in range(parts):
+        low, high = tree.share(length, parts, part)
+        tree.reduce_into([array[low:high] for array in outputs], [array[low:high] for array in inputs], op)
+    for output in outputs:
+        assert output.tobytes() == expected.tobytes()
+    if not in_place:
+        assert all(array.tobytes() == copy.tobytes() for array, copy in zip(inputs, kept, strict=True))
+
+
+@given(st.integers(0, 100_000), st.integers(1, 100))
+def test_shares_cover_everything_once(length, parts):
+    shares = [tree.share(length, parts, part) for part in range(parts)]
+    assert shares[0][0] == 0
+    assert shares[-1][1] == length
+    assert all(stop == start for (_, stop), (start, _) in pairwise(shares))
+    assert all(start <= stop and (start % 64 == 0 or start == length) for start, stop in shares)
+
+
+@pytest.mark.parametrize("aliased", range(5))
+def test_an_output_may_be_any_input(aliased):
+    inputs = [contribution(rank, 200_000, np.float32, 4) for rank in range(5)]
+    expected = tree_reference(inputs, "sum")
+    tree.reduce_into([inputs[aliased]], inputs, "sum")
+    assert inputs[aliased].tobytes() == expected.tobytes()
+
+
+def test_half_precision_is_rounded_once():
+    # 2048 + 1 is no float16; four times 1 must not vanish one by one.
+    inputs = [np.array([2048], np.float16)] + [np.array([1], np.float16)] * 4
+    tree.reduce_into(outputs := [np.empty(1, np.float16)], inputs, "sum")
+    assert outputs[0][0] == 2052
+    tree.reduce_into(outputs, [np.array([60000], np.float16)] * 4, "avg")
+    assert outputs[0][0] == 60000

@@ -1,0 +1,301 @@
+"""Checkpoints are whole or invisible: after every interruption and every kind of damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ddpgrad
+from ddpgrad import distributed
+from ddpgrad.errors import CheckpointError
+from ddpgrad.random import default_generator
+from ddpgrad.utils.data import DataLoader
+from launcher import Checkpointer
+
+
+class Model:
+    """The smallest thing with a state."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.weight = ddpgrad.tensor([value, -value])
+
+    def state_dict(self) -> dict:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.weight = state["weight"]
+
+    @property
+    def value(self) -> float:
+        return self.weight.tolist()[0]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with checkpoints of steps 3 and 5, whose models have these values."""
+    checkpoints = Checkpointer(tmp_path / "run")
+    for step in (3, 5):
+        checkpoints.save(step, model=Model(step), notes=[step])
+    return checkpoints.folder
+
+
+def test_a_run_goes_on_where_it_was(tmp_path):
+    def train(steps: int, folder: Path | None, stop: int | None = None):
+        """Losses that depend on everything that a checkpoint must carry."""
+        ddpgrad.manual_seed(7)
+        model, history = Model(1.0), {"losses": []}
+        loader = DataLoader(range(10), batch_size=3, shuffle=True)
+        checkpoints = Checkpointer(folder) if folder else None
+        state = {"model": model, "loader": loader, "history": history}
+        step = (checkpoints.resume(**state) or 0) if checkpoints else 0
+        while True:
+            for batch in loader:
+                model.weight = (
+                    model.weight * 0.5 + float(batch.tolist()[0]) + default_generator().normal(1)[0]
+                )
+                history["losses"].append(model.value)
+                if checkpoints and step % 2:
+                    checkpoints.save(step, **state)
+                step += 1
+                if step in (steps, stop):
+                    return history["losses"]
+
+    uninterrupted = train(13, None)
+    assert len(set(uninterrupted)) == 13
+    train(13, tmp_path / "run", stop=7)
+    assert train(13, tmp_path / "run") == uninterrupted
+
+
+def test_the_newest_are_kept(tmp_path):
+    checkpoints = Checkpointer(tmp_path / "deep" / "run", keep=2)
+    assert checkpoints.latest() is None
+    assert checkpoints.resume(model=Model()) is None
+    for step in (1, 2, 10, 2_000_000_000):
+        checkpoints.save(step, model=Model(step))
+    assert names(checkpoints.folder) == ["step_00000010", "step_2000000000"]
+    assert checkpoints.latest() == checkpoints.folder / "step_2000000000"
+    (checkpoints.folder / ".tmp-step_99999999-ab").mkdir()
+    (checkpoints.folder / "notes.txt").write_text("mine")
+    model = Model()
+    assert checkpoints.resume(model=model) == 2_000_000_001
+    assert model.value == 2e9
+
+
+def test_a_checkpoint_of_the_same_step_is_replaced(folder):
+    Checkpointer(folder).save(5, model=Model(55))
+    assert names(folder) == ["step_00000003", "step_00000005"]
+    model = Model()
+    assert Checkpointer(folder).resume(model=model) == 6
+    assert model.value == 55
+
+
+def test_plain_data_comes_back_in_place_or_by_name(folder):
+    checkpoints, notes = Checkpointer(folder), ["other"]
+    checkpoints.resume(notes=notes)
+    assert notes == checkpoints.read("notes") == [5]
+    with pytest.raises(TypeError, match=r"read\('notes'\)"):
+        checkpoints.resume(notes=5)
+    with pytest.raises(CheckpointError, match="holds no 'optimizer'; it holds model, notes"):
+        checkpoints.resume(optimizer=Model())
+
+
+class Crash(BaseException):
+    """Power loss: nothing after it runs, so nothing may depend on clean-up."""
+
+
+@pytest.mark.parametrize("step", [5, 8])  # a replacement and a new checkpoint
+def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(folder, tmp_path, monkeypatch, step):
+    """Stop before and after every call that reaches the disk, and resume from what is left."""
+    outcomes, moment = set(), 0
+    while True:
+        left = interrupted_save(folder, tmp_path / f"crash {moment}", step, moment, monkeypatch)
+        if left is None:
+            break
+        model = Model()
+        following = Checkpointer(left).resume(model=model)
+        assert (following, model.value) in {(6, 5.0), (step + 1, 88.0)}
+        outcomes.add(model.value)
+        Checkpointer(left).save(9, model=Model(9.0))  # and the run can go on
+        assert len(names(left)) == 2
+        moment += 1
+    assert outcomes == {5.0, 88.0}
+    assert moment > 15
+
+
+def interrupted_save(folder: Path, copy: Path, step: int, moment: int, monkeypatch) -> Path | None:
+    """A copy of `folder` in which a save crashed at the given moment; None if the save got through."""
+    shutil.copytree(folder, copy)
+    calls = 0
+
+    def crashing(function):
+        def call(*args, **kwargs):
+            nonlocal calls
+            calls += 2
+            if calls - 2 == moment:
+                raise Crash
+            result = function(*args, **kwargs)
+            if calls - 1 == moment:
+                raise Crash
+            return result
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "fsync", "mkdir"):
+            patch.setattr(os, name, crashing(getattr(os, name)))
+        patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
+        try:
+            Checkpointer(copy).save(step, model=Model(88.0))
+        except Crash:
+            return copy
+    return None
+
+
+@pytest.mark.parametrize("step", [5, 8])
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_full_disk_is_reported_and_changes_nothing(folder, monkeypatch, step, function):
+    before = content(folder)
+    working, failed = getattr(os, function), []
+
+    def full(*args):
+        if failed:
+            return working(*args)
+        failed.append(args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, function, full)
+    with pytest.raises(CheckpointError, match=rf"step_0000000{step}: .*No space left"):
+        Checkpointer(folder).save(step, model=Model(8.0))
+    assert content(folder) == before
+
+
+def test_what_cannot_be_saved_is_named_and_changes_nothing(folder):
+    before = content(folder)
+    checkpoints = Checkpointer(folder)
+    with pytest.raises(CheckpointError, match=r"notes: cannot save obj\['a'\]\[0\]"):
+        checkpoints.save(8, model=Model(8.0), notes={"a": [object()]})
+    for name in ("../escape", "a/b", "", "MANIFEST.json", "generators", "x" * 200):
+        with pytest.raises(CheckpointError, match=r"name|collide"):
+            checkpoints.save(8, **{name: 1})
+    with pytest.raises(CheckpointError, match=r"step_00000005 is newer than step 4"):
+        checkpoints.save(4, model=Model(4.0))
+    assert content(folder) == before
+
+
+def test_every_damaged_byte_is_found_and_the_older_checkpoint_named(folder):
+    newest, older = folder / "step_00000005", content(folder / "step_00000003")
+    model = Model(-1.0)
+
+    def refused(file: Path, reason: str) -> None:
+        pattern = (
+            rf"step_00000005 is damaged: {file.name} .*{reason}.*older checkpoint .*step_00000003 is whole"
+        )
+        with pytest.raises(CheckpointError, match=pattern):
+            Checkpointer(folder).resume(model=model)
+
+    for file in sorted(newest.iterdir()):
+        whole = file.read_bytes()
+        for position in {*range(0, len(whole), 37), len(whole) - 1}:
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << position % 8
+            file.write_bytes(flipped)
+            refused(file, "(has changed|is not a manifest)")
+        for length in (0, len(whole) // 2, len(whole) - 1):
+            file.write_bytes(whole[:length])
+            refused(file, "truncated")
+        file.unlink()
+        refused(file, "is missing")
+        file.write_bytes(whole)
+    (newest / "more.safetensors").write_bytes(b"")
+    refused(newest / "more.safetensors", "is extra")
+
+    assert model.value == -1.0
+    assert content(folder / "step_00000003") == older
+    newest.rename(folder / "damaged")  # what the message advises
+    assert Checkpointer(folder).resume(model=model) == 4
+    assert model.value == 3.0
+    shutil.rmtree(folder / "step_00000003")
+    shutil.move(folder / "damaged", newest)
+    with pytest.raises(CheckpointError, match="no older checkpoint"):
+        Checkpointer(folder).resume(model=model)
+
+
+def ranks(count: int, program) -> list:
+    """Run `program` as `count` ranks with a default process group; the results by rank."""
+
+    def run():
+        distributed.init_process_group()
+        try:
+            return program(distributed.get_rank())
+        finally:
+            distributed.destroy_process_group()
+
+    return distributed.simulate(run, count)
+
+
+def test_every_rank_gets_its_own_state_back(tmp_path):
+    def loader():
+        return DataLoader(range(20), batch_size=2, shuffle=True)
+
+    def first(rank):
+        ddpgrad.manual_seed(rank)
+        own = loader()
+        batches = iter(own)
+        next(batches)
+        Checkpointer(tmp_path).save(0, model=Model(float(rank)), loader=own)
+        return [batch.tolist() for batch in batches], default_generator().uniform(2).tolist()
+
+    def second(rank):
+        model, own = Model(), loader()
+        assert Checkpointer(tmp_path).resume(model=model, loader=own) == 1
+        assert model.value == 0.0  # replicated: rank 0's
+        return [batch.tolist() for batch in own], default_generator().uniform(2).tolist()
+
+    before = ranks(3, first)
+    assert before[0] != before[1]
+    assert ranks(3, second) == before
+
+
+def test_another_number_of_ranks_is_refused_on_all(folder):
+    def resume(rank):
+        with pytest.raises(CheckpointError, match="generators of 1 ranks, this job has 2"):
+            Checkpointer(folder).resume(model=Model())
+
+    ranks(2, resume)
+
+
+def test_a_failure_on_one_rank_is_an_error_on_all(folder):
+    def save(rank):
+        with pytest.raises(CheckpointError, match=r"rank 0: .*cannot save"):
+            Checkpointer(folder).save(9, model=Model(), notes=object())
+        return names(folder)
+
+    assert ranks(2, save) == [["step_00000003", "step_00000005"]] * 2
+
+    def resume(rank):
+        return Checkpointer(folder if rank else folder / "elsewhere").resume(model=Model())
+
+    with pytest.raises(CheckpointError, match="must be shared"):
+        ranks(2, resume)
+
+
+def test_generators_continue_in_the_middle_of_a_pair(tmp_path):
+    default_generator().normal(3)
+    Checkpointer(tmp_path).save(0)
+    expected = default_generator().normal(3)
+    ddpgrad.manual_seed(1)
+    assert Checkpointer(tmp_path).resume() == 1
+    np.testing.assert_array_equal(default_generator().normal(3), expected)
