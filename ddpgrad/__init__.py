@@ -172,7 +172,10 @@ from .ops.shape import (
     unsqueeze,
 )  # fmt: skip
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from .serialization import load, save
 from .tensor import Size, Tensor
+from . import distributed, nn, random, utils
+from .nn import parallel
 
 float = float32
 double = float64

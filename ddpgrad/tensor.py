@@ -39,12 +39,13 @@ class View(NamedTuple):
     """How a view was made, so that writing through it can reach the base's graph.
 
     base: the tensor that owns the memory. steps: (op, arguments after the input) from the
-    base to this view. root: the base's grad_fn when the view was recorded; when it is no
-    longer that, the view's own grad_fn is out of date and is made again (`ops/inplace.py`).
+    base to this view; None when a custom Function made it, which cannot be done again. root:
+    the base's grad_fn when the view was recorded; when it is no longer that, the view's own
+    grad_fn is out of date and is made again (`autograd/accumulate.py`).
     """
 
     base: Tensor
-    steps: tuple[tuple[Any, tuple[Any, ...]], ...]
+    steps: tuple[tuple[Any, tuple[Any, ...]], ...] | None
     root: Node | None
 
 
@@ -65,6 +66,8 @@ class Tensor:
     _grad: Tensor | None = None
     _retains_grad: bool = False
     _accumulator: ref[Any] | None = None
+    _accumulator_hooks: tuple[dict[int, Any], dict[int, Any]] | None = None
+    _plain_views: list[ref[Tensor]] | None = None  # views made while this base had no history
     _hooks: dict[int, Any] | None = None
     _post_accumulate_hooks: dict[int, Any] | None = None
 

@@ -18,6 +18,8 @@ from .plan import Plan
 
 _READ = 64 * 1024
 
+_MPI_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
+
 
 @dataclass(eq=False)
 class Member:
@@ -94,14 +96,14 @@ class Members:
     def mpi_segments(self) -> set[Path]:
         """The files in shared memory that an MPI library has made for the members that still run.
 
-        MPICH removes its file when a job ends well, and forgets it when a rank is killed.
+        MPICH and Open MPI remove them when a job ends well, and forget them when a rank is killed.
         """
         found = set()
         for member in self._members:
             if member.open and member.pid is not None and not member.spawned:
                 with contextlib.suppress(OSError):  # it has just ended
                     maps = Path(f"/proc/{member.pid}/maps").read_text(errors="replace")
-                    found |= {Path(file) for file in re.findall(r"/dev/shm/mpich_shm_\w+", maps)}
+                    found |= {Path(file) for file in _MPI_SEGMENT.findall(maps)}
         return found
 
     def close(self) -> None:

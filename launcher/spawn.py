@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ddpgrad.errors import LaunchError
+
 from .plan import Plan, label
 
 _PR_SET_PDEATHSIG = 1
@@ -57,18 +59,27 @@ def start(plan: Plan) -> list[Process]:
     # Rank 0 may draw a progress bar, which needs a terminal of its own.
     own_terminal = os.isatty(2)
     processes: list[Process] = []
-    for proc in range(plan.procs):
-        ranks = plan.ranks(proc)
-        receiving, sending = os.pipe()
-        popen = popen_in_group(
-            plan.command(f"fd:{sending}"),
-            plan.environment(proc),
-            stdout=None if own_streams else subprocess.PIPE,
-            stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
-            pass_fds=(sending,),
-        )
-        os.close(sending)
-        processes.append(Process(popen, ranks, f"[{label(ranks)}] ", receiving))
+    try:
+        for proc in range(plan.procs):
+            ranks = plan.ranks(proc)
+            receiving, sending = os.pipe()
+            popen = popen_in_group(
+                plan.command(f"fd:{sending}"),
+                plan.environment(proc),
+                stdout=None if own_streams else subprocess.PIPE,
+                stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
+                pass_fds=(sending,),
+            )
+            os.close(sending)
+            processes.append(Process(popen, ranks, f"[{label(ranks)}] ", receiving))
+    except OSError as error:
+        for process in processes:
+            process.send_group(signal.SIGKILL)
+            process.reap()
+        raise LaunchError(
+            f"only {len(processes)} of {plan.procs} processes could be started: {error}. "
+            "Use fewer with --procs, or raise the limit (ulimit -n, ulimit -u)."
+        ) from error
     return processes
 
 

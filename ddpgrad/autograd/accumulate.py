@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from ..errors import GraphError
 from ..tensor import Tensor, View, wrap
-from .graph import NO_EDGE, Edge, Node, RemovableHandle, next_sequence
+from .grad_mode import mode
+from .graph import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
 
 
 class AccumulateGrad(Node):
     """Where backward ends for one leaf. `variable` is the leaf.
+
+    The leaf knows its node weakly, so that no cycle keeps either alive; the hooks of the node
+    are the leaf's, and a later node of the same leaf has them too.
 
     bucket: when set (by the reducer), the view of a flat bucket where the gradient lives:
     the first gradient is copied there, later ones are added there, and `.grad` is that view.
@@ -27,11 +32,21 @@ class AccumulateGrad(Node):
         self.variable = variable
         self.bucket: Tensor | None = None
         variable._accumulator = ref(self)
+        if variable._accumulator_hooks is not None:
+            self._hooks, self._prehooks = variable._accumulator_hooks
 
     def register_hook(self, hook: Any) -> RemovableHandle:
-        # Hooks live as long as the leaf: the leaf keeps its node from now on.
-        self.variable.__dict__["_accumulator_kept"] = self
+        self._lend_hooks()
         return super().register_hook(hook)
+
+    def register_prehook(self, hook: Any) -> RemovableHandle:
+        self._lend_hooks()
+        return super().register_prehook(hook)
+
+    def _lend_hooks(self) -> None:
+        leaf = self.variable
+        if leaf._accumulator_hooks is None:
+            leaf._accumulator_hooks = self._hooks, self._prehooks = {}, {}
 
     def apply(self, grad: Any, F: Any) -> tuple[()]:
         """Add a raw array, which the engine guarantees to be ours alone, to the leaf's gradient."""
@@ -44,6 +59,7 @@ class AccumulateGrad(Node):
                 leaf._grad = bucket
             else:
                 bucket._array += grad
+            bucket._versions[0] += 1
         elif current is None:
             leaf._grad = wrap(grad)
         else:
@@ -54,7 +70,8 @@ class AccumulateGrad(Node):
     def apply_tensor(self, grad: Tensor, F: Any) -> tuple[()]:
         """As `apply`, for a gradient that carries its own history (create_graph)."""
         leaf = self.variable
-        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+        # A clone: the same tensor may be the gradient of other leaves, which later add to theirs in place.
+        leaf._grad = F.clone(grad) if leaf._grad is None else leaf._grad + grad
         return ()
 
 
@@ -68,8 +85,12 @@ def edge_of(tensor: Tensor) -> Edge:
     """Where the gradient of `tensor` goes."""
     if not tensor._requires_grad:
         return NO_EDGE
-    if tensor._view is not None and tensor._view.root is not tensor._view.base._grad_fn:
-        refresh_view(tensor)
+    view = tensor._view
+    if view is not None:
+        origin = view.base._grad_fn
+        # A base that was detached since (origin None) leaves its views the history that they have.
+        if origin is not view.root and origin is not None:
+            refresh_view(tensor)
     node = tensor._grad_fn
     return (accumulator(tensor), 0) if node is None else (node, tensor._output_nr)
 
@@ -78,9 +99,46 @@ def refresh_view(tensor: Tensor) -> None:
     """Make the history of a view again after its base was changed in place through another name."""
     view = tensor._view
     assert view is not None
-    again = view.base
-    for op, args in view.steps:
-        again = op(again, *args)
+    if view.steps is None:
+        raise GraphError(
+            "a view that a custom Function returned is used after the tensor that it views was modified in place: "
+            "what the Function would return now is not known. Return a clone() from its forward()."
+        )
+    previous, mode.enabled = mode.enabled, True
+    try:
+        again = view.base
+        for op, args in view.steps:
+            again = op(again, *args)
+    finally:
+        mode.enabled = previous
     tensor._view = View(view.base, view.steps, view.base._grad_fn)
-    tensor._grad_fn, tensor._output_nr = again._grad_fn, again._output_nr
-    tensor._requires_grad = again._requires_grad
+    node, nr = edge_of(again)
+    assert node is not None
+    set_history(tensor, node, nr)
+
+
+def tensor_at(array: Any, edge: Edge) -> Tensor:
+    """A kept array as a tensor again, joined to the graph where `edge` says."""
+    node, nr = edge
+    if node is None:
+        return wrap(array)
+    if isinstance(node, AccumulateGrad) and node.variable._array is array:
+        return node.variable
+    t = wrap(array)
+    t._requires_grad = True
+    if isinstance(node, AccumulateGrad):
+        # A cast or moved copy of a leaf: its gradient goes where the leaf's goes.
+        t._accumulator = node.variable._accumulator
+        t.__dict__["_accumulator_kept"] = node
+    else:
+        t._grad_fn, t._output_nr = node, nr
+    return t
+
+
+def set_history(tensor: Tensor, node: Node, output_nr: int = 0) -> None:
+    """Make `tensor` output `output_nr` of `node`: what an in-place operation does to its target."""
+    if tensor._retains_grad and tensor._grad_fn is not None:
+        keep = tensor._grad_fn.tensor_hooks(tensor._output_nr).pop(RETAIN, None)
+        if keep is not None:
+            node.tensor_hooks(output_nr)[RETAIN] = keep
+    tensor._grad_fn, tensor._output_nr, tensor._requires_grad = node, output_nr, True

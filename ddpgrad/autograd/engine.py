@@ -40,8 +40,8 @@ def run(
     """Propagate `grads` from `roots`.
 
     inputs: edges whose gradients are wanted; only the nodes on the way there run. With
-    `accumulate` they must be leaves, which are filled; otherwise the gradients are returned
-    in the order of `inputs`, None where the roots do not depend on one.
+    `accumulate` leaves among them are filled; otherwise the gradients are returned in the
+    order of `inputs`, None where the roots do not depend on one.
     """
     previous, mode.enabled = mode.enabled, create_graph
     _running.depth += 1
@@ -89,7 +89,8 @@ class _Walk:
         self.ready: list[tuple[int, Node]] = []
         self.captures: dict[Edge, int] = {}
         self.captured: list[Any] = []
-        self.needed: set[Node] | None = None
+        self.needed: set[Node] | None = None  # nodes that gradients must reach; None for all
+        self.stops: set[Node] = set()  # those of them that nothing is needed beyond
         self.borrowed: set[Node] = set()  # nodes whose buffer belongs to somebody else as well
 
     def run(
@@ -142,6 +143,7 @@ class _Walk:
             if any(n in needed for n, _ in node.next_functions):
                 needed.add(node)
         self.needed = needed
+        self.stops = {n for n in wanted if not any(m in needed for m, _ in n.next_functions)}
         if not accumulate:
             self.captures = {}
             for i, edge in enumerate(inputs):
@@ -167,10 +169,15 @@ class _Walk:
             grad = buffers.pop(node, None)
             if on_arrays and grad is not None and grad.__class__ is not F.array_type:
                 grad, F = _on_its_backend(grad, F)
-            if node._tensor_hooks is not None or node._prehooks is not None:
-                grad = None if grad is None else self._call_prehooks(node, grad, F)
-            if self.captures:
-                self._capture(node, grad)
+            if node._tensor_hooks is not None and grad is not None:
+                grad = self._call_tensor_hooks(node, grad, F)
+            if needed is not None:
+                if self.captures:
+                    self._capture(node, grad)
+                if node in self.stops:
+                    continue
+            if node._prehooks is not None and grad is not None:
+                grad = self._call_prehooks(node, grad, F)
             if grad is None:
                 results: Sequence[Any] = (None,) * len(node.next_functions)
             else:
@@ -186,7 +193,7 @@ class _Walk:
                     continue
                 if g is not None:
                     leaf = target.__class__ is AccumulateGrad
-                    borrowed = leaf and (g is grad or getattr(g, "base", None) is not None)
+                    borrowed = leaf and on_arrays and (g is grad or g.base is not None or _lends(node))
                     if on_arrays and target.outputs == 1 and g.shape == target.shape and g.dtype is target.dtype:
                         # As `_add`, for the usual case.
                         if target in buffers:
@@ -213,15 +220,21 @@ class _Walk:
         leaf = node.variable
         if self.vocabulary is None:
             grad, F = _on_its_backend(grad, F)
-        if leaf._hooks is not None or node._prehooks is not None:
-            grad = self._call_prehooks(node, grad, F)
+        if leaf._hooks is not None:
+            grad = self._call_tensor_hooks(node, grad, F)
         if self.captures:
             self._capture(node, grad)
+            return
+        if node._prehooks is not None:
+            grad = self._call_prehooks(node, grad, F)
+        if not leaf._requires_grad or grad is None:
             return
         if self.vocabulary is not None:
             node.apply_tensor(grad, F)
         else:
-            if node in self.borrowed and node.bucket is None and leaf._grad is None:
+            # What hooks were shown, they may have kept.
+            shared = node in self.borrowed or leaf._hooks is not None or node._prehooks is not None
+            if shared and node.bucket is None and leaf._grad is None:
                 grad = F.clone(grad)
             node.apply(grad, F)
         if leaf._post_accumulate_hooks is not None:
@@ -246,6 +259,8 @@ class _Walk:
         buffers = self.buffers
         if many:
             slots = buffers.setdefault(node, [None] * node.outputs)
+            if self.vocabulary is None:
+                grad = F.asarray(grad)  # a sum of all elements is a NumPy scalar
             slots[nr] = grad if slots[nr] is None else slots[nr] + grad
             return
         current = buffers.get(node)
@@ -263,7 +278,8 @@ class _Walk:
             return tuple(grads)
         some = next(g for g in grads if g is not None)
         return tuple(
-            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i]) if g is None else g for i, g in enumerate(grads)
+            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i]) if g is None and node.shape[i] is not None else g
+            for i, g in enumerate(grads)
         )
 
     # -- hooks and captures: Tensors outside, the walk's own values inside -----------------
@@ -274,7 +290,7 @@ class _Walk:
     def _in(self, grad: Tensor | None) -> Any:
         return grad if grad is None or self.vocabulary else grad._array
 
-    def _call_prehooks(self, node: Node, grad: Any, F: Any) -> Any:
+    def _call_tensor_hooks(self, node: Node, grad: Any, F: Any) -> Any:
         grads = list(grad) if node.outputs > 1 else [grad]
         if isinstance(node, AccumulateGrad):
             by_output = {0: node.variable._hooks or {}}
@@ -286,12 +302,21 @@ class _Walk:
                     break
                 result = hook(self._out(grads[nr], F))
                 if result is not None:
-                    grads[nr] = self._in(_checked(result, node, nr))
-        if node._prehooks is not None:
-            for hook in list(node._prehooks.values()):
-                result = hook(tuple(self._out(g, F) for g in grads))
-                if result is not None:
-                    grads = [self._in(g) for g in _as_tuple(result)]
+                    grads[nr] = self._in(_checked(result, node, nr, hook))
+        return grads if node.outputs > 1 else grads[0]
+
+    def _call_prehooks(self, node: Node, grad: Any, F: Any) -> Any:
+        grads = list(grad) if node.outputs > 1 else [grad]
+        for hook in list((node._prehooks or {}).values()):
+            result = hook(tuple(self._out(g, F) for g in grads))
+            if result is not None:
+                replaced = _as_tuple(result)
+                if len(replaced) != len(grads):
+                    raise RuntimeError(
+                        f"prehook '{_name(hook)}' of {node.name()} returned {len(replaced)} gradients, expected "
+                        f"{len(grads)}"
+                    )
+                grads = [None if g is None else self._in(_checked(g, node, i, hook)) for i, g in enumerate(replaced)]
         return grads if node.outputs > 1 else grads[0]
 
     def _call_hooks(self, node: Node, results: Sequence[Any], grad: Any, F: Any) -> Sequence[Any]:
@@ -301,7 +326,11 @@ class _Walk:
         for hook in list(node._hooks.values()):
             replaced = hook(tuple(self._out(g, F) for g in results), outputs)
             if replaced is not None:
-                results = [self._in(g) for g in _as_tuple(replaced)]
+                count, results = len(results), [self._in(g) for g in _as_tuple(replaced)]
+                if len(results) != count:
+                    raise RuntimeError(
+                        f"hook '{_name(hook)}' of {node.name()} returned {len(results)} gradients, expected {count}"
+                    )
         return results
 
     def _capture(self, node: Node, grad: Any) -> None:
@@ -326,16 +355,31 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _checked(grad: Any, node: Node, nr: int) -> Tensor:
-    """What a tensor hook returned must have the shape of the gradient that it replaces."""
+def _lends(node: Node) -> bool:
+    """True when a gradient that `node` returned may be an array that somebody else has too."""
+    return node.lends or node.outputs > 1 or node._hooks is not None
+
+
+def _name(hook: Any) -> str:
+    return getattr(hook, "__name__", type(hook).__name__)
+
+
+def _checked(grad: Any, node: Node, nr: int, hook: Any) -> Tensor:
+    """What a hook returned must be of the kind of the gradient that it replaces."""
     if not isinstance(grad, Tensor):
-        raise TypeError(f"a hook on the output of {node.name()} must return a Tensor or None, got {type(grad).__name__}")
-    shape = node.shape[nr] if node.outputs > 1 else node.shape
+        raise TypeError(
+            f"hook '{_name(hook)}' on the output of {node.name()} must return a Tensor or None, got "
+            f"{type(grad).__name__}"
+        )
+    shape, dtype = (node.shape[nr], node.dtype[nr]) if node.outputs > 1 else (node.shape, node.dtype)
     if grad._array.shape != shape:
         raise RuntimeError(
-            f"a hook on the output of {node.name()} changed the size of the gradient: expected {list(shape)}, "
-            f"got {list(grad._array.shape)}"
+            f"hook '{_name(hook)}' has changed the size of value: the gradient of the output of {node.name()} has "
+            f"shape {list(shape)}, the hook returned {list(grad._array.shape)}"
+        )
+    if grad._array.dtype != dtype:
+        raise RuntimeError(
+            f"hook '{_name(hook)}' has changed the type of value: the gradient of the output of {node.name()} is "
+            f"{dtype.name}, the hook returned {grad._array.dtype.name}"
         )
     return grad
-
-

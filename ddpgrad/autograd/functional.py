@@ -11,7 +11,7 @@ from ..errors import GraphError
 from ..tensor import Tensor, wrap
 from . import engine
 from .accumulate import accumulator, edge_of
-from .graph import Edge, RemovableHandle
+from .graph import RETAIN, Edge, RemovableHandle
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -53,19 +53,20 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Add the gradients of `tensors` to the `.grad` of the leaves (or only of `inputs`).
+    """Add the gradients of `tensors` to the `.grad` of the leaves, or only of `inputs`, leaves or not.
 
     grad_tensors: the gradients to start from; ones for scalars. create_graph: record the
     gradients' own history, for higher derivatives. Source: torch.autograd.backward.
     """
     wanted = None
     if inputs is not None:
-        leaves = _sequence(inputs)
-        if not leaves:
-            raise RuntimeError("'inputs' argument to backward cannot be empty.")
-        if any(t._grad_fn is not None for t in leaves):
-            raise RuntimeError("backward(): inputs must be leaf tensors; use autograd.grad for others")
-        wanted = [edge_of(t) for t in leaves]
+        targets = _sequence(inputs)
+        if not targets:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        for t in targets:
+            _must_require_grad(t)
+            retain_grad(t)
+        wanted = [edge_of(t) for t in targets]
     edges, seeds = _roots(_sequence(tensors), grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     engine.run(edges, seeds, retain_graph=retain, create_graph=create_graph, inputs=wanted)
@@ -93,9 +94,12 @@ def grad(
     sources, wanted = _sequence(outputs), _sequence(inputs)
     if is_grads_batched:
         return _batched(sources, wanted, _sequence(grad_outputs), create_graph, allow_unused, materialize_grads)
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     for t in wanted:
-        if not t._requires_grad:
-            raise GraphError("One of the differentiated Tensors does not require grad")
+        _must_require_grad(t)
     edges, seeds = _roots(sources, grad_outputs)
     found = engine.run(
         edges,
@@ -115,6 +119,14 @@ def grad(
                     f"{list(wanted[i].shape)}). Set allow_unused=True if this is the desired behavior."
                 )
     return tuple(found)
+
+
+def _must_require_grad(tensor: Tensor) -> None:
+    if not tensor._requires_grad:
+        raise GraphError(
+            f"One of the differentiated Tensors does not require grad (shape {list(tensor.shape)}). Call "
+            "requires_grad_() on it before it is used."
+        )
 
 
 def _batched(
@@ -149,13 +161,14 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     """Call `hook(grad)` whenever the gradient of this tensor is computed; a result replaces it."""
     if not self._requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    node, nr = edge_of(self)  # makes a view's history again where it is out of date
     if self._grad_fn is None:
         if self._hooks is None:
             self._hooks = {}
         hooks = self._hooks
     else:
-        edge_of(self)  # a view's history may have to be made again first
-        hooks = self._grad_fn.tensor_hooks(self._output_nr)
+        assert node is not None
+        hooks = node.tensor_hooks(nr)
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
@@ -174,10 +187,6 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
     return handle
 
 
-RETAIN = -1
-"""Key of the hook that retains a gradient; the engine runs it after all others."""
-
-
 def retain_grad(self: Tensor) -> None:
     """Keep `.grad` of this non-leaf tensor as well."""
     if not self._requires_grad:
@@ -192,8 +201,9 @@ def retain_grad(self: Tensor) -> None:
         if tensor is not None:
             tensor._grad = g if tensor._grad is None else tensor._grad + g
 
-    edge_of(self)
-    self._grad_fn.tensor_hooks(self._output_nr)[RETAIN] = keep
+    node, nr = edge_of(self)
+    assert node is not None
+    node.tensor_hooks(nr)[RETAIN] = keep
 
 
 def tensor_backward(
@@ -209,8 +219,7 @@ def tensor_backward(
 
 def grad_fn(self: Tensor) -> Any:
     """The node that made this tensor; None for a leaf."""
-    if self._requires_grad and self._view is not None:
-        edge_of(self)
+    edge_of(self)
     return self._grad_fn
 
 

@@ -14,6 +14,9 @@ next_sequence = count().__next__
 
 _handle_ids = count()
 
+RETAIN = -1
+"""Key of the tensor hook that retains a gradient; the engine runs it after all others."""
+
 
 class RemovableHandle:
     """Removes a hook: call `remove()`, or use it as a context manager."""
@@ -44,6 +47,7 @@ class Node:
 
     # What few nodes have lives in `__dict__`, with these class defaults.
     outputs: int = 1
+    lends: bool = False  # True when gradients that it returns may be arrays that somebody else has too
     _hooks: dict[int, Any] | None = None
     _prehooks: dict[int, Any] | None = None
     _tensor_hooks: dict[int, dict[int, Any]] | None = None

@@ -51,17 +51,29 @@ class Device:
 
 CPU = Device("cpu")
 
-_current_cuda: RankLocal[int] = RankLocal(lambda: 0)
+_chosen_cuda: RankLocal[int | None] = RankLocal(lambda: None)
+_local_rank: RankLocal[int] = RankLocal(lambda: 0)
 
 
 def current_cuda() -> int:
-    """Index of this rank's current GPU."""
-    return _current_cuda.get()
+    """Index of this rank's current GPU: the one set, else by the rank's index on its host."""
+    index = _chosen_cuda.get()
+    if index is None:
+        from .cuda.library import cupy_and_count
+
+        index = _local_rank.get() % cupy_and_count()[1]
+        _chosen_cuda.set(index)
+    return index
 
 
 def set_current_cuda(index: int) -> None:
     """Make GPU `index` this rank's current one."""
-    _current_cuda.set(index)
+    _chosen_cuda.set(index)
+
+
+def set_local_rank(index: int) -> None:
+    """Say which of the ranks on this host is calling: the ranks share the GPUs out by it."""
+    _local_rank.set(index)
 
 
 def of(device: Any) -> Device:

@@ -53,13 +53,13 @@ class DistributedDataParallel(Module):
         self.module = module
         self.process_group = process_group or default_group()
         self.broadcast_buffers = broadcast_buffers
+        c = self.process_group.communicator
+        verify(c, [*module.named_parameters(), *module.named_buffers()])
         trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not trained:
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
             )
-        c = self.process_group.communicator
-        verify(c, [*module.named_parameters(), *module.named_buffers()])
         if init_sync:
             broadcast(c, [*module.parameters(), *module.buffers()], "parameters and buffers of rank 0")
         cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
@@ -99,8 +99,8 @@ class DistributedDataParallel(Module):
 
 
 def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]]) -> None:
-    """Compare names, shapes and dtypes between the ranks; `MismatchError` names the first that differs."""
-    mine = [[n, list(t.shape), t.dtype.name] for n, t in tensors]
+    """Compare names, shapes, dtypes and what is trained between the ranks; `MismatchError` names the first difference."""
+    mine = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
     digest = hashlib.sha256(repr(mine).encode()).hexdigest()
     digests = c.all_gather_object(digest)
     if len(set(digests)) == 1:
@@ -116,6 +116,12 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
         if a != b:
             if a[0] != b[0]:
                 return f"the models differ: rank 0 has parameter '{a[0]}' where rank {rank} has '{b[0]}'. {advice}"
+            if a[1:3] == b[1:3]:
+                trains, rests = (0, rank) if a[3] else (rank, 0)
+                return (
+                    f"the models differ in parameter '{a[0]}': rank {trains} trains it, rank {rests} does not "
+                    f"(requires_grad). {advice}"
+                )
             return (
                 f"the models differ in parameter '{a[0]}': rank 0 has shape {a[1]} of {a[2]}, rank {rank} has shape "
                 f"{b[1]} of {b[2]}. {advice}"

@@ -94,7 +94,9 @@ def _run_threads(
     baton.start()
     try:
         for thread in threads:
-            thread.join()
+            # An interrupt need not wake a join, but is seen between two of them.
+            while thread.is_alive():
+                thread.join(0.2)
     except KeyboardInterrupt as interrupt:
         _interrupt(baton, threads)
         world.fail(world.launch.ranks[baton.holder], interrupt)

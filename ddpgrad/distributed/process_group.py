@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cuda
+from ..backend import device as devices
 from ..backend.registry import backend_for, to_device
 from ..errors import LaunchError
 from ..rank_local import RankLocal
@@ -93,7 +93,7 @@ def init_process_group(
             )
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     communicator = member.communicator(_BACKENDS[name], seconds)
-    cuda.choose_by_local_rank(member.local_rank)
+    devices.set_local_rank(member.local_rank)
     _default.get().append(ProcessGroup(communicator, member.local_rank))
 
 

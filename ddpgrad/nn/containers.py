@@ -169,7 +169,7 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace by name."""
-        for key, module in modules.items() if isinstance(modules, Mapping) else modules:
+        for key, module in dict(modules).items():
             self[key] = module
 
 
@@ -255,7 +255,7 @@ class ParameterDict(Module):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of `key`, or `default`."""
-        return self[key] if key in self else default
+        return getattr(self, key) if key in self._names else default
 
     def pop(self, key: str) -> Any:
         """Take out one and return it."""
@@ -277,7 +277,7 @@ class ParameterDict(Module):
 
     def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Add or replace by name."""
-        for key, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
+        for key, value in dict(parameters).items():
             self[key] = value
 
     def extra_repr(self) -> str:

@@ -16,7 +16,8 @@ from .parameter import Parameter
 class Embedding(Module):
     """Indices (*) of `num_embeddings` rows in, vectors (*, embedding_dim) out.
 
-    padding_idx: a row that starts as zeros and gets no gradient.
+    padding_idx: a row that starts as zeros and gets no gradient. max_norm, scale_grad_by_freq
+    and sparse are not supported; `NotImplementedError` when set.
     """
 
     weight: Parameter
@@ -26,17 +27,23 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        *,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        F.refuse_table_options("Embedding", max_norm, scale_grad_by_freq, sparse)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(f"padding_idx must be within num_embeddings={num_embeddings}, got {padding_idx}")
+                raise ValueError(
+                    f"padding_idx must be within num_embeddings={num_embeddings}, got {padding_idx}"
+                )
             padding_idx %= num_embeddings
         self.padding_idx = padding_idx
         if _weight is None:

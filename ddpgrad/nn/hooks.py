@@ -7,8 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
-from ..autograd.graph import Node, RemovableHandle, edge_of
+from ..autograd.graph import Node, RemovableHandle
 from ..tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, 
     except Exception:
         for key, (hook, with_kwargs, always) in list(hooks.post.items()):
             if always and key not in called:
-                _call_after_error(hook, (module, args, kwargs, result) if with_kwargs else (module, args, result))
+                _call_after_error(
+                    hook, (module, args, kwargs, result) if with_kwargs else (module, args, result)
+                )
         raise
 
 

@@ -43,7 +43,9 @@ class Module:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None:
@@ -188,10 +190,18 @@ class Module:
         return (child for _, child in self.named_children())
 
     def _named_members(
-        self, members: Callable[[Module], Iterable[tuple[str, Any]]], prefix: str, recurse: bool, remove_duplicate: bool
+        self,
+        members: Callable[[Module], Iterable[tuple[str, Any]]],
+        prefix: str,
+        recurse: bool,
+        remove_duplicate: bool,
     ) -> Iterator[tuple[str, Any]]:
         seen: set[Any] = set()
-        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        owners = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
         for path, module in owners:
             for name, member in members(module):
                 if member is None or member in seen:
@@ -225,7 +235,9 @@ class Module:
         module: Any = self
         for part in target.split(".") if target else ():
             if not hasattr(module, part):
-                raise AttributeError(f"{type(module).__name__} has no attribute `{part}` (looking for '{target}')")
+                raise AttributeError(
+                    f"{type(module).__name__} has no attribute `{part}` (looking for '{target}')"
+                )
             module = getattr(module, part)
             if not isinstance(module, Module):
                 raise AttributeError(f"`{part}` is not an nn.Module (looking for '{target}')")
@@ -325,7 +337,9 @@ class Module:
 
     # -- state -----------------------------------------------------------------------------
 
-    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Any]:
+    def state_dict(
+        self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> OrderedDict[str, Any]:
         """Name -> tensor of all parameters and persistent buffers.
 
         The tensors share memory with the module until an optimizer lays its parameters
@@ -356,7 +370,9 @@ class Module:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        state.load_own(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        state.load_own(
+            self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def get_extra_state(self) -> Any:
         """What a subclass wants in its state_dict besides tensors."""
@@ -407,7 +423,12 @@ class Module:
         return hooks.add(self._own_hooks().pre, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
     ) -> RemovableHandle:
         """Call `hook(module, args, output)` (kwargs before output) after forward; a result replaces the output.
 

@@ -49,7 +49,8 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
 class _BatchNorm(Module):
@@ -85,14 +86,22 @@ class _BatchNorm(Module):
             values = Parameter(empty(num_features, device=device, dtype=dtype)) if wanted else None
             self.register_parameter(name, values)
         tracked = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if tracked else None)
+        self.register_buffer(
+            "running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None
+        )
+        self.register_buffer(
+            "running_var", ones(num_features, device=device, dtype=dtype) if tracked else None
+        )
         self.register_buffer("num_batches_tracked", zeros((), device=device, dtype=int) if tracked else None)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Mean 0 and variance 1, after no batches."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+        if (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        ):
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             self.num_batches_tracked.zero_()
@@ -131,7 +140,11 @@ class _BatchNorm(Module):
         error_msgs: list[str],
     ) -> None:
         key = prefix + "num_batches_tracked"
-        if local_metadata.get("version", self._version) < 2 and self.track_running_stats and key not in state_dict:
+        if (
+            local_metadata.get("version", self._version) < 2
+            and self.track_running_stats
+            and key not in state_dict
+        ):
             assert self.num_batches_tracked is not None
             state_dict[key] = self.num_batches_tracked
         super()._load_from_state_dict(

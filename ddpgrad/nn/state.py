@@ -124,7 +124,9 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         if unexpected:
             problems.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
     if problems:
-        raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems))
+        raise RuntimeError(
+            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems)
+        )
     return IncompatibleKeys(missing, unexpected)
 
 
@@ -156,7 +158,9 @@ def load_own(
         if problem:
             errors.append(problem)
         elif metadata.get("assign_to_params_buffers"):
-            taken = Parameter(value.detach(), target.requires_grad) if isinstance(target, Parameter) else value
+            taken = (
+                Parameter(value.detach(), target.requires_grad) if isinstance(target, Parameter) else value
+            )
             setattr(module, name, taken)
         else:
             copy_(target, value)

@@ -33,6 +33,7 @@ from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..autograd.grad_mode import mode
+from ..autograd.views import remember_plain_view
 from ..backend.registry import KernelByArray, backend_for, register_body
 from ..tensor import Tensor, View, wrap
 from .explain import explain
@@ -59,7 +60,7 @@ class Op:
     __slots__ = (
         "name", "signature", "params", "defaults", "varargs", "tensors", "sequence", "rules", "joint", "keep",
         "pick", "view", "promotion", "promoted", "adapt", "outputs", "extras", "differentiable", "grad_name",
-        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs",
+        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs", "watched", "frees",
         "kept_tensors", "shapes", "tolerance", "keeps_input", "keeps_other",
     )  # fmt: skip
 
@@ -219,6 +220,12 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
     op.kept_inputs = tuple(op.params.index(n) for n in names if n in op.params and op.params.index(n) in op.tensors)
     op.keeps_input, op.keeps_other = 0 in op.kept_inputs, 1 in op.kept_inputs
+    # Other arguments that are kept and may hold tensors, such as indices.
+    op.watched = tuple(
+        i for i, p in enumerate(op.signature.parameters.values())
+        if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
+    )  # fmt: skip
+    op.frees = bool(op.kept_inputs or op.watched or op.keeps_out or any(n in op.extras for n in names))
     op.joint = None
     op.rules = ()
     if joint is not None:
@@ -330,10 +337,12 @@ def _general(op: Op) -> Callable[..., Any]:
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
     differentiable = bool(op.rules) or op.joint is not None
+    watch = op.watched
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != complete:
             args = op.bind(args, kwargs)
+        watched = versions_of([args[i] for i in watch]) if watch and mode.enabled else ()
         if adapt is not None:
             args = adapt(*args)
         given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
@@ -368,9 +377,9 @@ def _general(op: Op) -> Callable[..., Any]:
                 if isinstance(t, Tensor) and t._requires_grad:
                     if op.differentiable > 1:
                         outs = [out, *(wrap(backend_for(first).asarray(m)) for m in more)]
-                        record(op, given, tuple(raw), out, (), outs)
+                        record(op, given, tuple(raw), out, (), outs, watched)
                         return tuple(outs)
-                    record(op, given, tuple(raw), out, more)
+                    record(op, given, tuple(raw), out, more, None, watched)
                     break
         if visible > 1:
             asarray = backend_for(first).asarray
@@ -378,6 +387,17 @@ def _general(op: Op) -> Callable[..., Any]:
         return out
 
     return call
+
+
+def versions_of(arguments: Sequence[Any]) -> list[list[int]]:
+    """The version counters of the tensors among `arguments`, or within tuples and lists there."""
+    found: list[list[int]] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument._versions)
+        elif isinstance(argument, (tuple, list)):
+            found += [part._versions for part in argument if isinstance(part, Tensor)]
+    return found
 
 
 def _first_array(op: Op, raw: Sequence[Any]) -> Any:
@@ -410,9 +430,13 @@ def _mark_view(op: Op, input: Tensor, out: Tensor, args: tuple[Any, ...]) -> Non
     step = (op.call, args[1:])
     view = input._view
     if view is None:
-        out._view = View(input, (step,), input._grad_fn)
+        base, steps = input, (step,)
     else:
-        out._view = View(view.base, (*view.steps, step), view.base._grad_fn)
+        base = view.base
+        steps = None if view.steps is None else (*view.steps, step)
+    out._view = View(base, steps, base._grad_fn)
+    if not base._requires_grad:
+        remember_plain_view(base, out)
 
 
 __all__ = ["COMPOSITES", "OPS", "Op", "OpNode", "Sample", "TensorLike", "composite", "op", "primitive"]

@@ -16,17 +16,24 @@ from .samples import calls
 def raw_index(index: Any) -> Any:
     """An index as NumPy wants it: arrays for tensors and lists, tuples of what was given."""
     if isinstance(index, tuple):
-        return tuple(_raw_part(part) for part in index)
+        return tuple([_raw_part(part) for part in index])
     return _raw_part(index)
 
 
 def _raw_part(part: Any) -> Any:
+    kind = part.__class__
+    if kind is slice or kind is int:
+        return part
     if isinstance(part, Tensor):
-        if part._array.dtype == np.uint8:
-            return part._array.astype(np.bool_)  # PyTorch's old masks
-        if dtypes.BY_NUMPY[part._array.dtype].category > 1:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        return part._array
+        array = part._array
+        if array.dtype == np.uint8:
+            return array.astype(np.bool_)  # PyTorch's old masks
+        if dtypes.BY_NUMPY[array.dtype].category > 1:
+            raise IndexError(
+                f"tensors used as indices must be long, int, byte or bool tensors, got {part.dtype.name}"
+            )
+        # A 0-dimensional integer tensor selects, as an int does.
+        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else array
     if isinstance(part, (list, range)):
         return np.asarray(part, dtype=np.int64 if not len(part) else None)
     return part
@@ -41,8 +48,51 @@ def is_basic(index: Any) -> bool:
     )
 
 
+def is_mixed(index: Any) -> bool:
+    """True for a raw index with both ints and arrays: PyTorch and NumPy order the result differently."""
+    return (
+        index.__class__ is tuple
+        and any(isinstance(p, (int, np.integer)) and not isinstance(p, bool) for p in index)
+        and any(hasattr(p, "ndim") and not isinstance(p, np.generic) for p in index)
+    )
+
+
+def split_mixed(index: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """A mixed index as two: ints, slices and None first, which give a view; then the arrays in that view."""
+    first: list[Any] = []
+    then: list[Any] = []
+    for part in index:
+        if hasattr(part, "ndim") and not isinstance(part, np.generic):
+            first += [slice(None)] * (part.ndim if part.dtype == np.bool_ else 1)
+            then.append(part)
+        else:
+            first.append(part)
+            if part is Ellipsis:
+                then.append(part)
+            elif part is None or isinstance(part, slice):
+                then.append(slice(None))
+    return tuple(first), tuple(then)
+
+
+def subscript(input: Tensor, index: Any) -> Tensor:
+    """`input[index]`: a view for ints and slices, a copy for tensors and lists."""
+    if index.__class__ is tuple:
+        index = raw_index(index)
+        if is_mixed(index):
+            first, then = split_mixed(index)
+            return getitem(getitem(input, first), then)
+    return getitem(input, index)
+
+
 def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
-    return input, raw_index(index)
+    index = raw_index(index)
+    if is_basic(index):
+        # With an Ellipsis, ints for all dimensions give a 0-dimensional view; without one, NumPy copies.
+        if index.__class__ is not tuple:
+            index = (index, Ellipsis) if index is not Ellipsis else (index,)
+        elif Ellipsis not in index:
+            index = (*index, Ellipsis)
+    return input, index
 
 
 @primitive(
@@ -66,7 +116,7 @@ def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
     grad_name="IndexBackward0",
 )
 def getitem(F: Any, input: Tensor, index: Any) -> Tensor:
-    """`input[index]`: a view for ints and slices, a copy for tensors and lists."""
+    """`input[index]` by NumPy's rules for the order of dimensions."""
     ...
 
 
@@ -89,14 +139,17 @@ def _adapt_index_put(input: Tensor, index: Any, value: TensorLike) -> tuple[Any,
     return input, raw_index(index), value
 
 
-def _index_put_rule(F: Any, g: Any, index: Any) -> Any:
-    return F.index_put(g, index, 0.0)
+def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
+    region = F.getitem(g, index)
+    # NumPy and PyTorch let a value have more leading dimensions of length 1 than the region.
+    extra = len(value_shape) - len(region.shape)
+    return F.reshape(region, (1,) * extra + tuple(region.shape)) if extra > 0 else region
 
 
 @primitive(
     grads={
-        "input": _index_put_rule,
-        "value": lambda F, g, index: F.getitem(g, index),
+        "input": lambda F, g, index: F.index_put(g, index, 0.0),
+        "value": _index_put_value_rule,
     },
     adapt=_adapt_index_put,
     samples=lambda rng: [

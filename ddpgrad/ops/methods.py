@@ -56,7 +56,7 @@ def _attach_operators() -> None:
         "__mod__": pointwise.remainder, "__floordiv__": pointwise.floor_divide, "__matmul__": matrix.matmul,
         "__neg__": elementwise.neg, "__abs__": elementwise.abs, "__lt__": pointwise.lt, "__le__": pointwise.le,
         "__gt__": pointwise.gt, "__ge__": pointwise.ge, "__and__": pointwise.bitwise_and, "__or__": pointwise.bitwise_or,
-        "__xor__": pointwise.bitwise_xor, "__invert__": elementwise.bitwise_not, "__getitem__": index.getitem,
+        "__xor__": pointwise.bitwise_xor, "__invert__": elementwise.bitwise_not, "__getitem__": index.subscript,
         "__eq__": _operator(pointwise.eq), "__ne__": _operator(pointwise.ne), "__setitem__": inplace.setitem,
         "__rsub__": _reflected(pointwise.sub), "__rtruediv__": _reflected(pointwise.div),
         "__rpow__": _reflected(pointwise.pow), "__rmod__": _reflected(pointwise.remainder),
@@ -142,7 +142,7 @@ def _attach_shorthands() -> None:
         "view_as": lambda self, other: shape.view(self, other.shape),
         "reshape_as": lambda self, other: shape.reshape(self, other.shape),
         "expand_as": lambda self, other: shape.expand(self, other.shape),
-        "masked_select": lambda self, mask: index.getitem(self, mask),
+        "masked_select": lambda self, mask: index.subscript(self, mask),
         "where": lambda self, condition, other: pointwise.where(condition, self, other),
         "unflatten": lambda self, dim, sizes: shape.reshape(
             self, (*self.shape[: dim % self.ndim], *sizes, *self.shape[dim % self.ndim + 1 :])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..autograd.accumulate import AccumulateGrad, edge_of
-from ..autograd.graph import NO_EDGE, Edge, Node, next_sequence
+from ..autograd.accumulate import edge_of, tensor_at
+from ..autograd.graph import NO_EDGE, Node, next_sequence
 from ..errors import GraphError
 from ..tensor import Tensor, wrap
 
@@ -50,8 +50,19 @@ class OpNode(Node):
         ]
 
     def release(self) -> None:
-        self._kept = None
-        self._counters = self._versions = ()
+        # What keeps only shapes can run again, as in PyTorch.
+        if self.op.frees and self._kept is not None and (self._counters or _holds_arrays(self._kept)):
+            self._kept = None
+            self._counters = self._versions = ()
+
+    def replace_output(self, target: Tensor) -> None:
+        """An in-place op has put the output into `target`'s memory: keep that, not the temporary."""
+        assert self._kept is not None
+        kept = list(self._kept)
+        kept[self.op.keep.index("out")] = target._array
+        self._kept = tuple(kept)
+        self._counters = (*self._counters[:-1], target._versions)
+        self._versions = (*self._versions[:-1], target._versions[0])
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -65,12 +76,12 @@ class OpNode(Node):
         values = list(kept)
         for i, which in self.op.kept_tensors:
             if hasattr(values[i], "dtype"):
-                values[i] = _rejoin(values[i], self.next_functions[which])
+                values[i] = tensor_at(values[i], self.next_functions[which])
             elif isinstance(values[i], list):
-                values[i] = [_rejoin(v, e) for v, e in zip(values[i], self.next_functions, strict=True)]
+                values[i] = [tensor_at(v, e) for v, e in zip(values[i], self.next_functions, strict=True)]
         for i, name in enumerate(self.op.keep):
             if name == "out":
-                values[i] = _rejoin(values[i], (self, 0))
+                values[i] = tensor_at(values[i], (self, 0))
             elif name in self.op.extras and hasattr(values[i], "dtype"):
                 values[i] = wrap(values[i])
         return tuple(values)
@@ -78,8 +89,14 @@ class OpNode(Node):
     def _modified(self, counter: list[int]) -> GraphError:
         i = next(i for i, c in enumerate(self._counters) if c is counter)
         op = self.op
-        names = [n for n in op.keep if n in op.params and op.params.index(n) in op.tensors]
-        what = names[i] if i < len(names) and not op.sequence else "the output"
+        names = [op.params[p] for p in (*op.kept_inputs, *op.watched)]
+        inputs = len(self._counters) - op.keeps_out
+        if i == inputs:
+            what = "the output"
+        elif op.sequence:
+            what = f"{op.params[0]}[{i}]"
+        else:
+            what = names[i] if len(names) == inputs else "an argument"
         return GraphError(
             f"one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {counter[0]}; "
@@ -87,28 +104,17 @@ class OpNode(Node):
         )
 
 
-def _rejoin(array: Any, edge: Edge) -> Tensor:
-    node, nr = edge
-    if node is None:
-        return wrap(array)
-    if isinstance(node, AccumulateGrad) and node.variable._array is array:
-        return node.variable
-    t = wrap(array)
-    t._requires_grad = True
-    if isinstance(node, AccumulateGrad):
-        # A cast or moved copy of a leaf: its gradient goes where the leaf's goes.
-        t._accumulator = node.variable._accumulator
-        t.__dict__["_accumulator_kept"] = node
-    else:
-        t._grad_fn, t._output_nr = node, nr
-    return t
-
-
 _new = object.__new__
 
 
+def _holds_arrays(values: Any) -> bool:
+    """True when an array is among `values`, directly or within an index."""
+    return any(_holds_arrays(v) if isinstance(v, (tuple, list)) else hasattr(v, "dtype") for v in values)
+
+
 def _shape_of(argument: Any) -> Any:
-    return [a.shape for a in argument] if isinstance(argument, list) else argument.shape
+    # A number has no dimensions.
+    return [a.shape for a in argument] if isinstance(argument, list) else getattr(argument, "shape", ())
 
 
 def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor, both: bool) -> None:
@@ -173,11 +179,12 @@ def record(
     out: Tensor,
     extras: Sequence[Any] = (),
     outs: Sequence[Tensor] | None = None,
+    watched: Sequence[list[int]] = (),
 ) -> OpNode:
     """Join `out` (or, for several differentiable outputs, `outs`) to the graph.
 
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
-    as the kernel had them.
+    as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
     node = _new(OpNode)
     node.op = op
@@ -196,6 +203,7 @@ def record(
             counters = [t._versions for t in given] if op.kept_inputs else []
         else:
             counters = [t._versions for i in op.kept_inputs if isinstance(t := given[op.tensors.index(i)], Tensor)]
+        counters += watched
         if op.keeps_out:
             counters.append(out._versions)
         node._counters = counters

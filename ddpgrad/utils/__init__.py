@@ -1,0 +1,7 @@
+"""Utilities: data loading."""
+
+from __future__ import annotations
+
+from . import data
+
+__all__ = ["data"]

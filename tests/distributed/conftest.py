@@ -16,6 +16,8 @@ import pytest
 from ddpgrad import environment
 
 HERE = Path(__file__).parent
+# The contract is a program that processes run, and a module that tests of this folder import.
+sys.path.append(str(HERE))
 
 # What runs in each process: every rank that it hosts executes the program.
 _CHILD = """

@@ -52,7 +52,9 @@ class Ddprun:
         self.folder = folder
         (folder / "tmp").mkdir()
         self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("DDPGRAD_", "OMP_"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DDPGRAD_", "OMP_", "PYTHONUNBUFFERED"))
         }
         self.environment["TMPDIR"] = str(folder / "tmp")
 

@@ -11,7 +11,7 @@ from launcher import mpi
 WORK = """
 total = np.array([rank + 1.0])
 me.communicator().all_reduce(total).wait()
-print("total", total[0], "of", me.world_size)
+print(f"total {total[0]} of {me.world_size}")
 """
 
 

@@ -68,7 +68,7 @@ class ShmTransport(Transport):
         super().__init__(launch, timeout)
         world = launch.world_size
         self._job = job
-        self._scratch_bytes = min(1 << 20, _SCRATCH_TOTAL // world // _PAGE * _PAGE or _PAGE)
+        self._scratch_bytes = min(1 << 19, _SCRATCH_TOTAL // world // _PAGE * _PAGE or _PAGE)
         slots = world * DEPTH * SMALL
         self.control = Control(launch, job, slots + world * self._scratch_bytes, self.timeout)
         extra = np.frombuffer(self.control.map, np.uint8, offset=self.control.extra)

@@ -1,0 +1,130 @@
+"""Writing in place where memory is shared: what is refused, and how base and views keep one history.
+
+Writing through a view changes its base. The base then gets a new history: its old value with
+the view's region replaced by what was written. Views that had a history find out by the `root`
+that they remember (`tensor.View`) and make theirs again when it is needed; views made while the
+base had none are listed in `base._plain_views` and get theirs at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from ..backend.registry import backend_for
+from ..tensor import Tensor, View, wrap
+from .accumulate import edge_of, refresh_view, set_history
+from .grad_mode import mode
+from .graph import NO_EDGE, Node
+
+
+def remember_plain_view(base: Tensor, view: Tensor) -> None:
+    """List a view of a base without history, in case the base gets one (see `history_changed`)."""
+    views = base._plain_views
+    if views is None:
+        base._plain_views = [ref(view)]
+        return
+    if len(views) >= 16 and not len(views) & (len(views) - 1):
+        # Forget dead views at lengths 16, 32, …: constant cost per view on average.
+        views[:] = [r for r in views if r() is not None]
+    views.append(ref(view))
+
+
+def history_changed(base: Tensor) -> None:
+    """Give the views that were made before `base` had a history their part of it."""
+    views, base._plain_views = base._plain_views, None
+    for weak in views or ():
+        view = weak()
+        if view is not None and view._view is not None and view._grad_fn is None:
+            view._requires_grad = True
+            refresh_view(view)
+
+
+def check_writable(name: str, tensor: Tensor) -> None:
+    """Refuse in-place operation `name` on what it would silently get wrong."""
+    array = tensor._array
+    if 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+        raise RuntimeError(
+            f"{name}(): unsupported operation: more than one element of the written-to tensor (shape "
+            f"{list(array.shape)}) refers to a single memory location. Please clone() the tensor before performing "
+            "the operation."
+        )
+    if not mode.enabled:
+        return
+    if tensor._requires_grad and tensor._grad_fn is None:
+        raise RuntimeError(
+            f"{name}(): a leaf Variable that requires grad is being used in an in-place operation. Do it under "
+            "torch.no_grad(), or out of place."
+        )
+    view = tensor._view
+    if view is None or not view.base._requires_grad:
+        return
+    if view.base._grad_fn is None:
+        raise RuntimeError(
+            f"{name}(): a view of a leaf Variable that requires grad is being used in an in-place operation. Do it "
+            "under torch.no_grad(), or out of place."
+        )
+    if view.steps is None:
+        raise RuntimeError(
+            f"{name}(): this tensor is a view that a custom Function returned, and is being modified in place: its "
+            "gradient rule would be skipped. Return a clone() from its forward()."
+        )
+    if not tensor._requires_grad:
+        raise RuntimeError(
+            f"{name}(): A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+            "Move both the view and the operation inside the no_grad block, or both outside of it."
+        )
+
+
+def written(target: Tensor, node: Node, output_nr: int = 0) -> None:
+    """Record that `target` now holds output `output_nr` of `node`, which was written into its memory."""
+    if target._view is None:
+        set_history(target, node, output_nr)
+        history_changed(target)
+        return
+    view = target._view
+    base = view.base
+    set_history(base, ViewWrite(base, view, (node, output_nr)))
+    target._requires_grad = True
+    refresh_view(target)
+    history_changed(base)
+
+
+class ViewWrite(Node):
+    """The history of a base after a write through a view: old value and written value."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, base: Tensor, view: View, source: tuple[Node, int]) -> None:
+        edges = (edge_of(base) if base._requires_grad else NO_EDGE, source)
+        super().__init__(edges, base._array.shape, base._array.dtype)
+        self._steps = view.steps or ()
+
+    def name(self) -> str:
+        return "CopySlices"
+
+    def apply(self, grad: Any, F: Any) -> tuple[Any, Any]:
+        kept = self.next_functions[0][0] is not None
+        if isinstance(grad, Tensor):
+            region = _region(F.to_contiguous(grad), self._steps)
+            return (F.where(self._outside(grad), grad, F.full_like(grad, 0)) if kept else None), region
+        # Contiguous, so that every step is a view again.
+        own = F.new_zeros(grad, grad.shape)
+        own[...] = grad
+        part = _region(wrap(own), self._steps)._array
+        region = F.clone(part)
+        part[...] = 0
+        return (own if kept else None), region
+
+    def _outside(self, like: Tensor) -> Tensor:
+        """True outside the view's region, False inside."""
+        backend = backend_for(like._array)
+        mask = wrap(backend.full(like._array.shape, True, bool))
+        _region(mask, self._steps)._array[...] = False
+        return mask
+
+
+def _region(tensor: Tensor, steps: Any) -> Tensor:
+    for call, args in steps:
+        tensor = call(tensor, *args)
+    return tensor

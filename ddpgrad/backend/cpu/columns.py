@@ -1,0 +1,115 @@
+"""Unfolding of image patches into the columns of a matrix and back (im2col), compiled for the CPU.
+
+Row (c, i, j) of the matrix holds what the element (i, j) of a kernel over channel c meets, one
+column per image and output position: a convolution is then one matrix product.
+
+Both ways go through a padded copy of one image plane, in which the columns that are `stride`
+apart lie side by side: every row of the matrix is then made of contiguous runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .vectormath import kernel
+
+Pair = tuple[int, int]
+
+# Runs are copied in whole vectors, past their end, which the next run then overwrites.
+_VECTOR = 8
+# With unsigned indices LLVM sees that a run is contiguous.
+u = np.uint64
+
+
+def unfold(
+    input: np.ndarray, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, out: np.ndarray
+) -> None:
+    """Write the patches of input (n, C, H, W) to out (C, kh, kw, n, OH, OW); outside of the image is 0."""
+    plane = _empty_plane(input.shape, stride, padding, input.dtype)
+    _unfold(input, plane, kernel_size, stride, padding, dilation, out.shape[4], out.shape[5], out.reshape(-1))
+
+
+def fold(columns: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, out: np.ndarray) -> None:
+    """Sum columns (C, kh, kw, n, OH, OW) over the places of out (n, C, H, W) that `unfold` reads them from."""
+    plane = _empty_plane(out.shape, stride, padding, out.dtype)
+    _fold(columns.reshape(-1), plane, columns.shape, stride, padding, dilation, out)
+
+
+def _empty_plane(shape: tuple[int, ...], stride: Pair, padding: Pair, dtype: np.dtype) -> np.ndarray:
+    """Zeros (height with padding, stride, columns of each phase and room for a vector)."""
+    height, width = shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]
+    return np.zeros((height, stride[1], -(-width // stride[1]) + _VECTOR), dtype)
+
+
+@kernel
+def _unfold(x, plane, size, stride, padding, dilation, down, across, out):
+    images, channels, height, width = x.shape
+    _, phases, pitch = plane.shape
+    flat = plane.reshape(plane.size)
+    # The runs that can be copied in whole vectors without writing past the end of their block.
+    vectors = (across + _VECTOR - 1) // _VECTOR * _VECTOR
+    fast = (down * across - vectors) // across + 1 if down * across >= vectors else 0
+    for n in range(images):
+        for c in range(channels):
+            for y in range(height):
+                for p in range(phases):
+                    # The first column of this phase, and its place in the plane.
+                    first = (p - padding[1]) % phases
+                    source = x[n, c, y, first::phases]
+                    line = plane[y + padding[0], p, (first + padding[1]) // phases :]
+                    for k in range(source.size):
+                        line[k] = source[k]
+            for i in range(size[0]):
+                for j in range(size[1]):
+                    shift = j * dilation[1]
+                    start = (i * dilation[0] * phases + shift % phases) * pitch + shift // phases
+                    block = (((c * size[0] + i) * size[1] + j) * images + n) * down * across
+                    for r in range(fast):
+                        s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
+                        for _ in range(0, across, _VECTOR):
+                            a, b, c_, d = flat[s], flat[s + u(1)], flat[s + u(2)], flat[s + u(3)]
+                            e, f, g, h = flat[s + u(4)], flat[s + u(5)], flat[s + u(6)], flat[s + u(7)]
+                            out[t], out[t + u(1)], out[t + u(2)], out[t + u(3)] = a, b, c_, d
+                            out[t + u(4)], out[t + u(5)], out[t + u(6)], out[t + u(7)] = e, f, g, h
+                            s, t = s + u(_VECTOR), t + u(_VECTOR)
+                    for r in range(fast, down):
+                        s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
+                        for k in range(across):
+                            out[t + u(k)] = flat[s + u(k)]
+
+
+@kernel
+def _fold(columns, plane, shape, stride, padding, dilation, out):
+    images, channels, height, width = out.shape
+    _, high, wide, _, down, across = shape
+    _, phases, pitch = plane.shape
+    flat = plane.reshape(plane.size)
+    zero = out.dtype.type(0)
+    whole = across // _VECTOR * _VECTOR
+    for n in range(images):
+        for c in range(channels):
+            flat[:] = zero
+            for i in range(high):
+                for j in range(wide):
+                    shift = j * dilation[1]
+                    start = (i * dilation[0] * phases + shift % phases) * pitch + shift // phases
+                    block = (((c * high + i) * wide + j) * images + n) * down * across
+                    for r in range(down):
+                        t, s = u(start + r * stride[0] * phases * pitch), u(block + r * across)
+                        for _ in range(0, whole, _VECTOR):
+                            a, b = flat[t] + columns[s], flat[t + u(1)] + columns[s + u(1)]
+                            c_, d = flat[t + u(2)] + columns[s + u(2)], flat[t + u(3)] + columns[s + u(3)]
+                            e, f = flat[t + u(4)] + columns[s + u(4)], flat[t + u(5)] + columns[s + u(5)]
+                            g, h = flat[t + u(6)] + columns[s + u(6)], flat[t + u(7)] + columns[s + u(7)]
+                            flat[t], flat[t + u(1)], flat[t + u(2)], flat[t + u(3)] = a, b, c_, d
+                            flat[t + u(4)], flat[t + u(5)], flat[t + u(6)], flat[t + u(7)] = e, f, g, h
+                            s, t = s + u(_VECTOR), t + u(_VECTOR)
+                        for k in range(across - whole):
+                            flat[t + u(k)] += columns[s + u(k)]
+            for y in range(height):
+                for p in range(phases):
+                    first = (p - padding[1]) % phases
+                    sink = out[n, c, y, first::phases]
+                    line = plane[y + padding[0], p, (first + padding[1]) // phases :]
+                    for k in range(sink.size):
+                        sink[k] = line[k]

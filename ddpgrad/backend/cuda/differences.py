@@ -1,0 +1,105 @@
+"""The elementary kernels for which CuPy differs from NumPy, and the way between host and GPU.
+
+Names and arguments are those of `backend/elementary.py`. What CuPy lacks for bfloat16 is
+here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupyx.scipy import special
+
+from ..device import Device
+from ..dtype import bfloat16, numpy_of
+from .library import use, use_current
+
+Array = Any
+
+_BFLOAT16 = bfloat16.numpy
+# cupy.where has no loop for bfloat16.
+_where = cupy.ElementwiseKernel(
+    "bool condition, T input, T other", "T out", "out = condition ? input : other", "ddpgrad_where"
+)
+
+
+def differences() -> dict[str, Callable[..., Any]]:
+    """Kernel name -> function."""
+    return {
+        "argsort": argsort, "clamp": clamp, "erf": erf, "from_host": from_host, "full": full, "nonzero": nonzero,
+        "to_host": to_host, "tril": tril, "triu": triu, "where": where,
+    }  # fmt: skip
+
+
+def from_host(array: np.ndarray, device: Device) -> Array:
+    """A copy of a host array on a GPU, which later work on that GPU finds complete."""
+    use_current()
+    index = device.index
+    if index is None or index == cupy.cuda.runtime.getDevice():
+        return cupy.array(array)
+    previous = cupy.cuda.runtime.getDevice()
+    use(index)
+    try:
+        return cupy.array(array)
+    finally:
+        use(previous)
+
+
+def to_host(array: Array) -> np.ndarray:
+    """A copy in host memory; waits for the work that computes the array."""
+    return array.get()
+
+
+def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
+    """A new array filled with `value`, on this rank's current GPU."""
+    use_current()
+    return cupy.full(shape, value, dtype=numpy_of(dtype))
+
+
+def where(condition: Array, input: Any, other: Any) -> Array:
+    """`input` where `condition` is true, elsewhere `other`; either of the two may be a number."""
+    return _where(condition.astype(np.bool_, copy=False), input, other)
+
+
+def clamp(input: Array, min: Any = None, max: Any = None) -> Array:
+    """`input` limited to [min, max]; None is no limit, and `max` counts where min > max."""
+    out = input if min is None else cupy.maximum(input, min)
+    out = out if max is None else cupy.minimum(out, max)
+    return out.copy() if out is input else out
+
+
+def tril(input: Array, diagonal: int = 0) -> Array:
+    """The lower triangle of the last two dimensions; elsewhere 0."""
+    return where(cupy.tri(*input.shape[-2:], k=diagonal, dtype=np.bool_), input, 0)
+
+
+def triu(input: Array, diagonal: int = 0) -> Array:
+    """The upper triangle of the last two dimensions; elsewhere 0."""
+    return where(cupy.tri(*input.shape[-2:], k=diagonal - 1, dtype=np.bool_), 0, input)
+
+
+def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
+    """Indices that sort along `dim`; equal elements keep their order."""
+    if input.ndim == 0:
+        return cupy.zeros((), np.int64)
+    keys = input.astype(np.float32) if input.dtype == _BFLOAT16 else input
+    if not descending:
+        return cupy.argsort(keys, axis=dim)  # always stable
+    # Stable in descending order: sort the reversed array and read it backwards.
+    order = cupy.argsort(cupy.flip(keys, dim), axis=dim)
+    return input.shape[dim] - 1 - cupy.flip(order, dim)
+
+
+def nonzero(input: Array) -> Array:
+    """Indices of the elements that are not zero, one row each; waits for the GPU to know how many."""
+    return cupy.argwhere(input)
+
+
+def erf(input: Array) -> Array:
+    """The error function of each element."""
+    if input.dtype.itemsize == 2:
+        return special.erf(input.astype(np.float32)).astype(input.dtype)
+    return special.erf(input)

@@ -1,0 +1,80 @@
+"""CuPy and the GPUs of this host, or the error that says what is missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ...errors import DeviceError
+from ..device import current_cuda
+
+_INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
+
+# CuPy and the number of GPUs, once found. What is missing is looked for again at every call.
+_found: list[tuple[Any, int]] = []
+
+
+def missing() -> str | None:
+    """Why CUDA cannot be used in this process, with the remedy; None when it can."""
+    try:
+        cupy_and_count()
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def cupy_and_count() -> tuple[Any, int]:
+    """The module `cupy` and the number of GPUs, at least 1; `DeviceError` when there is either not."""
+    if not _found:
+        cupy = _import()
+        _found.append((cupy, _count(cupy)))
+    return _found[0]
+
+
+def _import() -> Any:
+    if find_spec("cupy") is None:
+        raise DeviceError(f"CUDA is not available: CuPy is not installed; {_INSTALL}")
+    try:
+        return import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(f"CUDA is not available: CuPy does not load ({error}); {_INSTALL}") from error
+
+
+def _count(cupy: Any) -> int:
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        if count:
+            # The wheels bring CuPy alone: the CUDA libraries are the system's or come as an extra.
+            import_module("cupy_backends.cuda.libs.cublas").CUBLAS_OP_N  # noqa: B018
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(
+            f"CUDA is not available: CuPy {cupy.__version__} finds no usable GPU ({error}); "
+            "`nvidia-smi` shows whether this host has one and which CUDA version its driver can run"
+        ) from error
+    except ImportError as error:
+        raise DeviceError(
+            f"CUDA is not available: CuPy {cupy.__version__} does not find CUDA's libraries ({error}); {_INSTALL}"
+        ) from error
+    if not count:
+        raise DeviceError(f"CUDA is not available: CuPy {cupy.__version__} finds no GPU on this host")
+    return count
+
+
+def use(index: int) -> None:
+    """Make GPU `index` the one that CuPy computes on in the calling thread."""
+    cupy, count = cupy_and_count()
+    if not 0 <= index < count:
+        known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise DeviceError(f"there is no device cuda:{index}: this host has {known}")
+    if cupy.cuda.runtime.getDevice() != index:
+        cupy.cuda.Device(index).use()
+
+
+def use_current() -> None:
+    """Make this rank's current GPU the one that CuPy computes on in the calling thread.
+
+    CuPy's own choice belongs to a thread and starts at GPU 0. Ranks may be threads, so every
+    way by which a rank comes by a new array on a GPU calls this first.
+    """
+    use(current_cuda())

@@ -1,0 +1,125 @@
+"""Matrix products by cuBLAS, in all floating-point types, without copies of transposed operands.
+
+`cupy.matmul` copies transposed operands of stacks, computes stacks of float16 in float32 and has
+no stacks of bfloat16. Half types are accumulated in float32 here; float32 is never rounded to TF32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import device as cupy_device
+from cupy_backends.cuda.libs import cublas
+
+from ..dtype import bfloat16
+
+Array = Any
+
+_ONE_32, _ZERO_32 = np.ones((), np.float32), np.zeros((), np.float32)
+_ONE_64, _ZERO_64 = np.ones((), np.float64), np.zeros((), np.float64)
+_TYPES = {
+    np.dtype(np.float16): cupy.cuda.runtime.CUDA_R_16F,
+    bfloat16.numpy: cupy.cuda.runtime.CUDA_R_16BF,
+    np.dtype(np.float32): cupy.cuda.runtime.CUDA_R_32F,
+    np.dtype(np.float64): cupy.cuda.runtime.CUDA_R_64F,
+}
+
+
+def matmul(input: Array, other: Array) -> Array:
+    """(..., n, k) @ (..., k, m) with broadcasting; `NotImplemented` for integers and complex numbers."""
+    if input.dtype not in _TYPES or input.dtype != other.dtype:
+        return NotImplemented
+    a = input[None, :] if input.ndim == 1 else input
+    b = other[:, None] if other.ndim == 1 else other
+    out = product(a, b)
+    if input.ndim > 1 and other.ndim > 1:
+        return out
+    rows = () if input.ndim == 1 else out.shape[-2:-1]
+    columns = () if other.ndim == 1 else out.shape[-1:]
+    return out.reshape((*out.shape[:-2], *rows, *columns))
+
+
+def product(a: Array, b: Array, dtype: Any = None) -> Array:
+    """`a` (..., n, k) @ `b` (..., k, m) of one floating-point type as a new C-contiguous array.
+
+    dtype: the result's type, by default that of the operands; float32 for half types keeps what
+    the accumulation had.
+    """
+    dtype = a.dtype if dtype is None else np.dtype(dtype)
+    (n, k), m = a.shape[-2:], b.shape[-1]
+    if (
+        a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous
+    ):  # one large product instead of a stack of small ones
+        flat = product(a.reshape(math.prod(a.shape[:-1]), k), b, dtype)
+        return flat.reshape(*a.shape[:-1], m)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    out = cupy.empty((*lead, n, m), dtype)
+    if k == 0:
+        out.fill(0)
+    if k == 0 or out.size == 0:
+        return out
+    a, transposed_a, width_a, step_a = _operand(a, lead)
+    b, transposed_b, width_b, step_b = _operand(b, lead)
+    double = dtype == np.float64
+    compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
+    one, zero = (_ONE_64, _ZERO_64) if double else (_ONE_32, _ZERO_32)
+    handle = cupy_device.get_cublas_handle()
+    kind_a, kind_b, kind_out = _TYPES[a.dtype], _TYPES[b.dtype], _TYPES[dtype]
+    # cuBLAS reads and writes by columns, and so finds every matrix transposed: out^T = b^T @ a^T.
+    shape = (transposed_b, transposed_a, m, n, k)
+    algorithm = cublas.CUBLAS_GEMM_DEFAULT
+    if math.prod(lead) == 1:
+        cublas.gemmEx(
+            handle, *shape, one.ctypes.data, b.data.ptr, kind_b, width_b, a.data.ptr, kind_a, width_a,
+            zero.ctypes.data, out.data.ptr, kind_out, m, compute, algorithm,
+        )  # fmt: skip
+    else:
+        cublas.gemmStridedBatchedEx(
+            handle, *shape, one.ctypes.data, b.data.ptr, kind_b, width_b, step_b, a.data.ptr, kind_a, width_a, step_a,
+            zero.ctypes.data, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
+        )  # fmt: skip
+    return out
+
+
+def _operand(x: Array, lead: tuple[int, ...]) -> tuple[Array, int, int, int]:
+    """(array, operation, leading dimension, step between matrices) of the stack `x` broadcast to `lead`.
+
+    The array is `x` itself where cuBLAS can read its matrices in place, else a copy.
+    """
+    x = cupy.broadcast_to(x, (*lead, *x.shape[-2:]))
+    layout, step = _layout(x), _step(x)
+    if layout is None or step is None:
+        x = cupy.ascontiguousarray(x)
+        layout, step = _layout(x), _step(x)
+        assert layout is not None and step is not None
+    return x, *layout, step
+
+
+def _layout(x: Array) -> tuple[int, int] | None:
+    """(operation, leading dimension) by which cuBLAS reads the matrices of `x` transposed, if it can."""
+    rows, columns = x.shape[-2:]
+    down, right = (s // x.itemsize for s in x.strides[-2:])
+    if (right == 1 or columns == 1) and (down >= columns or rows == 1):
+        return cublas.CUBLAS_OP_N, down if rows > 1 else columns
+    if (down == 1 or rows == 1) and (right >= rows or columns == 1):
+        return cublas.CUBLAS_OP_T, right if columns > 1 else rows
+    return None
+
+
+def _step(x: Array) -> int | None:
+    """Elements from each matrix of `x` to the next, if that is one number (0 where all are the same)."""
+    first = following = None
+    for length, stride in zip(reversed(x.shape[:-2]), reversed(x.strides[:-2]), strict=True):
+        if length == 1:
+            continue
+        if first is None:
+            first = stride
+        elif stride != following:
+            return None
+        following = stride * length
+    if first is None:
+        return 0
+    return first // x.itemsize if first >= 0 else None

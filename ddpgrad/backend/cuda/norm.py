@@ -1,0 +1,149 @@
+"""Layer normalisation in CUDA kernels, for all floating-point types.
+
+Variances are taken in a second pass, never as E[x^2] - E[x]^2, which loses all digits when
+the mean is large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+
+from .source import WARP, accumulator, computes, contiguous, elementwise
+
+Array = Any
+
+# Rows whose contributions to the gradients of weight and bias one thread adds up.
+_ROWS = 32
+
+# One warp per row; weight and bias are read where their flags are set.
+_layer_norm = elementwise(
+    "raw T input, raw T weight, raw T bias, bool scaled, bool shifted, int64 columns, float64 eps",
+    "raw T out, raw A mean, raw A rstd",
+    """
+    const long long row = i / 32;
+    const T* x = &input[row * columns];
+    T* y = &out[row * columns];
+    A total = 0;
+    for (long long j = i % 32; j < columns; j += 32) total += (A)x[j];
+    const A middle = warp_sum(total) / (A)columns;
+    A squares = 0;
+    for (long long j = i % 32; j < columns; j += 32) squares += ((A)x[j] - middle) * ((A)x[j] - middle);
+    const A inverse = (A)1 / sqrt(warp_sum(squares) / (A)columns + (A)eps);
+    for (long long j = i % 32; j < columns; j += 32) {
+      A v = ((A)x[j] - middle) * inverse;
+      if (scaled) v *= (A)weight[j];
+      if (shifted) v += (A)bias[j];
+      y[j] = (T)v;
+    }
+    if (i % 32 == 0) {
+      mean[row] = middle;
+      rstd[row] = inverse;
+    }
+    """,
+    "layer_norm",
+)
+
+# One warp per row.
+_grad_input = elementwise(
+    "raw T g, raw T input, raw T weight, bool scaled, raw A mean, raw A rstd, int64 columns",
+    "raw T grad",
+    """
+    const long long row = i / 32;
+    const T* dy = &g[row * columns];
+    const T* x = &input[row * columns];
+    T* dx = &grad[row * columns];
+    const A middle = mean[row], inverse = rstd[row];
+    A total = 0, dot = 0;
+    for (long long j = i % 32; j < columns; j += 32) {
+      const A d = scaled ? (A)dy[j] * (A)weight[j] : (A)dy[j];
+      total += d;
+      dot += d * ((A)x[j] - middle) * inverse;
+    }
+    total = warp_sum(total) / (A)columns;
+    dot = warp_sum(dot) / (A)columns;
+    for (long long j = i % 32; j < columns; j += 32) {
+      const A d = scaled ? (A)dy[j] * (A)weight[j] : (A)dy[j];
+      dx[j] = (T)(inverse * (d - total - ((A)x[j] - middle) * inverse * dot));
+    }
+    """,
+    "layer_norm_grad_input",
+)
+
+# One thread per column and block of rows; neighbouring threads read neighbouring columns.
+_grad_parameters = elementwise(
+    "raw T g, raw T input, raw A mean, raw A rstd, int64 rows, int64 columns, int64 height",
+    "raw A grad_weight, raw A grad_bias",
+    """
+    const long long column = i % columns, first = i / columns * height;
+    const long long last = first + height < rows ? first + height : rows;
+    A weight_sum = 0, bias_sum = 0;
+    for (long long row = first; row < last; ++row) {
+      const A d = (A)g[row * columns + column];
+      weight_sum += d * ((A)input[row * columns + column] - mean[row]) * rstd[row];
+      bias_sum += d;
+    }
+    grad_weight[i] = weight_sum;
+    grad_bias[i] = bias_sum;
+    """,
+    "layer_norm_grad_parameters",
+)
+
+
+def layer_norm(
+    input: Array, weight: Array | None, bias: Array | None, ndim: int, eps: float
+) -> tuple[Array, Array, Array]:
+    """Normalise over the last `ndim` dimensions: (out, mean, 1 / deviation), the last two per row."""
+    if not computes(input, weight, bias):
+        return NotImplemented
+    x = contiguous(input)
+    columns = math.prod(input.shape[input.ndim - ndim :])
+    out = cupy.empty(input.shape, input.dtype)
+    rows = input.size // columns
+    mean, rstd = (cupy.empty(rows, accumulator(input.dtype)) for _ in range(2))
+    _layer_norm(
+        x,
+        x if weight is None else contiguous(weight),
+        x if bias is None else contiguous(bias),
+        weight is not None,
+        bias is not None,
+        columns,
+        eps,
+        out,
+        mean,
+        rstd,
+        size=rows * WARP,
+    )
+    lead = input.shape[: input.ndim - ndim]
+    return out, mean.reshape(lead), rstd.reshape(lead)
+
+
+def layer_norm_backward(
+    g: Array,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    ndim: int,
+    eps: float,
+    mean: Array | None,
+    rstd: Array | None,
+) -> tuple[Array, Array | None, Array | None]:
+    """The gradients of `layer_norm` for input, weight and bias; None where weight or bias is None."""
+    if mean is None or rstd is None or not computes(g, input, weight, bias):
+        return NotImplemented
+    g, x = contiguous(g), contiguous(input)
+    shape = input.shape[input.ndim - ndim :]
+    mean, rstd = mean.reshape(-1), rstd.reshape(-1)
+    rows, columns = mean.size, math.prod(shape)
+    grad = cupy.empty(input.shape, input.dtype)
+    w = x if weight is None else contiguous(weight)
+    _grad_input(g, x, w, weight is not None, mean, rstd, columns, grad, size=rows * WARP)
+    if weight is None and bias is None:
+        return grad, None, None
+    blocks = -(-rows // _ROWS)
+    partial = [cupy.empty((blocks, columns), accumulator(input.dtype)) for _ in range(2)]
+    _grad_parameters(g, x, mean, rstd, rows, columns, _ROWS, *partial, size=blocks * columns)
+    sums = [p.sum(axis=0).astype(input.dtype, copy=False).reshape(shape) for p in partial]
+    return grad, None if weight is None else sums[0], None if bias is None else sums[1]

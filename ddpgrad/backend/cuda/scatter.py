@@ -1,0 +1,104 @@
+"""Looking up and adding up at indexes on the GPU; sums in a fixed order, so that a run can be repeated.
+
+CuPy's `add.at` adds with atomics, in an order that differs from run to run, and does so for a
+few types only. Here the places are sorted, and one thread adds up what comes to one place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+
+from .source import computes, contiguous, elementwise
+
+Array = Any
+
+# One thread per sorted row and column; those that start a run of equal places do the work.
+_add_runs = elementwise(
+    "raw int64 places, raw int64 order, raw T values, int64 rows, int64 count, int64 width",
+    "raw T out",
+    """
+    const long long first = i / width, column = i % width, place = places[first];
+    if (place >= 0 && place < rows && (first == 0 || places[first - 1] != place)) {
+      A total = (A)out[place * width + column];
+      for (long long k = first; k < count && places[k] == place; ++k) {
+        total += (A)values[order[k] * width + column];
+      }
+      out[place * width + column] = (T)total;
+    }
+    """,
+    "add_runs",
+)
+
+
+# One thread per element of the result. An index outside of the table gives NaN: a kernel cannot raise.
+_look_up = elementwise(
+    "raw T table, raw int64 indices, int64 rows, int64 width",
+    "raw T out",
+    """
+    const long long row = indices[i / width];
+    out[i] = row >= 0 && row < rows ? table[row * width + i % width] : (T)(A)nan("");
+    """,
+    "embedding",
+)
+
+
+def embedding(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
+    """Rows `indices` of the table `input` (rows, width); NaN where an index is no row."""
+    if not computes(input):
+        return NotImplemented
+    rows, width = input.shape
+    out = cupy.empty((*indices.shape, width), input.dtype)
+    indices = contiguous(indices.astype(np.int64, copy=False).reshape(-1))
+    _look_up(contiguous(input), indices, rows, width, out, size=out.size)
+    return out
+
+
+def embedding_backward(g: Array, indices: Array, num_embeddings: int, padding_idx: int | None) -> Array:
+    """Rows of g (*, D) added up by index (*): (num_embeddings, D), zeros at row `padding_idx`."""
+    width = g.shape[-1]
+    out = _add_rows(cupy.zeros((num_embeddings, width), g.dtype), num_embeddings, width, indices, g)
+    if padding_idx is not None:
+        out[padding_idx] = 0
+    return out
+
+
+def index_put_add(input: Array, index: Any, value: Any) -> Array:
+    """`input` with `value`, broadcast, added at `index`; repeated places add up."""
+    if input.dtype.kind == "c" or input.ndim == 0:
+        return NotImplemented
+    if isinstance(index, cupy.ndarray) and index.dtype.kind in "iu":  # whole rows
+        rows, width = input.shape[0], math.prod(input.shape[1:])
+        places, shape = index % rows, (*index.shape, *input.shape[1:])
+    else:
+        rows, width = input.size, 1
+        places = cupy.arange(input.size).reshape(input.shape)[index]
+        shape = places.shape
+    values = cupy.broadcast_to(cupy.asarray(value, dtype=input.dtype), shape)
+    return _add_rows(cupy.array(input, copy=True, order="C"), rows, width, places, values)
+
+
+def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
+    """`input` with the elements of `src` added at the places `index` along `dim`."""
+    if input.dtype.kind == "c" or input.ndim == 0:
+        return NotImplemented
+    covered = tuple(slice(n) for n in index.shape)
+    # The flat place of element 0 of each line along `dim`, and from there index * step.
+    lines = cupy.arange(input.size).reshape(input.shape)[(*covered[:dim], slice(1), *covered[dim + 1 :])]
+    step = math.prod(input.shape[dim + 1 :])
+    places = lines + index % input.shape[dim] * step
+    return _add_rows(cupy.array(input, copy=True, order="C"), input.size, 1, places, src[covered])
+
+
+def _add_rows(out: Array, rows: int, width: int, places: Array, values: Array) -> Array:
+    """Add row k of `values`, `width` elements each, to row places[k] of `out`, in place, in the order of k."""
+    count = places.size
+    if count and width:
+        places = places.reshape(-1).astype(np.int64, copy=False)
+        order = cupy.argsort(places)  # stable, so that equal places keep the order of k
+        values = contiguous(values.astype(out.dtype, copy=False))
+        _add_runs(places[order], order, values, rows, count, width, out, size=count * width)
+    return out

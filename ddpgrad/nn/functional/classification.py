@@ -1,0 +1,120 @@
+"""Losses of classification: cross entropy and negative log-likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...backend.registry import backend_for
+from ...ops import loss
+from ...ops.activation import log_softmax
+from ...ops.index import gather
+from ...ops.pointwise import ne, where
+from ...ops.reduce import sum as sum_over
+from ...ops.shape import reshape
+from ...tensor import Tensor, wrap
+from .reduction import chosen
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log softmax(input) at the classes `target`.
+
+    input: scores (C,), (N, C) or (N, C, d1, …). target: class indices (), (N,) or (N, d1, …),
+    or the probabilities of all classes in the shape of `input`. weight: (C,), of each class.
+    reduction: "mean" divides by the weights of the targets that count (by N for
+    probabilities), "sum", or "none" for a loss per target.
+    """
+    reduction = chosen(reduction, size_average, reduce)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if target.is_floating_point():
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    if input.ndim == 2:
+        return loss.cross_entropy(input, target, weight, ignore_index, label_smoothing, reduction)
+    scores, classes = _rows(input, target)
+    out = loss.cross_entropy(scores, classes, weight, ignore_index, label_smoothing, reduction)
+    return reshape(out, tuple(target.shape)) if reduction == "none" else out
+
+
+def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (N, C, d1, …) as one row (C,) per target, and the targets in that order."""
+    shape = tuple(input.shape)
+    expected = () if input.ndim == 1 else (shape[0], *shape[2:])
+    if input.ndim == 0 or tuple(target.shape) != expected:
+        raise ValueError(
+            f"Expected target size {list(expected)} for input of size {list(shape)}, got {list(target.shape)}"
+        )
+    if input.ndim == 1:
+        return reshape(input, (1, -1)), reshape(target, (1,))
+    if input.ndim == 2:
+        return input, target
+    last = input.permute(0, *range(2, input.ndim), 1)
+    return reshape(last, (-1, shape[1])), reshape(target, (-1,))
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
+) -> Tensor:
+    if input.shape != target.shape:
+        raise RuntimeError(
+            f"cross_entropy(): probabilities as target must have the input's size {list(input.shape)}, got "
+            f"{list(target.shape)}"
+        )
+    dim = 0 if input.ndim == 1 else 1
+    classes = input.shape[dim]
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    weighed = log_softmax(input, dim) * target
+    if weight is not None:
+        weighed = weighed * reshape(weight, (-1,) + (1,) * (input.ndim - dim - 1))
+    losses = -sum_over(weighed, dim)
+    if reduction == "none":
+        return losses
+    total = sum_over(losses)
+    return total / (input.numel() // classes) if reduction == "mean" else total
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative of `input`, log-probabilities (C,), (N, C) or (N, C, d1, …), at the classes `target`."""
+    reduction = chosen(reduction, size_average, reduce)
+    rows, classes = _rows(input, target)
+    keep = ne(classes, ignore_index)
+    safe = where(keep, classes, _zero_like(classes))
+    _check_classes(safe, rows.shape[1])
+    losses = -reshape(gather(rows, 1, reshape(safe, (-1, 1))), (-1,))
+    share = keep.to(input.dtype) if weight is None else weight[safe] * keep.to(weight.dtype)
+    # Ignored places hold 0 even where the input is infinite there.
+    losses = where(keep, losses * share, _zero_like(losses))
+    if reduction == "none":
+        return reshape(losses, tuple(target.shape))
+    total = sum_over(losses)
+    return total / sum_over(share) if reduction == "mean" else total
+
+
+def _zero_like(tensor: Tensor) -> Tensor:
+    return wrap(backend_for(tensor._array).full_like(tensor._array, 0))
+
+
+def _check_classes(classes: Tensor, count: int) -> None:
+    """`IndexError` for a class that does not exist; on a GPU that would cost a synchronisation."""
+    array = classes._array
+    if isinstance(array, np.ndarray):
+        wrong = array[(array < 0) | (array >= count)]
+        if wrong.size:
+            raise IndexError(f"Target {wrong[0]} is out of bounds: there are {count} classes.")

@@ -1,0 +1,161 @@
+"""Losses between a prediction and a target of the same shape."""
+
+from __future__ import annotations
+
+import warnings
+
+from ...ops.activation import softplus
+from ...ops.bernoulli_loss import bernoulli_loss
+from ...ops.elementwise import abs as magnitude
+from ...ops.elementwise import exp, log
+from ...ops.pointwise import where
+from ...ops.reduce import sum as sum_over
+from ...tensor import Tensor
+from .reduction import KNOWN, chosen, reduced
+
+
+def _warn_about_shapes(name: str, input: Tensor, target: Tensor) -> None:
+    if input.shape != target.shape:
+        warnings.warn(
+            f"{name}(): the target size ({target.shape}) is different to the input size ({input.shape}). This will "
+            "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """(input - target)**2, times `weight`; reduction "mean" divides by the sum of the weights."""
+    _warn_about_shapes("mse_loss", input, target)
+    reduction = chosen(reduction, size_average, reduce)
+    difference = input - target
+    losses = difference * difference
+    if weight is None:
+        return reduced(losses, reduction)
+    if weight.shape != input.shape:
+        raise ValueError(
+            f"mse_loss(): weight must have the input's size {list(input.shape)}, got {list(weight.shape)}"
+        )
+    if reduction == "mean":
+        return sum_over(losses * weight) / sum_over(weight)
+    return reduced(losses * weight, reduction)
+
+
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """|input - target|."""
+    _warn_about_shapes("l1_loss", input, target)
+    return reduced(magnitude(input - target), chosen(reduction, size_average, reduce))
+
+
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """|d| - beta/2 where |d| = |input - target| is at least beta, d**2 / (2 beta) below (arXiv:1504.08083)."""
+    _warn_about_shapes("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
+    distance = magnitude(input - target)
+    losses = (
+        distance
+        if beta == 0
+        else where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
+    )
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """delta * (|d| - delta/2) where |d| = |input - target| is at least delta, d**2 / 2 below."""
+    _warn_about_shapes("huber_loss", input, target)
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
+    distance = magnitude(input - target)
+    losses = where(distance < delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
+    if weight is None:
+        return reduced(losses, chosen(reduction))
+    if chosen(reduction) == "mean":
+        return sum_over(losses * weight) / sum_over(weight)
+    return reduced(losses * weight, reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-target log(input) - (1 - target) log(1 - input) for probabilities; logarithms stop at -100."""
+    _same_size("binary_cross_entropy", input, target)
+    losses = bernoulli_loss(input, target)
+    return reduced(losses if weight is None else losses * weight, chosen(reduction, size_average, reduce))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` counts the positive targets more."""
+    _same_size("binary_cross_entropy_with_logits", input, target)
+    soft = softplus(-input, 1.0, float("inf"))
+    if pos_weight is not None:
+        soft = soft * ((pos_weight - 1) * target + 1)
+    losses = (1 - target) * input + soft
+    return reduced(losses if weight is None else losses * weight, chosen(reduction, size_average, reduce))
+
+
+def _same_size(name: str, input: Tensor, target: Tensor) -> None:
+    if input.shape != target.shape:
+        raise ValueError(
+            f"{name}(): target size ({target.shape}) must be the same as input size ({input.shape})"
+        )
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """target * (log(target) - input) for log-probabilities `input`; log_target: `target` is in logarithms too.
+
+    reduction: also "batchmean", the sum divided by the first dimension, which is the divergence itself.
+    """
+    if log_target:
+        losses = exp(target) * (target - input)
+    else:
+        safe = where(target > 0, target, target * 0 + 1)  # 0 log 0 counts as 0
+        losses = where(target > 0, target * log(safe), target * 0) - target * input
+    if reduction == "batchmean":
+        return sum_over(losses) / input.shape[0]
+    if reduction not in KNOWN:
+        raise ValueError(
+            f"{reduction!r} is not a valid value for reduction; expected batchmean, {', '.join(KNOWN)}"
+        )
+    return reduced(losses, chosen(reduction, size_average, reduce))

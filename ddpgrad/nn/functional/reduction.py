@@ -1,0 +1,29 @@
+"""How a loss brings its elements together."""
+
+from __future__ import annotations
+
+from ...ops.reduce import mean
+from ...ops.reduce import sum as sum_over
+from ...tensor import Tensor
+
+KNOWN = ("none", "mean", "sum")
+
+
+def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+    """The reduction asked for; PyTorch's former options `size_average` and `reduce` overrule it."""
+    if size_average is not None or reduce is not None:
+        if reduce is False:
+            return "none"
+        return "sum" if size_average is False else "mean"
+    if reduction not in KNOWN:
+        raise ValueError(
+            f"{reduction!r} is not a valid value for reduction; expected one of {', '.join(KNOWN)}"
+        )
+    return reduction
+
+
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of all elements, or the elements themselves."""
+    if reduction == "mean":
+        return mean(losses)
+    return sum_over(losses) if reduction == "sum" else losses

@@ -1,0 +1,222 @@
+"""Initialisation of parameters, in place, from PyTorch's random streams.
+
+Source: https://pytorch.org/docs/stable/nn.init.html
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..autograd.grad_mode import no_grad
+from ..ops.creation import from_numpy
+from ..ops.elementwise import erf
+from ..ops.inplace import copy_, fill_
+from ..random import Generator, default_generator
+from ..tensor import Tensor
+
+
+def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Run without recording: initial values have no history."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Tensor:
+        with no_grad():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much a nonlinearity shrinks the variance of its input, as the factor that undoes it."""
+    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid"):
+        return 1.0
+    if nonlinearity == "tanh":
+        return 5.0 / 3
+    if nonlinearity == "relu":
+        return math.sqrt(2.0)
+    if nonlinearity == "selu":
+        return 3.0 / 4
+    if nonlinearity == "leaky_relu":
+        if isinstance(param, bool) or not isinstance(param, (int, float, type(None))):
+            raise ValueError(f"negative_slope {param} not a valid number")
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    raise ValueError(
+        f"Unsupported nonlinearity {nonlinearity!r}; known are linear, conv1d, conv2d, conv3d, sigmoid, tanh, relu, "
+        "leaky_relu, selu"
+    )
+
+
+def fans(tensor: Tensor) -> tuple[int, int]:
+    """(inputs of an output, outputs of an input) of a weight (out, in, *kernel)."""
+    if tensor.ndim < 2:
+        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+@_fill
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Numbers in [a, b)."""
+    return tensor.uniform_(a, b, generator=generator)
+
+
+@_fill
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Normal numbers."""
+    return tensor.normal_(mean, std, generator=generator)
+
+
+@_fill
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers within [a, b], by the inverse of the distribution function."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+            stacklevel=3,
+        )
+    low, high = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
+    drawn = (generator or default_generator()).uniform(tuple(tensor.shape), tensor.dtype.numpy, low, high)
+    values = _inverse_erf(drawn.astype(np.float64)) * (std * math.sqrt(2.0)) + mean
+    return copy_(tensor, from_numpy(np.clip(values, a, b)))
+
+
+def _inverse_erf(y: np.ndarray) -> np.ndarray:
+    """x with erf(x) = y, for float64 y in (-1, 1): Winitzki's formula, then Newton's method."""
+    y = np.clip(y, -1 + 1e-15, 1 - 1e-15)
+    k = 0.147
+    log = np.log1p(-y * y)
+    half = 2 / (math.pi * k) + log / 2
+    x = np.sign(y) * np.sqrt(np.sqrt(half * half - log / k) - half)
+    for _ in range(3):
+        x -= (erf(from_numpy(x)).numpy() - y) * (math.sqrt(math.pi) / 2) * np.exp(x * x)
+    return x
+
+
+@_fill
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """One value everywhere."""
+    return fill_(tensor, val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Ones."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Zeros."""
+    return constant_(tensor, 0.0)
+
+
+@_fill
+def eye_(tensor: Tensor) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    return copy_(tensor, from_numpy(np.eye(*tensor.shape)))
+
+
+@_fill
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution weight (out, in, *kernel) that hands its input on, channel by channel, in each group."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    out, channels = tensor.shape[:2]
+    if out % groups:
+        raise ValueError(f"dim 0 must be divisible by groups: {out} and {groups}")
+    values = np.zeros(tuple(tensor.shape))
+    per_group = out // groups
+    centre = tuple(n // 2 for n in tensor.shape[2:])
+    for i in range(out):
+        if i % per_group < channels:
+            values[(i, i % per_group, *centre)] = 1
+    return copy_(tensor, from_numpy(values))
+
+
+@_fill
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Uniform numbers of variance gain**2 * 2 / (fan_in + fan_out) (Glorot & Bengio, 2010)."""
+    bound = math.sqrt(3.0) * _xavier_std(tensor, gain)
+    return tensor.uniform_(-bound, bound, generator=generator)
+
+
+@_fill
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Normal numbers of variance gain**2 * 2 / (fan_in + fan_out) (Glorot & Bengio, 2010)."""
+    return tensor.normal_(0.0, _xavier_std(tensor, gain), generator=generator)
+
+
+def _xavier_std(tensor: Tensor, gain: float) -> float:
+    fan_in, fan_out = fans(tensor)
+    return gain * math.sqrt(2.0 / float(fan_in + fan_out))
+
+
+@_fill
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Uniform numbers of variance gain**2 / fan (https://arxiv.org/abs/1502.01852)."""
+    if tensor.numel() == 0:
+        return _empty(tensor)
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return tensor.uniform_(-bound, bound, generator=generator)
+
+
+@_fill
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers of variance gain**2 / fan (https://arxiv.org/abs/1502.01852)."""
+    if tensor.numel() == 0:
+        return _empty(tensor)
+    return tensor.normal_(0, _kaiming_std(tensor, a, mode, nonlinearity), generator=generator)
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"Mode {mode} not supported, please use one of fan_in, fan_out")
+    fan = fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
+    return tensor
+
+
+@_fill
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """A (semi-)orthogonal matrix (first dimension, all others), times `gain` (arXiv:1312.6120)."""
+    if tensor.ndim < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = (generator or default_generator()).normal((rows, columns), tensor.dtype.numpy)
+    wide = rows < columns
+    q, r = np.linalg.qr(drawn.T if wide else drawn)
+    q = q * np.sign(np.diagonal(r))  # makes the decomposition unique, and so the draw uniform
+    return copy_(tensor, from_numpy(np.ascontiguousarray(q.T if wide else q).reshape(tensor.shape) * gain))
