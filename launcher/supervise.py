@@ -31,7 +31,9 @@ _NEVER = float("inf")
 
 def run(plan: Plan) -> int:
     """Start `plan`'s processes, watch them until all have ended, and return ddprun's exit code."""
-    with selectors.PollSelector() as selector, Signals(selector) as signals:
+    # On Linux this is epoll, which reports events in the order in which they happened: the process
+    # that died first is heard of first, even when mpiexec has killed the others in the meantime.
+    with selectors.DefaultSelector() as selector, Signals(selector) as signals:
         return _Supervisor(plan, selector, signals).run()
 
 

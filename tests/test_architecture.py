@@ -19,7 +19,7 @@ LAYERS = [
     ["tensor", "printing"],
     ["autograd", "random", "cuda"],
     ["ops"],
-    ["nn", "optim", "amp", "utils", "serialization"],
+    ["nn", "optim", "amp", "utils", "serialization", "tensor_file"],
     ["distributed"],
 ]
 # (importer, imported) that go upwards on purpose, each with its reason.
@@ -64,7 +64,9 @@ def imports(path: Path) -> list[str]:
             if node.module:
                 found.append(".".join((*base, node.module)))
             else:
-                found += [".".join((*base, alias.name)) for alias in node.names]
+                # What is no module comes from the package's own page, which is on top of all.
+                names = [".".join((*base, alias.name)) for alias in node.names]
+                found += [n for n in names if (ROOT / n.replace(".", "/")).exists() or (ROOT / f"{n.replace('.', '/')}.py").exists() or base]
     return found
 
 

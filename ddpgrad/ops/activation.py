@@ -122,10 +122,10 @@ def silu_backward(F: Any, g: Any, input: Any) -> Any:
     return g * (s + input * s * (1 - s))
 
 
-def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...]:
+def _adapt_softmax(input: Tensor, dim: int) -> tuple[Any, ...]:
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")
-    return (input if dtype is None else input.to(dtype)), wrap_dim("softmax", dim, input.ndim), None
+    return input, wrap_dim("softmax", dim, input.ndim)
 
 
 def _np_softmax(x: Any, dim: int) -> Any:
@@ -139,7 +139,7 @@ def _np_softmax(x: Any, dim: int) -> Any:
     samples=along,
     reference=_np_softmax,
 )
-def softmax(F: Any, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`."""
     e = F.exp(input - F.amax(input, dim, True))
     return e / F.sum(e, dim, True)
@@ -157,7 +157,7 @@ def softmax_backward(F: Any, g: Any, out: Any, dim: int) -> Any:
     samples=along,
     reference=lambda x, dim: np.log(_np_softmax(x, dim)),
 )
-def log_softmax(F: Any, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def log_softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
     shifted = input - F.amax(input, dim, True)
     return shifted - F.log(F.sum(F.exp(shifted), dim, True))

@@ -10,7 +10,7 @@ from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, backend_of
 from ..tensor import Tensor, wrap
-from . import elementwise, index, matrix, pointwise, reduce, shape
+from . import activation, elementwise, index, matrix, pointwise, reduce, shape
 from .declare import primitive
 from .reduce import wrap_dim
 
@@ -263,6 +263,16 @@ def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
     if dtype.category < 2 or input.dtype.category < 2:  # no gradient passes through integers
         return wrap(backend_for(input._array).cast(input._array, dtype))
     return elementwise.cast(input, dtype)
+
+
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
+    return activation.softmax(input if dtype is None else to(input, dtype), dim)
+
+
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The logarithm of `softmax`, without underflow."""
+    return activation.log_softmax(input if dtype is None else to(input, dtype), dim)
 
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:

@@ -218,7 +218,7 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     op.pick = _picker([known.index(n) for n in names])
     op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
-    op.kept_inputs = tuple(op.params.index(n) for n in names if n in op.params and op.params.index(n) in op.tensors)
+    op.kept_inputs = tuple(i for i in op.tensors if op.params[i] in names)
     op.keeps_input, op.keeps_other = 0 in op.kept_inputs, 1 in op.kept_inputs
     # Other arguments that are kept and may hold tensors, such as indices.
     op.watched = tuple(

@@ -79,7 +79,7 @@ def _attach_methods() -> None:
     for name in (
         "add", "sub", "div", "max", "min", "sort", "topk", "std", "norm", "split", "chunk", "unbind", "select", "t",
         "movedim", "contiguous", "outer", "addmm", "addcmul", "addcdiv", "mm", "bmm", "mv", "dot", "equal", "isclose",
-        "allclose", "to", "type_as",
+        "allclose", "to", "type_as", "softmax", "log_softmax",
     ):  # fmt: skip
         setattr(Tensor, name, getattr(composed, name))
     for name in ("copy_", "fill_", "zero_", "detach_"):

@@ -22,17 +22,37 @@ u = np.uint64
 
 
 def unfold(
-    input: np.ndarray, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, out: np.ndarray
+    input: np.ndarray, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, size: Pair, columns: np.ndarray
 ) -> None:
-    """Write the patches of input (n, C, H, W) to out (C, kh, kw, n, OH, OW); outside of the image is 0."""
+    """Write the patches of input (n, C, H, W) for an output of `size` (OH, OW); outside of the image is 0.
+
+    columns: C-contiguous, (n, rows, OH * OW) or, with the images side by side, (1, rows, n * OH * OW);
+    rows after the first C * kh * kw stay as they are.
+    """
     plane = _empty_plane(input.shape, stride, padding, input.dtype)
-    _unfold(input, plane, kernel_size, stride, padding, dilation, out.shape[4], out.shape[5], out.reshape(-1))
+    pitches = _pitches(columns, len(input))
+    _unfold(input, plane, kernel_size, stride, padding, dilation, size, pitches, columns.reshape(-1))
 
 
-def fold(columns: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, out: np.ndarray) -> None:
-    """Sum columns (C, kh, kw, n, OH, OW) over the places of out (n, C, H, W) that `unfold` reads them from."""
+def fold(
+    columns: np.ndarray,
+    kernel_size: Pair,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    size: Pair,
+    out: np.ndarray,
+) -> None:
+    """Sum columns, as `unfold` lays them out, over the places of out (n, C, H, W) that it reads them from."""
     plane = _empty_plane(out.shape, stride, padding, out.dtype)
-    _fold(columns.reshape(-1), plane, columns.shape, stride, padding, dilation, out)
+    pitches = _pitches(columns, len(out))
+    _fold(columns.reshape(-1), plane, kernel_size, stride, padding, dilation, size, pitches, out)
+
+
+def _pitches(columns: np.ndarray, images: int) -> Pair:
+    """How far apart in memory the same element is of two neighbouring images, and of two rows of one image."""
+    stack, rows, across = columns.shape
+    return (rows * across if stack == images else across // images), across
 
 
 def _empty_plane(shape: tuple[int, ...], stride: Pair, padding: Pair, dtype: np.dtype) -> np.ndarray:
@@ -42,8 +62,9 @@ def _empty_plane(shape: tuple[int, ...], stride: Pair, padding: Pair, dtype: np.
 
 
 @kernel
-def _unfold(x, plane, size, stride, padding, dilation, down, across, out):
-    images, channels, height, width = x.shape
+def _unfold(x, plane, kernel_size, stride, padding, dilation, size, pitches, out):
+    images, channels, height, _ = x.shape
+    (high, wide), (down, across) = kernel_size, size
     _, phases, pitch = plane.shape
     flat = plane.reshape(plane.size)
     # The runs that can be copied in whole vectors without writing past the end of their block.
@@ -59,11 +80,11 @@ def _unfold(x, plane, size, stride, padding, dilation, down, across, out):
                     line = plane[y + padding[0], p, (first + padding[1]) // phases :]
                     for k in range(source.size):
                         line[k] = source[k]
-            for i in range(size[0]):
-                for j in range(size[1]):
+            for i in range(high):
+                for j in range(wide):
                     shift = j * dilation[1]
                     start = (i * dilation[0] * phases + shift % phases) * pitch + shift // phases
-                    block = (((c * size[0] + i) * size[1] + j) * images + n) * down * across
+                    block = n * pitches[0] + ((c * high + i) * wide + j) * pitches[1]
                     for r in range(fast):
                         s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, across, _VECTOR):
@@ -79,9 +100,9 @@ def _unfold(x, plane, size, stride, padding, dilation, down, across, out):
 
 
 @kernel
-def _fold(columns, plane, shape, stride, padding, dilation, out):
-    images, channels, height, width = out.shape
-    _, high, wide, _, down, across = shape
+def _fold(columns, plane, kernel_size, stride, padding, dilation, size, pitches, out):
+    images, channels, height, _ = out.shape
+    (high, wide), (down, across) = kernel_size, size
     _, phases, pitch = plane.shape
     flat = plane.reshape(plane.size)
     zero = out.dtype.type(0)
@@ -93,7 +114,7 @@ def _fold(columns, plane, shape, stride, padding, dilation, out):
                 for j in range(wide):
                     shift = j * dilation[1]
                     start = (i * dilation[0] * phases + shift % phases) * pitch + shift // phases
-                    block = (((c * high + i) * wide + j) * images + n) * down * across
+                    block = n * pitches[0] + ((c * high + i) * wide + j) * pitches[1]
                     for r in range(down):
                         t, s = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, whole, _VECTOR):

@@ -1,9 +1,9 @@
 """2-D convolution and its two gradients for the CPU, float32 and float64.
 
-The method follows from the shape: a 1x1 kernel with stride 1 is a matrix product as it is, a
+The method follows from the shape: a 1x1 kernel without padding is a matrix product as it is, a
 3x3 kernel with stride 1 goes by Winograd's algorithm (`winograd.py`), everything else by patches
 unfolded into columns (`columns.py`) for a few images at a time, in a buffer that is used again.
-Other types are `NotImplemented`.
+Other types, and empty arrays, are `NotImplemented`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,44 @@ from .vectormath import compiled_for
 Array = np.ndarray
 Pair = tuple[int, int]
 
-# Images are unfolded together until a product has this many columns, and for gradients of the weight,
-# which each product adds to, this many elements.
+# Columns that make a matrix product efficient: images with fewer are put side by side. A gradient of the
+# weight sums over columns, and each product has to be added to the others: so it wants more.
 _COLUMNS = 256
-_ELEMENTS = 512 * 1024
+_COLUMNS_SUMMED = 1024
+# Elements of the column buffer beyond which no further image joins.
+_BUFFER = 64 * 1024
 
 
 def conv2d(
     input: Array, weight: Array, bias: Array | None, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> Array:
     """Cross-correlation of input (N, C, H, W) with weight (O, C/groups, kh, kw) plus bias (O,): (N, O, OH, OW)."""
-    if not compiled_for(input, weight, *(() if bias is None else (bias,))):
+    if not compiled_for(input, weight, *(() if bias is None else (bias,))) or not input.size * weight.size:
         return NotImplemented
-    n, _, height, width = input.shape
-    outputs, _, kh, kw = weight.shape
-    oh, ow = _size(height, kh, stride[0], padding[0], dilation[0]), _size(width, kw, stride[1], padding[1], dilation[1])
-    if not n * outputs * oh * ow * weight.size:
-        return NotImplemented
-    if (kh, kw) == (1, 1) and padding == (0, 0):
-        input, stride = input[:, :, :: stride[0], :: stride[1]], (1, 1)
-    input, weight = np.ascontiguousarray(input), np.ascontiguousarray(weight)
-    if _by_winograd(weight.shape, stride, dilation, groups, padding, ow):
-        return winograd.convolve(input, weight, bias, padding)
-    out = np.empty((n, outputs, oh, ow), input.dtype)
-    by_group = out.reshape(n, groups, outputs // groups, oh * ow)
+    outputs, _, *kernel = weight.shape
+    size = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(input.shape[2:], kernel, stride, padding, dilation, strict=True)
+    )
+    weight = np.ascontiguousarray(weight)
+    if _by_winograd(weight.shape, stride, dilation, groups, size):
+        return winograd.convolve(np.ascontiguousarray(input), weight, bias, padding)
+    out = np.empty((len(input), outputs, *size), input.dtype)
+    by_group = out.reshape(len(out), groups, outputs // groups, size[0] * size[1])
     rows = weight.reshape(groups, outputs // groups, -1)
-    shift = None if bias is None else bias.reshape(groups, outputs // groups, 1)
-    for images, columns in _columns(input, (kh, kw), (oh, ow), stride, padding, dilation, groups, _COLUMNS):
+    # The bias is one more column of the weight, which meets a row of ones.
+    ones = bias is not None and groups == 1
+    if ones:
+        rows = np.concatenate((rows, bias.reshape(1, outputs, 1)), axis=2)
+    for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):
         sink = by_group[images]
-        if len(sink) == 1:
-            np.matmul(rows, columns, out=sink[0])
+        if len(columns) == len(sink):
+            np.matmul(rows, columns, out=sink)
         else:
-            product = np.matmul(rows, columns)
-            sink[...] = product.reshape(*product.shape[:2], len(sink), oh * ow).transpose(2, 0, 1, 3)
-        if shift is not None:
-            sink += shift
+            product = np.matmul(rows, columns[0])
+            sink[...] = product.reshape(*product.shape[:2], len(sink), -1).transpose(2, 0, 1, 3)
+    if bias is not None and not ones:
+        out += bias.reshape(outputs, 1, 1)
     return out
 
 
@@ -70,29 +73,26 @@ def conv2d_input(
     if not compiled_for(g, weight) or not g.size * weight.size:
         return NotImplemented
     g, weight = np.ascontiguousarray(g), np.ascontiguousarray(weight)
-    n, channels, _, width = input_shape
-    outputs, _, kh, kw = weight.shape
-    oh, ow = g.shape[2:]
-    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, padding, width):
+    channels = input_shape[1]
+    n, outputs, *size = g.shape
+    kernel = weight.shape[2:]
+    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, input_shape[2:]):
         return winograd.convolve_input(g, weight, padding)
     rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
-    by_group = g.reshape(n, groups, outputs // groups, oh * ow)
-    if (kh, kw) == (1, 1) and padding == (0, 0):
-        product = np.matmul(rows, by_group).reshape(n, channels, oh, ow)
+    by_group = g.reshape(n, groups, outputs // groups, size[0] * size[1])
+    if kernel == (1, 1) and padding == (0, 0):
+        product = np.matmul(rows, by_group).reshape(n, channels, *size)
         if stride == (1, 1):
             return product
         out = np.zeros(input_shape, g.dtype)
         out[:, :, :: stride[0], :: stride[1]] = product
         return out
     out = np.empty(input_shape, g.dtype)
-    count = max(1, min(n, _COLUMNS // (oh * ow)))
-    buffer = np.empty((channels * kh * kw, count * oh * ow), g.dtype)
-    for first in range(0, n, count):
-        part = _images_inside(by_group[first : first + count])
-        columns = buffer.reshape(-1)[: len(buffer) * part.shape[2]].reshape(groups, -1, part.shape[2])
-        np.matmul(rows, part, out=columns)
-        target = out[first : first + count]
-        fold(columns.reshape(channels, kh, kw, len(target), oh, ow), stride, padding, dilation, target)
+    height = channels * kernel[0] * kernel[1]
+    for images in _together(n, height, size[0] * size[1], _COLUMNS):
+        part = _side_by_side(by_group[images], _COLUMNS)
+        columns = np.matmul(rows, part).reshape(len(part), height, -1)
+        fold(columns, kernel, stride, padding, dilation, (size[0], size[1]), out[images])
     return out
 
 
@@ -108,64 +108,84 @@ def conv2d_weight(
     """The gradient of `conv2d` for its weight, from g (N, O, OH, OW)."""
     if not compiled_for(g, input) or not g.size * input.size:
         return NotImplemented
-    outputs, _, kh, kw = weight_shape
-    if (kh, kw) == (1, 1) and padding == (0, 0):
-        input, stride = input[:, :, :: stride[0], :: stride[1]], (1, 1)
-    g, input = np.ascontiguousarray(g), np.ascontiguousarray(input)
-    oh, ow = g.shape[2:]
-    if _by_winograd(weight_shape, stride, dilation, groups, padding, ow):
-        return winograd.convolve_weight(g, input, padding)
-    by_group = g.reshape(len(g), groups, outputs // groups, oh * ow)
-    wanted = max(_COLUMNS, _ELEMENTS // (input.shape[1] * kh * kw))
-    total = None
-    for images, columns in _columns(input, (kh, kw), (oh, ow), stride, padding, dilation, groups, wanted):
-        product = np.matmul(_images_inside(by_group[images]), columns.swapaxes(1, 2))
-        total = product if total is None else np.add(total, product, out=total)
-    assert total is not None
+    g = np.ascontiguousarray(g)
+    outputs, _, *kernel = weight_shape
+    size = g.shape[2:]
+    if _by_winograd(weight_shape, stride, dilation, groups, size):
+        return winograd.convolve_weight(g, np.ascontiguousarray(input), padding)
+    by_group = g.reshape(len(g), groups, outputs // groups, size[0] * size[1])
+    total = np.zeros((groups, outputs // groups, weight_shape[1] * kernel[0] * kernel[1]), g.dtype)
+    wanted = _COLUMNS_SUMMED
+    for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, wanted, False):
+        for product in np.matmul(_side_by_side(by_group[images], wanted), columns.swapaxes(2, 3)):
+            total += product
     return total.reshape(weight_shape)
 
 
-def _size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-
-
 def _by_winograd(
-    weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, padding: Pair, width: int
+    weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, size: tuple[int, ...]
 ) -> bool:
     outputs, channels, *kernel = weight_shape
     return (
         kernel == [3, 3]
         and stride == dilation == (1, 1)
         and groups == 1
-        and winograd.pays(channels, outputs, width)
+        and winograd.pays(channels, outputs, size[1])
     )
 
 
-def _images_inside(x: Array) -> Array:
-    """x (n, groups, rows, positions) as (groups, rows, n * positions)."""
-    if len(x) == 1:
-        return x[0]
-    return np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(x.shape[1], x.shape[2], -1)
+def _together(n: int, rows: int, positions: int, wanted: int) -> Iterator[slice]:
+    """The images 0 to n in slices for one product each: by `wanted` columns, or else by the buffer's size."""
+    count = wanted // positions if wanted >= 2 * positions else _BUFFER // (rows * positions)
+    count = max(1, count)
+    for first in range(0, n, count):
+        yield slice(first, min(first + count, n))
+
+
+def _side_by_side(x: Array, wanted: int) -> Array:
+    """x (n, groups, rows, positions), as (1, groups, rows, n * positions) if one image is short of columns."""
+    n, groups, rows, positions = x.shape
+    if n == 1 or wanted < 2 * positions:
+        return x
+    return np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(1, groups, rows, n * positions)
 
 
 def _columns(
-    input: Array, kernel: Pair, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int, wanted: int
+    input: Array,
+    kernel: list[int],
+    size: tuple[int, ...],
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    wanted: int,
+    ones: bool,
 ) -> Iterator[tuple[slice, Array]]:
-    """(images, their columns (groups, C/groups * kh * kw, images * OH * OW)); the next pair reuses the buffer."""
+    """(images, their columns), the latter in a buffer that the next pair reuses.
+
+    Columns are (n, groups, C/groups * kh * kw, OH * OW), or (1, ..., n * OH * OW) if one image has
+    less than half of `wanted`. With `ones`, which needs groups == 1, a row of ones follows.
+    """
     n, channels = input.shape[:2]
     positions = size[0] * size[1]
-    count = max(1, min(n, wanted // positions))
-    if kernel == stride == (1, 1) and padding == (0, 0):
-        by_group = input.reshape(n, groups, channels // groups, positions)
-        for first in range(0, n, count):
-            images = slice(first, min(first + count, n))
-            yield images, _images_inside(by_group[images])
-        return
-    rows = channels * kernel[0] * kernel[1]
-    buffer = np.empty(rows * count * positions, input.dtype)
-    for first in range(0, n, count):
-        images = slice(first, min(first + count, n))
+    if kernel == [1, 1] and padding == (0, 0):
+        input = input[:, :, :: stride[0], :: stride[1]]
+        if not ones:
+            by_group = np.ascontiguousarray(input).reshape(n, groups, channels // groups, positions)
+            for images in _together(n, channels, positions, wanted):
+                yield images, _side_by_side(by_group[images], wanted)
+            return
+        stride = (1, 1)
+    input = np.ascontiguousarray(input)
+    rows = channels * kernel[0] * kernel[1] + ones
+    buffer = np.empty(0, input.dtype)
+    for images in _together(n, rows, positions, wanted):
         part = input[images]
-        columns = buffer[: rows * len(part) * positions]
-        unfold(part, kernel, stride, padding, dilation, columns.reshape(channels, *kernel, len(part), *size))
-        yield images, columns.reshape(groups, rows // groups, len(part) * positions)
+        count = len(part) * rows * positions
+        buffer = buffer if len(buffer) >= count else np.empty(count, input.dtype)
+        shape = (1, rows, len(part) * positions) if wanted >= 2 * positions else (len(part), rows, positions)
+        columns = buffer[:count].reshape(shape)
+        unfold(part, (kernel[0], kernel[1]), stride, padding, dilation, (size[0], size[1]), columns)
+        if ones:
+            columns[:, -1] = 1
+        yield images, columns.reshape(shape[0], groups, rows // groups, shape[2])

@@ -61,12 +61,23 @@ def _count(cupy: Any) -> int:
     return count
 
 
-def use(index: int) -> None:
-    """Make GPU `index` the one that CuPy computes on in the calling thread."""
-    cupy, count = cupy_and_count()
+def in_use() -> bool:
+    """True when CuPy was loaded already; does not load it."""
+    return bool(_found)
+
+
+def check_index(index: int) -> None:
+    """`DeviceError` when there is no GPU of that index."""
+    count = cupy_and_count()[1]
     if not 0 <= index < count:
         known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise DeviceError(f"there is no device cuda:{index}: this host has {known}")
+
+
+def use(index: int) -> None:
+    """Make GPU `index` the one that CuPy computes on in the calling thread."""
+    check_index(index)
+    cupy = cupy_and_count()[0]
     if cupy.cuda.runtime.getDevice() != index:
         cupy.cuda.Device(index).use()
 

@@ -145,18 +145,18 @@ class Patience:
 
     __slots__ = ("_began", "_spins")
 
-    SPINS = 2000
     SLEEP_AFTER = 0.05
     SLEEP = 0.0005
 
-    def __init__(self, spun: bool = False) -> None:
-        self._spins = self.SPINS if spun else 0
+    def __init__(self, spins: int = 100) -> None:
+        """`spins`: how often to try again at once; each try may cost a microsecond or two."""
+        self._spins = spins
         self._began = 0.0
 
     def pause(self) -> None:
         """Wait a little; a little longer each time."""
-        self._spins += 1
-        if self._spins < self.SPINS:
+        if self._spins > 0:
+            self._spins -= 1
             return
         if self._began == 0.0:
             self._began = time.monotonic()

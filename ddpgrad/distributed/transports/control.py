@@ -71,7 +71,7 @@ class Control:
         self._others = [proc for proc in range(procs) if proc != launch.proc]
         self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
         # Spinning helps only where every process has a core of its own.
-        self._spins = Patience.SPINS if procs <= _cores() else 20
+        self._spins = 2000 if procs <= _cores() else 20
         self._next_check = 0.0
         self._meet(job, timeout)
 
@@ -199,7 +199,7 @@ class Control:
 
     def _wait_long(self, index: int, column: int, target: int, number: int, timeout: float) -> None:
         began = time.monotonic()
-        patience = Patience(spun=True)
+        patience = Patience(spins=0)
         while self._words[index] < target:
             patience.pause()
             self.check(column, target, number, began, timeout)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...ops.activation import log_softmax as log_softmax
-from ...ops.activation import softmax as softmax
+from ...ops.composed import log_softmax as log_softmax
+from ...ops.composed import softmax as softmax
 from ...ops.activation import softplus as softplus
 from ...ops.elementwise import sigmoid as sigmoid
 from ...ops.elementwise import tanh as tanh

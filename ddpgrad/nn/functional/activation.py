@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ops import activation as ops
-from ...ops.composed import chunk
+from ...ops.composed import chunk, softmax
 from ...ops.elementwise import clamp, sigmoid, tanh
 from ...ops.inplace import inplace as in_place
 from ...tensor import Tensor
@@ -72,4 +72,4 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 def softmin(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """softmax(-input)."""
-    return ops.softmax(-input, dim, dtype=dtype)
+    return softmax(-input, dim, dtype)

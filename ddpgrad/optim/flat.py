@@ -1,0 +1,282 @@
+"""Flat memory: parameters whose gradients lie side by side are updated by one kernel call.
+
+Under data parallelism the gradients of a group are views of a few buckets. Gradients that
+follow one another without a gap, with their parameters and optimizer state, form a run. When
+a run is planned, its parameters and each kind of its state are laid out in one flat array in
+the order of the gradients: values are copied once, every Tensor stays the same object and
+becomes a view of that array. Views of a parameter's former memory that were taken before
+(`p.data`, `p.detach()`, a `state_dict()`) no longer follow it then; take them anew.
+
+A gradient on its own (a fresh one in each backward, as without data parallelism) makes a run
+of one, for which nothing is moved. Plans are checked at each step by the identity of all
+that they rest on, so gradients, parameters and state may be replaced at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend.registry import backend_for
+from ..ops import update as _update  # noqa: F401  registers the kernels' portable bodies
+from ..tensor import Tensor, wrap
+
+Array = Any
+State = dict[str, Any]
+# The state of a parameter, made if there is none yet, and whether it was made just now.
+StateOf = Callable[[Tensor], tuple[State, bool]]
+
+STEP = "step"
+"""The state that counts updates: float32, in host memory, one element per parameter."""
+
+
+class Run:
+    """What one kernel call updates. All arrays are flat, real and of one length, but for the steps.
+
+    first: the state has not been used yet. backend: the kernels for `param`.
+    """
+
+    __slots__ = ("_copied", "_params", "backend", "first", "grad", "param", "state")
+
+    def __init__(self, params: Sequence[Tensor], param: Array, grad: Array, state: dict[str, Array], first: bool) -> None:
+        self._params = params
+        self._copied = False
+        self.backend = backend_for(param)
+        self.param, self.grad, self.state = _real(param), _real(grad), state
+        self.first = first
+
+    def next_step(self) -> int:
+        """Count this update; its number, from 1."""
+        steps = self.state[STEP]
+        steps += 1
+        return int(steps[0])
+
+    def finish(self) -> None:
+        """The kernel has run: what depends on the old values must find out."""
+        if self._copied:
+            (parameter,) = self._params
+            parameter._array[...] = _typed(self.param, parameter._array.dtype).reshape(parameter._array.shape)
+        for parameter in self._params:
+            parameter._versions[0] += 1
+        self.first = False
+
+
+class _Member:
+    """One parameter in a plan, with the arrays whose identity the plan rests on.
+
+    grad: None for a parameter without a gradient; `single` members keep no array, so that
+    gradients of former steps are not kept alive.
+    """
+
+    __slots__ = ("base", "grad", "live", "param", "single", "state", "values", "variable")
+
+    def __init__(self, variable: Tensor) -> None:
+        self.variable = variable
+        self.live = variable._grad is not None
+        self.single = True
+        self.base: Array = None
+        self.grad: Array = None
+        self.param: Array = None
+        self.state: State | None = None
+        self.values: tuple[Array, ...] = ()
+
+
+class FlatMemory:
+    """The plans of one optimizer, by parameter group."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, _Plan] = {}
+
+    def runs(self, group: dict[str, Any], states: dict[Tensor, State], names: tuple[str, ...], state_of: StateOf) -> list[Run]:
+        """The runs that update all parameters of `group` that have a gradient.
+
+        names: the kinds of state that the kernel takes.
+        """
+        params = group["params"]
+        plan = self._plans.get(id(group))
+        if plan is None or plan.names != names or not plan.holds(params, states):
+            plan = self._plans[id(group)] = _Plan(params, names, state_of)
+        return plan.runs(state_of)
+
+    def forget(self) -> None:
+        """Plan anew at the next step."""
+        self._plans.clear()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FlatMemory:
+        return FlatMemory()
+
+
+class _Plan:
+    """Which parameters of a group are updated together."""
+
+    def __init__(self, params: Sequence[Tensor], names: tuple[str, ...], state_of: StateOf) -> None:
+        self.names = names
+        self.members = [_Member(p) for p in params]
+        self.joint: list[Run] = []
+        for chain in self._chains(state_of):
+            self.joint.append(self._join(chain, state_of))
+        self.singles = [m.variable for m in self.members if m.live and m.single]
+
+    def runs(self, state_of: StateOf) -> list[Run]:
+        """The joint runs, and a fresh one for each gradient on its own."""
+        return [*self.joint, *[_alone(p, self.names, state_of) for p in self.singles]]
+
+    def holds(self, params: Sequence[Tensor], states: dict[Tensor, State]) -> bool:
+        """True when everything is still where it was planned."""
+        if len(params) != len(self.members):
+            return False
+        bases: set[int] = set()
+        names = self.names
+        for p, member in zip(params, self.members, strict=True):
+            grad = p._grad
+            if p is not member.variable or (grad is not None) is not member.live:
+                return False
+            if grad is None:
+                continue
+            array = grad._array
+            if member.single:
+                base = array.base
+                if base is not None and base is not member.base:
+                    if id(base) in bases:  # gradients share memory now: perhaps they can be joined
+                        return False
+                    bases.add(id(base))
+                continue
+            state = states.get(p)
+            if array is not member.grad or p._array is not member.param or state is not member.state or state is None:
+                return False
+            for name, value in zip(names, member.values, strict=True):
+                found = state.get(name)
+                if found is None or found._array is not value:
+                    return False
+        return True
+
+    def _chains(self, state_of: StateOf) -> list[list[_Member]]:
+        """Members whose gradients follow one another in one block, and whose states are equally old."""
+        blocks: dict[tuple[int, Any], list[tuple[int, _Member]]] = {}
+        for member in self.members:
+            if not member.live:
+                continue
+            array = _gradient(member.variable)
+            if array.base is not None and array.size and array.flags.c_contiguous and array.base.flags.c_contiguous:
+                member.base = array.base
+                blocks.setdefault((id(array.base), array.dtype), []).append((_address(array), member))
+        chains: list[list[_Member]] = []
+        for block in blocks.values():
+            if len(block) == 1:
+                block[0][1].base = None  # nobody to be joined with; do not keep its memory alive
+                continue
+            end, age = -1, None
+            for address, member in sorted(block, key=lambda item: item[0]):
+                state, first = state_of(member.variable)
+                its_age = (first, int(state[STEP]) if STEP in self.names else 0)
+                if address != end or its_age != age:
+                    chains.append([])
+                chains[-1].append(member)
+                end, age = address + _gradient(member.variable).nbytes, its_age
+                if first:
+                    member.state = state  # remembers, for `_join`, that it is new
+        return [chain for chain in chains if len(chain) > 1 and not _overlap([m.variable for m in chain])]
+
+    def _join(self, chain: list[_Member], state_of: StateOf) -> Run:
+        first = chain[0].state is not None
+        variables = [m.variable for m in chain]
+        grads = [_gradient(p) for p in variables]
+        owners = [state_of(p)[0] for p in variables]
+        grad = _joined(grads)
+        assert grad is not None
+        param = _lay_flat(variables)
+        state: dict[str, Array] = {}
+        for name in self.names:
+            tensors = [owner[name] for owner in owners]
+            state[name] = _lay_flat(tensors) if name == STEP else _real(_lay_flat(tensors))
+        for member, gradient, owner in zip(chain, grads, owners, strict=True):
+            member.single = False
+            member.grad, member.param, member.state = gradient, member.variable._array, owner
+            member.values = tuple(owner[name]._array for name in self.names)
+        return Run(variables, param, grad, state, first)
+
+
+def _gradient(parameter: Tensor) -> Array:
+    assert parameter._grad is not None
+    return parameter._grad._array
+
+
+def _alone(parameter: Tensor, names: tuple[str, ...], state_of: StateOf) -> Run:
+    """The run of one parameter, over its own memory."""
+    owner, first = state_of(parameter)
+    array, grad = parameter._array, _gradient(parameter)
+    state: dict[str, Array] = {}
+    for name in names:
+        value = owner[name]
+        if not value._array.flags.c_contiguous:
+            value._array = backend_for(value._array).contiguous(value._array)
+        flat = value._array.reshape(-1)
+        state[name] = flat if name == STEP else _real(flat)
+    if array.flags.c_contiguous and grad.flags.c_contiguous:
+        return Run((parameter,), array.reshape(-1), grad.reshape(-1), state, first)
+    # Flattening copies what is not contiguous: the kernel then works on a copy of the parameter.
+    run = Run((parameter,), array.reshape(-1), grad.reshape(-1), state, first)
+    run._copied = not array.flags.c_contiguous
+    return run
+
+
+def _address(array: Array) -> int:
+    """Of the first byte, in host or device memory."""
+    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
+    return interface["data"][0]
+
+
+def _joined(arrays: Sequence[Array]) -> Array | None:
+    """One flat view over arrays that follow one another in one block of memory; None if they do not."""
+    first = arrays[0]
+    base, dtype = first.base, first.dtype
+    if base is None or not base.flags.c_contiguous:
+        return None
+    start = end = _address(first)
+    for array in arrays:
+        if array.base is not base or array.dtype != dtype or not array.flags.c_contiguous or _address(array) != end:
+            return None
+        end += array.nbytes
+    offset = start - _address(base)
+    return base.reshape(-1).view(np.uint8)[offset : offset + end - start].view(dtype)
+
+
+def _lay_flat(tensors: Sequence[Tensor]) -> Array:
+    """Make the tensors views of one flat array, in this order; of the one that they are in, if it is so already."""
+    arrays = [t._array for t in tensors]
+    flat = _joined(arrays)
+    if flat is None:
+        flat = backend_for(arrays[0]).cat([a.reshape(-1) for a in arrays], 0)
+        start = 0
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor._array = flat[start : start + array.size].reshape(array.shape)
+            start += array.size
+    return flat
+
+
+def _overlap(tensors: Sequence[Tensor]) -> bool:
+    """True when two of them share memory: laying them out would part what the user has tied."""
+    spans = sorted((_address(t._array), t._array.nbytes) for t in tensors)
+    return any(start + size > following for (start, size), (following, _) in zip(spans, spans[1:], strict=False))
+
+
+def _real(array: Array) -> Array:
+    """Complex numbers as pairs of real ones, which optimizers treat independently."""
+    return array.view(array.real.dtype) if array.dtype.kind == "c" else array
+
+
+def _typed(array: Array, dtype: Any) -> Array:
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def zeros_like(parameter: Tensor) -> Tensor:
+    """State for a parameter: zeros of its shape, dtype and device, contiguous."""
+    array = parameter._array
+    return wrap(backend_for(array).new_zeros(array, array.shape))
+
+
+def new_step() -> Tensor:
+    """The count of updates of a parameter that has had none."""
+    return wrap(np.zeros((), np.float32))
