@@ -174,7 +174,7 @@ from .ops.shape import (
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from .serialization import load, save
 from .tensor import Size, Tensor
-from . import distributed, nn, random, utils
+from . import cuda, distributed, nn, optim, random, utils
 from .nn import parallel
 
 float = float32

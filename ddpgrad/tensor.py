@@ -102,15 +102,21 @@ class Tensor:
         def __getitem__(self, index: Any) -> Tensor: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any) -> Any:
         """`Tensor(2, 3)`: uninitialised memory of that shape; `Tensor([1, 2])`: the data as floats."""
         dtype = dtypes.get_default_dtype().numpy
-        if len(args) == 1 and not isinstance(args[0], int):
-            data = args[0]
-            array = data._array if isinstance(data, Tensor) else np.array(data, dtype=dtype)
-        else:
-            array = np.empty(args, dtype=dtype)
-        return wrap(array, cls)
+        first = args[0] if len(args) == 1 else None
+        if isinstance(first, Tensor):
+            out = wrap(first._array, cls)
+            out._versions = first._versions
+            return out
+        if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
+            return wrap(np.array(first, dtype=dtype), cls)
+        sizes = first if isinstance(first, Size) else args or (0,)
+        if not all(isinstance(n, (int, np.integer)) for n in sizes):
+            got = ", ".join(type(a).__name__ for a in args)
+            raise TypeError(f"Tensor() takes sizes, or one sequence, array or Tensor; got ({got})")
+        return wrap(np.empty(sizes, dtype=dtype), cls)
 
     # -- attributes ----------------------------------------------------------------------
 
@@ -261,7 +267,10 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-        self._array = value._array
+        self._array = array = value._array
+        node = None if self._accumulator is None else self._accumulator()
+        if node is not None:  # gradients must arrive in the new shape and type
+            node.shape, node.dtype = array.shape, array.dtype
 
     def detach(self) -> Tensor:
         """The same memory and version counter, without history."""
@@ -292,6 +301,12 @@ class Tensor:
             array = array.astype(dtype, copy=False)
         return array.copy() if copy else array
 
+    # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs.
+    __array_priority__ = 1000
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return wrap(np.asarray(array)) if array.dtype in dtypes.BY_NUMPY else array
+
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self._array.size != 1:
@@ -301,12 +316,13 @@ class Tensor:
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers."""
-        return self._array.tolist()
+        array = self._array
+        return (array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array).tolist()
 
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise RuntimeError(
-                f"Boolean value of Tensor with {'no' if not self._array.size else 'more than one'} value is ambiguous"
+                f"Boolean value of Tensor with {'no values' if not self._array.size else 'more than one value'} is ambiguous"
             )
         return bool(self._array.item())
 
@@ -331,7 +347,14 @@ class Tensor:
             raise TypeError("iteration over a 0-d tensor")
         return (self[i] for i in range(self._array.shape[0]))
 
+    def __reversed__(self) -> Tensor:
+        return self.flip(0) if self._array.ndim else self
+
     def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, (Tensor, bool, int, float, complex, np.generic)):
+            raise RuntimeError(
+                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
+            )
         return bool((self == value).any())
 
     __hash__ = object.__hash__

@@ -39,8 +39,12 @@ def parse() -> argparse.Namespace:
     p.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of --run")
     p.add_argument("--steps", type=int, default=200, help="optimizer steps (default: %(default)s)")
     p.add_argument("--stop-after", type=int, help="end after this step; the schedule still spans --steps")
-    p.add_argument("--save-every", type=int, default=100, help="steps between checkpoints (default: %(default)s)")
-    p.add_argument("--batch", type=int, default=32, help="sequences a step, over all ranks (default: %(default)s)")
+    p.add_argument(
+        "--save-every", type=int, default=100, help="steps between checkpoints (default: %(default)s)"
+    )
+    p.add_argument(
+        "--batch", type=int, default=32, help="sequences a step, over all ranks (default: %(default)s)"
+    )
     p.add_argument("--context", type=int, default=128, help="bytes a sequence (default: %(default)s)")
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--width", type=int, default=128)
@@ -70,7 +74,12 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm1(x))
+            .view(b, t, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.drop(self.proj(a.transpose(1, 2).reshape(b, t, c)))
         return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
@@ -139,7 +148,9 @@ def read_text(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
         raise FileNotFoundError(f"--data {path}: there is no such file or folder")
     text = np.frombuffer(b"\n".join(f.read_bytes() for f in files), np.uint8)
     if len(text) < 10_000:
-        raise ValueError(f"--data {path}: {len(text)} bytes in {len(files)} files are too few; at least 10000 are needed")
+        raise ValueError(
+            f"--data {path}: {len(text)} bytes in {len(files)} files are too few; at least 10000 are needed"
+        )
     cut = len(text) * 9 // 10
     return text[:cut], text[cut:]
 
@@ -256,7 +267,12 @@ def main() -> None:
                 rate = (step - first) * args.batch * args.context / elapsed
                 left = elapsed / (step - first) * (end - step)
                 if metrics is not None:
-                    row = {"step": step, "loss": mean.item(), "tokens_per_s": round(rate), "lr": scheduler.get_last_lr()[0]}
+                    row = {
+                        "step": step,
+                        "loss": mean.item(),
+                        "tokens_per_s": round(rate),
+                        "lr": scheduler.get_last_lr()[0],
+                    }
                     metrics.write(json.dumps(row) + "\n")
                     metrics.flush()
                     if terminal:

@@ -1,8 +1,9 @@
 """What the processes of a job tell the launcher, and how it travels.
 
-Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or a TCP
-connection on this host (`tcp:127.0.0.1:4711`) where mpiexec stands between the two. It
-carries one JSON object per line:
+Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where
+mpiexec stands between the two, a connection on this host (`unix:NAME`, a name that is no
+file and needs no removing, which only Linux has; elsewhere `tcp:127.0.0.1:4711`). It carries
+one JSON object per line:
 
     hello   which ranks the process hosts, its pid, and the job's token
     failed  a rank raised (see Failure)
@@ -58,6 +59,10 @@ class Sender:
         if kind == "fd":
             self.fd = int(rest)
             os.set_inheritable(self.fd, False)
+        elif kind == "unix":
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(f"\0{rest}")
+                self.fd = connection.detach()
         elif kind == "tcp":
             host, _, port = rest.rpartition(":")
             self.fd = socket.create_connection((host, int(port)), timeout=None).detach()

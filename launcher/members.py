@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import selectors
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,11 +61,20 @@ class Members:
 
     def listen(self) -> str:
         """Let processes connect by themselves; returns the address for their command line."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        if sys.platform == "linux":
+            # The end of such a connection is known at once, that of a TCP connection only when the
+            # kernel comes to it: too late, at times, to tell who died first.
+            name = f"ddpgrad-{secrets.token_hex(6)}"
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(f"\0{name}")
+            self._listener.listen(self._plan.procs)
+            address = f"unix:{name}"
+        else:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=self._plan.procs)
+            address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        host, port = self._listener.getsockname()
-        return f"tcp:{host}:{port}"
+        return address
 
     def add(self, fd: int, ranks: range, pid: int) -> Member:
         """Watch the messages of a process that the launcher has started."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+from weakref import ref
 
 from ..errors import GraphError
 from ..tensor import Tensor, View, wrap
@@ -18,27 +19,21 @@ from .graph import NO_EDGE, Edge, Node
 from .views import check_writable, written
 
 
-class FunctionCtx(Node):
-    """What `forward` and `backward` of a `Function` call `ctx`: the node, and what it remembers.
+class FunctionCtx:
+    """What `forward` and `backward` of a `Function` call `ctx`: what one call remembers.
 
     needs_input_grad: for each argument of `forward`, whether its gradient is asked for. Any
     other attribute may be set and is found again in `backward`.
     """
 
-    lends = True
-    function: ClassVar[type[Function]]
-    needs_input_grad: tuple[bool, ...] = ()
-    materialize_grads: bool = True
-    _to_save: tuple[Any, ...] = ()
-    _saved: tuple[_Saved | None, ...] | None = ()
-    _dirty: tuple[Tensor, ...] = ()
-    _non_differentiable: tuple[Tensor, ...] = ()
-    _places: tuple[int, ...] = ()  # which arguments are tensors
-
-    def __init__(self, args: Sequence[Any]) -> None:
-        self._places = tuple(i for i, a in enumerate(args) if isinstance(a, Tensor))
-        super().__init__(tuple(edge_of(args[i]) for i in self._places), (), None)
+    def __init__(self, node: FunctionNode, args: Sequence[Any]) -> None:
         self.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
+        self.materialize_grads = True
+        self.to_save: tuple[Any, ...] = ()
+        self.dirty_tensors: tuple[Tensor, ...] = ()
+        self.non_differentiable: tuple[Tensor, ...] = ()
+        self._saved: tuple[_Saved | None, ...] | None = ()
+        self._node = ref(node)  # weak: the node holds this object
 
     # -- what users call in forward or setup_context ---------------------------------------
 
@@ -50,15 +45,15 @@ class FunctionCtx(Node):
                     f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}; "
                     "set it as an attribute of ctx"
                 )
-        self._to_save = tensors
+        self.to_save = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward changed in place; they must be returned."""
-        self._dirty = tensors
+        self.dirty_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Say which outputs have no gradient."""
-        self._non_differentiable = tensors
+        self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward is given zeros (the default) or None for outputs that no gradient reached."""
@@ -69,37 +64,54 @@ class FunctionCtx(Node):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` was given. `GraphError` when freed, or changed in place since."""
-        if self._saved is None:
+        node = self._node()
+        if self._saved is None or node is None:
             raise GraphError(
-                f"Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                f"already been freed): {self.name()}. Specify retain_graph=True in the first call of backward() or "
-                "autograd.grad()."
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed): {'the graph is gone' if node is None else node.name()}. Specify "
+                "retain_graph=True in the first call of backward() or autograd.grad()."
             )
-        return tuple([None if s is None else s.unpack(self, i) for i, s in enumerate(self._saved)])
+        return tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
 
-    def name(self) -> str:
-        return f"{self.function.__name__}Backward"
 
-    # -- what the engine calls ---------------------------------------------------------------
+class FunctionNode(Node):
+    """The step of backward that calls the `backward` of a `Function`.
+
+    Attributes that it does not have, such as `saved_tensors`, are those of its `ctx`.
+    """
+
+    __slots__ = ("ctx", "places")
+
+    lends = True
+    function: ClassVar[type[Function]]
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        self.places = tuple(i for i, a in enumerate(args) if isinstance(a, Tensor))
+        # The edges are taken before forward runs, which may change arguments in place.
+        super().__init__(tuple(edge_of(args[i]) for i in self.places), (), None)
+        self.ctx = FunctionCtx(self, args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "ctx":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self.ctx, name)
 
     def apply(self, grad: Any, F: Any) -> list[Any]:
         grads = tuple(grad) if self.outputs > 1 else (grad,)
         on_tensors = any(isinstance(g, Tensor) for g in grads)
         if not on_tensors:
             grads = tuple(None if g is None else wrap(g) for g in grads)
-        results = self.function.backward(self, *grads)
-        return [
-            None if r is None else r if on_tensors else r._array for r in self._checked(results)
-        ]
+        results = self._checked(self.function.backward(self.ctx, *grads))
+        return results if on_tensors else [None if r is None else r._array for r in results]
 
     def release(self) -> None:
-        if self._saved:
-            self._saved = None
+        if self.ctx._saved:
+            self.ctx._saved = None
 
-    def _checked(self, results: Any) -> list[Tensor | None]:
+    def _checked(self, results: Any) -> list[Any]:
         """What backward returned, for the tensor arguments only."""
         results = tuple(results) if isinstance(results, (tuple, list)) else (results,)
-        expected = len(self.needs_input_grad)
+        expected = len(self.ctx.needs_input_grad)
         if len(results) < expected or any(r is not None for r in results[expected:]):
             raise RuntimeError(
                 f"function {self.name()} returned an incorrect number of gradients (expected {expected}, got "
@@ -107,26 +119,24 @@ class FunctionCtx(Node):
             )
         for i, r in enumerate(results):
             if r is not None and not isinstance(r, Tensor):
-                raise TypeError(
+                raise RuntimeError(
                     f"function {self.name()} returned {type(r).__name__} as gradient {i}, expected a Tensor or None"
                 )
-            if r is not None and i not in self._places:
+            if r is not None and i not in self.places:
                 raise RuntimeError(
                     f"function {self.name()} returned a gradient different from None at position {i}, but the "
                     "corresponding forward input was not a Tensor"
                 )
-        found: list[Tensor | None] = []
-        for place, (target, nr) in zip(self._places, self.next_functions, strict=True):
-            r = results[place]
-            if r is None or target is None:
-                found.append(None)
-                continue
-            shape = target.shape[nr] if target.outputs > 1 else target.shape
-            if not _reducible(r._array.shape, shape):
-                raise RuntimeError(
-                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
-                    f"{list(r._array.shape)} but expected shape compatible with {list(shape)}"
-                )
+        found: list[Any] = []
+        for place, (target, nr) in zip(self.places, self.next_functions, strict=True):
+            r = results[place] if target is not None else None
+            if r is not None:
+                shape = target.shape[nr] if target.outputs > 1 else target.shape
+                if not _reducible(r._array.shape, shape):
+                    raise RuntimeError(
+                        f"Function {self.name()} returned an invalid gradient at index {place} - got "
+                        f"{list(r._array.shape)} but expected shape compatible with {list(shape)}"
+                    )
             found.append(r)
         return found
 
@@ -174,11 +184,11 @@ class Function:
     terms of Tensor operations, it can itself be differentiated.
     """
 
-    _ctx_class: ClassVar[type[FunctionCtx]]
+    _node_class: ClassVar[type[FunctionNode]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._ctx_class = type(f"{cls.__name__}Backward", (FunctionCtx,), {"function": cls})
+        cls._node_class = type(f"{cls.__name__}Backward", (FunctionNode,), {"function": cls})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(f"{type(self).__name__} is not made into an object: call {type(self).__name__}.apply(...)")
@@ -201,7 +211,8 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run `forward` on `args` and record it."""
-        ctx = cls._ctx_class(args)
+        node = cls._node_class(args)
+        ctx = node.ctx
         recording = mode.enabled and any(ctx.needs_input_grad)
         previous, mode.enabled = mode.enabled, False
         try:
@@ -213,59 +224,70 @@ class Function:
         finally:
             mode.enabled = previous
         outputs = output if isinstance(output, tuple) else (output,)
-        joined = _join(ctx, args, outputs, recording)
+        joined = _join(node, args, outputs, recording)
         return joined if isinstance(output, tuple) else joined[0]
 
 
-def _join(ctx: FunctionCtx, args: Sequence[Any], outputs: tuple[Any, ...], recording: bool) -> tuple[Any, ...]:
-    """The outputs of forward as they go to the user: in the graph of `ctx` when `recording`."""
-    tensors = [o for o in outputs if isinstance(o, Tensor)]
-    for t in ctx._dirty:
-        if not any(t is a for a in args):
-            raise RuntimeError(f"{ctx.name()}: mark_dirty() was given a tensor that is not an argument of forward")
-        if not any(t is o for o in tensors):
+# The base itself has one too, whose forward says that it must be written.
+Function._node_class = type("FunctionBackward", (FunctionNode,), {"function": Function})
+
+
+def _join(node: FunctionNode, args: Sequence[Any], outputs: tuple[Any, ...], recording: bool) -> tuple[Any, ...]:
+    """The outputs of forward as they go to the user: in the graph when `recording`."""
+    ctx = node.ctx
+    for t in ctx.dirty_tensors:
+        if not _among(t, args):
+            raise RuntimeError(f"{node.name()}: mark_dirty() was given a tensor that is not an argument of forward")
+        if not _among(t, outputs):
             raise RuntimeError(
-                f"Some elements marked as dirty during the forward method of {ctx.name()} were not returned as "
+                f"Some elements marked as dirty during the forward method of {node.name()} were not returned as "
                 "output. The inputs that are modified inplace must all be outputs of the Function."
             )
         if recording:
-            check_writable(ctx.name(), t)
+            check_writable(node.name(), t)
         t._versions[0] += 1
-    ctx.outputs = len(outputs)
     shapes = tuple(o._array.shape if isinstance(o, Tensor) else None for o in outputs)
     dtypes = tuple(o._array.dtype if isinstance(o, Tensor) else None for o in outputs)
-    ctx.shape, ctx.dtype = (shapes, dtypes) if len(outputs) > 1 else (shapes[0], dtypes[0])
+    if len(outputs) == 1:
+        node.shape, node.dtype = shapes[0], dtypes[0]
+    else:
+        node.shape, node.dtype, node.outputs = shapes, dtypes, len(outputs)
+    node.materialize_grads = ctx.materialize_grads
     joined = tuple(
-        _output(ctx, nr, o, args, recording) if isinstance(o, Tensor) else o for nr, o in enumerate(outputs)
+        _output(node, nr, o, args, recording) if isinstance(o, Tensor) else o for nr, o in enumerate(outputs)
     )
     if recording:
         # An output that is saved is saved as the user gets it.
         given = {id(before): after for before, after in zip(outputs, joined, strict=True)}
-        ctx._saved = tuple(None if t is None else _Saved(given.get(id(t), t), ctx) for t in ctx._to_save)
-    ctx._to_save = ctx._dirty = ctx._non_differentiable = ()
+        ctx._saved = tuple(None if t is None else _Saved(given.get(id(t), t), node) for t in ctx.to_save)
+    ctx.to_save = ctx.dirty_tensors = ctx.non_differentiable = ()
     return joined
 
 
-def _output(ctx: FunctionCtx, nr: int, output: Tensor, args: Sequence[Any], recording: bool) -> Tensor:
+def _output(node: FunctionNode, nr: int, output: Tensor, args: Sequence[Any], recording: bool) -> Tensor:
     """Output `nr` as the user gets it."""
-    if any(output is t for t in ctx._dirty):
-        if recording and not any(output is t for t in ctx._non_differentiable):
-            written(output, ctx, nr)
+    ctx = node.ctx
+    constant = output._array.dtype.kind in "biu" or _among(output, ctx.non_differentiable)
+    if _among(output, ctx.dirty_tensors):
+        if recording and not constant:
+            written(output, node, nr)
         return output
-    inputs = [a for a in args if isinstance(a, Tensor)]
-    of = next((a for a in inputs if output is a or output._versions is a._versions), None)
-    constant = output._array.dtype.kind in "biu" or any(output is t for t in ctx._non_differentiable)
     if not recording or constant:
-        return output.detach() if output is of else output
+        return output.detach() if _among(output, args) else output
+    of = next((a for a in args if isinstance(a, Tensor) and a._versions is output._versions), None)
     out = output
     if of is not None or out._requires_grad:
-        # An input returned as it is, or a view of one: its own tensor, with this node as its history.
+        # An argument returned as it is, or a view of one: its own tensor, with this node as its history.
         out = output.detach()
         if of is not None:
             base = of if of._view is None else of._view.base
             out._view = View(base, None, base._grad_fn)
-    out._grad_fn, out._output_nr, out._requires_grad = ctx, nr, True
+    out._grad_fn, out._output_nr, out._requires_grad = node, nr, True
     return out
+
+
+def _among(tensor: Any, values: Sequence[Any]) -> bool:
+    return any(tensor is v for v in values)
 
 
 # -- backward that cannot be differentiated --------------------------------------------------
@@ -274,12 +296,12 @@ def _output(ctx: FunctionCtx, nr: int, output: Tensor, args: Sequence[Any], reco
 class _Refusal(Node):
     """Stands where the second derivative of a `once_differentiable` backward would be."""
 
+    of: str = ""
+
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
         raise GraphError(
             f"trying to differentiate twice a function that was marked with @once_differentiable: {self.of}"
         )
-
-    of: str = ""
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -294,21 +316,23 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
             mode.enabled = recording
         if not recording:
             return results
-        edges = [*(edge_of(g) for g in grads if isinstance(g, Tensor)), *ctx.next_functions]
+        node = ctx._node()
+        edges = [*(edge_of(g) for g in grads if isinstance(g, Tensor)), *(node.next_functions if node else ())]
         if all(edge[0] is None for edge in edges):
             return results
         several = isinstance(results, tuple)
-        return tuple(_refusing(ctx, r, edges) for r in results) if several else _refusing(ctx, results, edges)
+        name = backward.__qualname__
+        return tuple(_refusing(name, r, edges) for r in results) if several else _refusing(name, results, edges)
 
     return wrapper
 
 
-def _refusing(ctx: FunctionCtx, result: Any, edges: Sequence[Edge]) -> Any:
+def _refusing(name: str, result: Any, edges: Sequence[Edge]) -> Any:
     if not isinstance(result, Tensor):
         return result
     out = result.detach()
     node = _Refusal(tuple(e for e in edges if e is not NO_EDGE), out._array.shape, out._array.dtype)
-    node.of = ctx.name()
+    node.of = name
     out._grad_fn, out._requires_grad = node, True
     return out
 

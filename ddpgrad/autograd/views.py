@@ -57,17 +57,19 @@ def check_writable(name: str, tensor: Tensor) -> None:
             "torch.no_grad(), or out of place."
         )
     view = tensor._view
-    if view is None or not view.base._requires_grad:
+    if view is None:
+        return
+    if view.steps is None:
+        raise RuntimeError(
+            f"{name}(): this tensor is a view that a custom Function returned, and is being modified in place: its "
+            "gradient rule would be skipped. Return a clone() from its forward()."
+        )
+    if not view.base._requires_grad:
         return
     if view.base._grad_fn is None:
         raise RuntimeError(
             f"{name}(): a view of a leaf Variable that requires grad is being used in an in-place operation. Do it "
             "under torch.no_grad(), or out of place."
-        )
-    if view.steps is None:
-        raise RuntimeError(
-            f"{name}(): this tensor is a view that a custom Function returned, and is being modified in place: its "
-            "gradient rule would be skipped. Return a clone() from its forward()."
         )
     if not tensor._requires_grad:
         raise RuntimeError(

@@ -8,7 +8,7 @@ What lies between ranks, and how many processes they are, is the transport's aff
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -197,8 +197,9 @@ class Communicator:
         label: str = "",
         async_op: bool = False,
     ) -> Work:
-        _check_array(name, array, writes=kind == REDUCE or self.rank != src)
         reduces = kind == REDUCE
+        writes = reduces or self.rank != src
+        _check_array(name, array, writes)
         if reduces:
             tree.check(op, array.dtype)
         signature = guard.signature(name, array.dtype, array.shape, label, sums=reduces)
@@ -209,12 +210,8 @@ class Communicator:
             flat = array.reshape(-1)
         else:
             flat = array.flatten()
-
-            def write_back() -> None:
-                array[...] = flat.reshape(array.shape)
-
-            finish = write_back
-
+            if writes:
+                finish = partial(_write_back, array, flat)
         call = Call(kind, signature, flat, op, src)
         call.background = async_op
         pending = self._post(call)
@@ -240,6 +237,10 @@ class Communicator:
 
 
 _DONE = Work(COMPLETED)
+
+
+def _write_back(array: np.ndarray, flat: np.ndarray) -> None:
+    array[...] = flat.reshape(array.shape)
 
 
 def _check_array(name: str, array: np.ndarray, writes: bool = False) -> None:

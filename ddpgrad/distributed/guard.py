@@ -67,7 +67,7 @@ def signature(
         code = frame.f_code
         inside = _INSIDE.get(code)
         if inside is None:
-            inside = _INSIDE.setdefault(code, code.co_filename.startswith(_PACKAGE))
+            inside = _is_inside(code)
         if not inside or frame.f_back is None:
             break
         frame = frame.f_back
@@ -76,9 +76,16 @@ def signature(
     if known is None:
         if len(_KNOWN) >= _KNOWN_LIMIT:
             _KNOWN.clear()
-            _INSIDE.clear()
         known = _KNOWN[key] = _make(*key)
     return known
+
+
+def _is_inside(code: CodeType) -> bool:
+    """True for code of this package, whose lines mean nothing to the user."""
+    if len(_INSIDE) >= _KNOWN_LIMIT:
+        _INSIDE.clear()
+    inside = _INSIDE[code] = code.co_filename.startswith(_PACKAGE)
+    return inside
 
 
 def _make(

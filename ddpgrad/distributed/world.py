@@ -16,6 +16,8 @@ from .baton import Baton, Meeting
 from .communicator import Communicator
 from .transports.base import Transport
 
+_ABORT_DELAY = 0.3
+
 
 class World:
     """This process's view of its world: its launch, its transports, its ranks."""
@@ -178,11 +180,13 @@ def _watch_exit(world: World) -> None:
             world.fail(world.launch.ranks.start, error)
         previous(kind, error, trace)
         if os.getpid() == world.pid and world.launch.mpi:
-            transports.abort(1)
+            # A rank that fails because another did leaves that one time to say why.
+            victim = isinstance(error, DistributedError)
+            transports.abort(1, delay=1.0 if victim else _ABORT_DELAY)
 
     def leave() -> None:
         if world.abort_at_exit and world.launch.mpi and os.getpid() == world.pid:
-            transports.abort(1)
+            transports.abort(1, _ABORT_DELAY)
         world.close()
 
     sys.excepthook = hook

@@ -15,7 +15,6 @@ import numpy as np
 
 from ..autograd.grad_mode import no_grad
 from ..ops.creation import from_numpy
-from ..ops.elementwise import erf
 from ..ops.inplace import copy_, fill_
 from ..random import Generator, default_generator
 from ..tensor import Tensor
@@ -83,28 +82,40 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers within [a, b], by the inverse of the distribution function."""
+    """Normal numbers within [a, b], others drawn again."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
             stacklevel=3,
         )
-    low, high = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
-    drawn = (generator or default_generator()).uniform(tuple(tensor.shape), tensor.dtype.numpy, low, high)
-    values = _inverse_erf(drawn.astype(np.float64)) * (std * math.sqrt(2.0)) + mean
-    return copy_(tensor, from_numpy(np.clip(values, a, b)))
+    source = generator or default_generator()
+    shape, dtype = tuple(tensor.shape), tensor.dtype.numpy
+    below_a, below_b = (math.erf((edge - mean) / std / math.sqrt(2.0)) / 2 for edge in (a, b))
+    if below_b - below_a > 0.3:
+        values = _reject(
+            lambda: source.normal(shape, dtype, mean, std),
+            lambda drawn: (drawn >= dtype.type(a)) & (drawn <= dtype.type(b)),
+        )
+    else:
+        # Few normal numbers would fall inside: accept uniform ones as often as their density says.
+        peak = ((max(a, min(mean, b)) - mean) / std) ** 2
+        values = _reject(
+            lambda: source.uniform(shape, dtype, a, b),
+            lambda drawn: np.log(source.uniform(shape, dtype)) <= (peak - ((drawn - mean) / std) ** 2) / 2,
+        )
+    return copy_(tensor, from_numpy(values))
 
 
-def _inverse_erf(y: np.ndarray) -> np.ndarray:
-    """x with erf(x) = y, for float64 y in (-1, 1): Winitzki's formula, then Newton's method."""
-    y = np.clip(y, -1 + 1e-15, 1 - 1e-15)
-    k = 0.147
-    log = np.log1p(-y * y)
-    half = 2 / (math.pi * k) + log / 2
-    x = np.sign(y) * np.sqrt(np.sqrt(half * half - log / k) - half)
-    for _ in range(3):
-        x -= (erf(from_numpy(x)).numpy() - y) * (math.sqrt(math.pi) / 2) * np.exp(x * x)
-    return x
+def _reject(draw: Callable[[], np.ndarray], accept: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Draw arrays until every element has been accepted once."""
+    values = draw()
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is accepted, rightly
+        pending = ~accept(values)
+        while pending.any():
+            drawn = draw()
+            values = np.where(pending, drawn, values)
+            pending &= ~accept(drawn)
+    return values
 
 
 @_fill

@@ -42,8 +42,8 @@ def _probabilities(F: Any, query: Any, key: Any, attn_mask: Any, is_causal: bool
     n = len(key.shape)
     scores = F.matmul(query, F.transpose(key, n - 2, n - 1)) * scale
     if is_causal:
-        rows, columns = scores.shape[-2], scores.shape[-1]
-        future = F.asarray(np.triu(np.ones((rows, columns), dtype=np.bool_), 1))
+        # Made of the scores' own kind, so that it lies on their device.
+        future = F.triu(F.new_zeros(scores, tuple(scores.shape[-2:])) + 1, 1) != 0
         scores = F.where(future, F.full_like(scores, -math.inf), scores)
     elif attn_mask is not None:
         if attn_mask.dtype in (np.bool_, _tensor_bool()):

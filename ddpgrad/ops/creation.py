@@ -38,7 +38,10 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 def _from_data(data: Any, dtype: Any) -> np.ndarray:
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         data = _lists(data)
-    array = np.array(data) if dtype is None else np.array(data, dtype=dtypes.numpy_of(dtype))
+    try:
+        array = np.array(data) if dtype is None else np.array(data, dtype=dtypes.numpy_of(dtype))
+    except ValueError as error:
+        raise ValueError(f"tensor(): the nested lists do not have equal lengths: {error}") from None
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         if array.dtype == np.float64:
             array = array.astype(dtypes.get_default_dtype().numpy)

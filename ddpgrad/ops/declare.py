@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+
 from ..autograd.grad_mode import mode
 from ..autograd.views import remember_plain_view
 from ..backend.registry import KernelByArray, backend_for, register_body
@@ -46,6 +48,9 @@ Rule = Callable[..., Any]
 # (arguments, keyword arguments) of a sample call, with NumPy arrays for tensors.
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 TensorLike = Tensor | bool | int | float | complex
+
+# PyTorch takes NumPy's names of these arguments too.
+_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 OPS: dict[str, Op] = {}
 """Every op by name: the op table."""
@@ -97,6 +102,8 @@ class Op:
         bound = list(args)
         for i in range(len(args), len(self.params)):
             name = self.params[i]
+            if _NUMPY_NAMES.get(name) in kwargs:
+                kwargs[name] = kwargs.pop(_NUMPY_NAMES[name])
             if i == skip:
                 bound.append(())
             elif name in kwargs:
@@ -277,7 +284,10 @@ def _unary(op: Op) -> Callable[..., Any]:
             return general(input)
         if needs_float and a.dtype.kind != "f":
             return general(input)
-        result = kernels[a.__class__](a)
+        try:
+            result = kernels[a.__class__](a)
+        except Exception as error:
+            raise explain(op, (input,), error) from error
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
         out = wrap(result)
@@ -367,7 +377,8 @@ def _general(op: Op) -> Callable[..., Any]:
             result, *more = result
         else:
             more = []
-        if result.__class__ is not first.__class__:
+        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
+        if result.__class__ is not first.__class__ and isinstance(result, np.generic):
             result = backend_for(first).asarray(result)
         out = wrap(result)
         if op.view:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..backend.registry import backend_for
 from ..errors import DdpgradError, DeviceError
 from ..tensor import Tensor
 
@@ -17,29 +18,70 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
         return error
     tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
-    devices = sorted({str(t.device) for t in tensors})
-    if len(devices) > 1:
-        return DeviceError(
-            f"{op.name}(): expected all tensors to be on the same device, but found at least two devices, "
-            f"{' and '.join(devices)}. Move them with Tensor.to(device) first."
-        )
+    if len({t.device for t in tensors}) > 1:
+        return different_devices(op.name, [t._array for t in tensors])
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
-    text = f"{op.name}({shapes}): {_hint(op, tensors) or error}"
+    text = f"{op.name}({shapes}): {_hint(op, args, tensors) or _in_our_words(str(error))}"
     if isinstance(error, IndexError):
         return IndexError(text)
-    if isinstance(error, TypeError):
-        return TypeError(text)
+    # A TypeError too is about dtypes here, which is a RuntimeError in PyTorch.
     return RuntimeError(text)
+
+
+def different_devices(name: str, arrays: Sequence[Any]) -> DeviceError:
+    """The error for raw arrays that lie on different devices."""
+    devices = sorted({str(backend_for(a).device_of(a)) for a in arrays})
+    return DeviceError(
+        f"{name}(): expected all tensors to be on the same device, but found at least two devices, "
+        f"{' and '.join(devices)}. Move them with Tensor.to(device) first."
+    )
+
+
+def require_one_kind(name: str, *arrays: Any) -> None:
+    """`DeviceError` for raw arrays of which some are on the CPU and some on GPUs."""
+    if any(a.__class__ is not arrays[0].__class__ for a in arrays) and len({backend_for(a) for a in arrays}) > 1:
+        raise different_devices(name, arrays)
 
 
 def _flatten(args: Sequence[Any]) -> list[Any]:
     return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
 
 
-def _hint(op: Op, tensors: Sequence[Tensor]) -> str | None:
+def _in_our_words(text: str) -> str:
+    """NumPy's message with PyTorch's terms."""
+    text = text.replace("along axis", "along dimension").replace("for axis", "for dimension").replace("numpy ", "")
+    return text.replace("arrays", "tensors").replace("array", "tensor")
+
+
+def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
+    """What is wrong, where it is known."""
+    if op.name == "cat":
+        return _cat_hint(tensors, args[1])
+    if op.name in ("sub", "neg") and any(t.dtype.category == 0 for t in tensors):
+        return (
+            "the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+            "`logical_not()` operator instead."
+        )
+    return _broadcast_hint(tensors) if len(tensors) == 2 and op.promotion is not None else None
+
+
+def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
+    """Which tensor of a list has another shape than the first."""
+    first = tensors[0].shape
+    for i, t in enumerate(tensors):
+        if t.ndim != len(first):
+            return f"Tensors must have same number of dimensions: got {len(first)} and {t.ndim} (tensor number {i})"
+        for d, (n, m) in enumerate(zip(first, t.shape, strict=True)):
+            if n != m and d != dim:
+                return (
+                    f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for "
+                    f"tensor number {i} in the list."
+                )
+    return None
+
+
+def _broadcast_hint(tensors: Sequence[Tensor]) -> str | None:
     """For two tensors that do not broadcast: which dimension disagrees, as PyTorch says it."""
-    if len(tensors) != 2 or op.promotion is None:
-        return None
     a, b = tensors[0].shape, tensors[1].shape
     for back in range(1, min(len(a), len(b)) + 1):
         if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):

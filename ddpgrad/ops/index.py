@@ -7,36 +7,50 @@ from typing import Any
 import numpy as np
 
 from ..backend import dtype as dtypes
+from ..backend.registry import backend_for, to_device
 from ..tensor import Tensor
 from .declare import TensorLike, op, primitive
+from .explain import require_one_kind
 from .reduce import wrap_dim
 from .samples import calls
 
 
-def raw_index(index: Any) -> Any:
-    """An index as NumPy wants it: arrays for tensors and lists, tuples of what was given."""
+def raw_index(input: Tensor, index: Any) -> Any:
+    """An index into `input` as NumPy wants it: arrays for tensors and lists, tuples of what was given."""
     if isinstance(index, tuple):
-        return tuple([_raw_part(part) for part in index])
-    return _raw_part(index)
+        return tuple([_raw_part(input, part) for part in index])
+    return _raw_part(input, index)
 
 
-def _raw_part(part: Any) -> Any:
+def _raw_part(input: Tensor, part: Any) -> Any:
     kind = part.__class__
     if kind is slice or kind is int:
         return part
     if isinstance(part, Tensor):
         array = part._array
         if array.dtype == np.uint8:
-            return array.astype(np.bool_)  # PyTorch's old masks
+            return _beside(input, array.astype(np.bool_))  # PyTorch's old masks
         if dtypes.BY_NUMPY[array.dtype].category > 1:
             raise IndexError(
                 f"tensors used as indices must be long, int, byte or bool tensors, got {part.dtype.name}"
             )
         # A 0-dimensional integer tensor selects, as an int does.
-        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else array
+        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else _beside(input, array)
     if isinstance(part, (list, range)):
-        return np.asarray(part, dtype=np.int64 if not len(part) else None)
-    return part
+        part = np.asarray(part, dtype=np.int64 if not len(part) else None)
+    return _beside(input, part) if isinstance(part, np.ndarray) else part
+
+
+def _beside(input: Tensor, index: Any) -> Any:
+    """An index array where `input` is: indexes on the host serve tensors on a GPU, not the other way round."""
+    array = input._array
+    if index.__class__ is array.__class__:
+        return index
+    home = backend_for(array)
+    if home.kind == "cpu":
+        require_one_kind("index", array, index)
+        return index
+    return to_device(index, home.device_of(array))
 
 
 def is_basic(index: Any) -> bool:
@@ -77,7 +91,7 @@ def split_mixed(index: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...
 def subscript(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for ints and slices, a copy for tensors and lists."""
     if index.__class__ is tuple:
-        index = raw_index(index)
+        index = raw_index(input, index)
         if is_mixed(index):
             first, then = split_mixed(index)
             return getitem(getitem(input, first), then)
@@ -85,7 +99,7 @@ def subscript(input: Tensor, index: Any) -> Tensor:
 
 
 def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
-    index = raw_index(index)
+    index = raw_index(input, index)
     if is_basic(index):
         # With an Ellipsis, ints for all dimensions give a 0-dimensional view; without one, NumPy copies.
         if index.__class__ is not tuple:
@@ -136,7 +150,7 @@ def place(F: Any, g: Tensor, shape: Any, index: Any) -> Tensor:
 
 
 def _adapt_index_put(input: Tensor, index: Any, value: TensorLike) -> tuple[Any, ...]:
-    return input, raw_index(index), value
+    return input, raw_index(input, index), value
 
 
 def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
@@ -182,7 +196,7 @@ def _index_samples(rng: Any) -> Any:
             g, input_shape, (slice(None),) * dim + (index,)
         )
     },
-    adapt=lambda input, dim, index: (input, wrap_dim("index_select", dim, input.ndim), raw_index(index)),
+    adapt=lambda input, dim, index: (input, wrap_dim("index_select", dim, input.ndim), raw_index(input, index)),
     samples=_index_samples,
     reference=lambda x, d, i: np.take(x, i, axis=d),
 )
@@ -198,7 +212,7 @@ def _gather_samples(rng: Any) -> Any:
 
 
 def _adapt_gather(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
-    index = raw_index(index)
+    index = raw_index(input, index)
     if index.ndim != input.ndim:
         raise RuntimeError(
             f"gather(): Index tensor must have the same number of dimensions as input tensor, got {index.ndim} "
@@ -219,7 +233,7 @@ def gather(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 def _adapt_scatter(input: Tensor, dim: int, index: Any, src: TensorLike) -> tuple[Any, ...]:
-    return input, wrap_dim("scatter", dim, input.ndim), raw_index(index), src
+    return input, wrap_dim("scatter", dim, input.ndim), raw_index(input, index), src
 
 
 def _np_scatter_add(x: Any, d: int, i: Any, src: Any) -> Any:
@@ -274,7 +288,7 @@ def _np_scatter(x: Any, d: int, i: Any, s: Any) -> Any:
             g, indices, input_shape[0], padding_idx
         )
     },
-    adapt=lambda input, indices, padding_idx=None: (input, _indices(indices, input.shape[0]), padding_idx),
+    adapt=lambda input, indices, padding_idx=None: (input, _indices(indices, input), padding_idx),
     samples=lambda rng: [((rng.standard_normal((5, 3)), np.array([[0, 4, 4], [2, 1, 0]])), {})],
     reference=lambda w, i: w[i],
     method=False,
@@ -284,8 +298,9 @@ def embedding(F: Any, input: Tensor, indices: Any, padding_idx: int | None = Non
     ...
 
 
-def _indices(indices: Any, rows: int) -> Any:
-    array = indices._array if isinstance(indices, Tensor) else indices
+def _indices(indices: Any, table: Tensor) -> Any:
+    array, rows = indices._array if isinstance(indices, Tensor) else indices, table.shape[0]
+    require_one_kind("embedding", table._array, array)
     if array.dtype.kind not in "iu":
         raise RuntimeError(
             f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
@@ -299,6 +314,7 @@ def _indices(indices: Any, rows: int) -> Any:
 
 @op(
     grads={"g": lambda F, g, indices, padding_idx: _embedding_again(F, g, indices, padding_idx)},
+    adapt=lambda g, indices, num_embeddings, padding_idx=None: (g, raw_index(g, indices), num_embeddings, padding_idx),
     samples=lambda rng: [((rng.standard_normal((2, 3, 4)), np.array([[0, 4, 4], [2, 1, 0]]), 5), {})],
     reference=lambda g, i, n: _np_embedding_backward(g, i, n),
     method=False,

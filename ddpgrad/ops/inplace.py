@@ -91,7 +91,7 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`, under autograd."""
-    raw = raw_index(index)
+    raw = raw_index(self, index)
     if is_mixed(raw):
         first, raw = split_mixed(raw)
         self, index = subscript(self, first), raw

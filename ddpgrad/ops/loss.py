@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.registry import backend_for
 from ..tensor import Tensor
 from .declare import composite, op
+from .explain import require_one_kind
 
 
 def _adapt(
@@ -24,6 +26,7 @@ def _adapt(
             f"Expected input batch_size ({input.shape[0] if input.ndim else 0}) to match target batch_size "
             f"({array.shape[0] if array.ndim else 0}): input {list(input.shape)}, target {list(array.shape)}"
         )
+    require_one_kind("cross_entropy", input._array, array)
     if array.dtype.kind not in "iu":
         raise RuntimeError(f"cross_entropy(): expected class indices of dtype int64 as target, got {array.dtype}")
     if isinstance(array, np.ndarray):
@@ -114,10 +117,10 @@ def _shares(
     F: Any, input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float, reduction: str
 ) -> Any:
     """(N, C): how much each log-probability counts in the loss, a constant of the input."""
-    array = target
     classes = input.shape[1]
-    keep = array != ignore_index
-    onehot = ((array[:, None] == np.arange(classes)) * keep[:, None]).astype(np.float64)
+    keep = target != ignore_index
+    columns = backend_for(target).asarray(np.arange(classes))
+    onehot = ((target[:, None] == columns) * keep[:, None]).astype(np.float64)
     share = onehot * (1 - label_smoothing) + keep[:, None] * (label_smoothing / classes)
     if weight is not None:
         share = share * weight

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..autograd import functional
 from ..backend import dtype as dtypes
 from ..tensor import Tensor
@@ -27,9 +29,11 @@ def _reflected(op: Any) -> Any:
 
 
 def _tensor(like: Tensor, value: Any) -> Tensor:
-    """A number as a 0-dimensional tensor, which takes part in promotion as a number does."""
+    """A number as a 0-dimensional tensor, which takes part in promotion as a number does; an array as it is."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, np.ndarray):
+        return creation.from_numpy(value)
     category = dtypes.scalar_category(value)
     dtype = like.dtype if category <= like.dtype.category else dtypes.result_type([], [category])
     return creation.full((), value, dtype=dtype, device=like.device)

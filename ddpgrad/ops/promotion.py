@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backend import dtype as dtypes
-from ..backend.registry import backend_for
-from ..errors import DeviceError
-from ..tensor import Tensor
+from ..backend.registry import backend_for, to_device
+from ..tensor import Tensor, wrap
+from .explain import different_devices
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -24,21 +24,18 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> None:
     """
     tensors: list[tuple[np.dtype[Any], int]] = []
     scalars: list[int] = []
-    arrays: list[Any] = []
-    values = list(raw[0]) if op.sequence else [raw[i] for i in op.promoted]
-    for value in values:
+    values = [_operand(op, v) for v in (raw[0] if op.sequence else [raw[i] for i in op.promoted])]
+    if len({v._array.__class__ for v in values if isinstance(v, Tensor)}) > 1:
+        values = _beside_each_other(op, values)
+    for place, value in enumerate(values):
         if isinstance(value, Tensor):
             array = value._array
             tensors.append((array.dtype, array.ndim))
-            arrays.append(array)
-        elif value is not None:
-            scalars.append(dtypes.scalar_category(value))
+        elif value is not None or op.sequence or op.defaults[op.promoted[place]] is not None:
+            scalars.append(_category(op, value))
     if not tensors:
         names = ", ".join(type(v).__name__ for v in values)
         raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {names}")
-    for array in arrays:
-        if array.__class__ is not arrays[0].__class__:
-            _other_device(op, arrays)
     dtype = dtypes.result_type(tensors, scalars)
     if op.promotion == "float" and dtype.category < 2:
         dtype = dtypes.get_default_dtype()
@@ -53,6 +50,22 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> None:
             raw[i] = raw[i]._array
 
 
+def _operand(op: Op, value: Any) -> Any:
+    """`value`, or the constant tensor that a NumPy array stands for."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype not in dtypes.BY_NUMPY:
+        raise TypeError(f"{op.name}(): no tensor can hold a NumPy array of dtype {value.dtype}")
+    return wrap(np.asarray(value))
+
+
+def _category(op: Op, value: Any) -> int:
+    try:
+        return dtypes.scalar_category(value)
+    except TypeError as error:
+        raise TypeError(f"{op.name}(): {error}") from None
+
+
 def _convert(value: Any, dtype: dtypes.DType) -> Any:
     if isinstance(value, Tensor):
         return value._array.astype(dtype.numpy, copy=False)
@@ -61,9 +74,15 @@ def _convert(value: Any, dtype: dtypes.DType) -> Any:
     return value
 
 
-def _other_device(op: Op, arrays: Sequence[Any]) -> None:
-    devices = sorted({str(backend_for(a).device_of(a)) for a in arrays})
-    raise DeviceError(
-        f"{op.name}(): expected all tensors to be on the same device, but found at least two devices, "
-        f"{' and '.join(devices)}. Move them with Tensor.to(device) first."
-    )
+def _beside_each_other(op: Op, values: Sequence[Any]) -> list[Any]:
+    """0-dimensional tensors of the CPU go to the GPU where the others are, as numbers do; no other mixture is let."""
+    arrays = [v._array for v in values if isinstance(v, Tensor)]
+    on_gpu = next((a for a in arrays if backend_for(a).kind != "cpu"), None)
+    joined: list[Any] = []
+    for value in values:
+        if on_gpu is not None and isinstance(value, Tensor) and backend_for(value._array).kind == "cpu":
+            if value.ndim or value._requires_grad:
+                raise different_devices(op.name, arrays)
+            value = wrap(to_device(value._array, backend_for(on_gpu).device_of(on_gpu)))
+        joined.append(value)
+    return joined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.registry import backend_for, backend_of
+from ..backend.registry import backend_for
 from ..tensor import Tensor, wrap
 
 
@@ -35,8 +35,8 @@ def _new_zeros(input: Tensor, shape: Any) -> Tensor:
 
 
 def _asarray(data: Any, dtype: Any = None) -> Tensor:
-    """A constant: what rules make of NumPy arrays is not differentiated."""
-    return data if isinstance(data, Tensor) else wrap(backend_of("cpu").asarray(data, dtype))
+    """A constant: what rules make of raw arrays is not differentiated."""
+    return data if isinstance(data, Tensor) else wrap(backend_for(data).asarray(data, dtype))
 
 
 _CREATION = {"full_like": _full_like, "new_zeros": _new_zeros, "asarray": _asarray}

@@ -52,9 +52,13 @@ class Adam(Optimizer):
         )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        for option in ("lr", "eps", "weight_decay"):
+        for option, what in (
+            ("lr", "learning rate"),
+            ("eps", "epsilon value"),
+            ("weight_decay", "weight_decay value"),
+        ):
             if group[option] < 0:
-                raise ValueError(f"Invalid {option} value: {group[option]}")
+                raise ValueError(f"Invalid {what}: {group[option]}")
         for i, beta in enumerate(group["betas"]):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")

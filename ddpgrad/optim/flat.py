@@ -25,8 +25,7 @@ from ..tensor import Tensor, wrap
 
 Array = Any
 State = dict[str, Any]
-# The state of a parameter, made if there is none yet, and whether it was made just now.
-StateOf = Callable[[Tensor], tuple[State, bool]]
+NewState = Callable[[Tensor, str], Tensor]
 
 STEP = "step"
 """The state that counts updates: float32, in host memory, one element per parameter."""
@@ -38,14 +37,20 @@ class Run:
     first: the state has not been used yet. backend: the kernels for `param`.
     """
 
-    __slots__ = ("_copied", "_params", "backend", "first", "grad", "param", "state")
+    __slots__ = ("_copied", "_fresh", "_params", "backend", "grad", "param", "state")
 
-    def __init__(self, params: Sequence[Tensor], param: Array, grad: Array, state: dict[str, Array], first: bool) -> None:
+    def __init__(
+        self, params: Sequence[Tensor], param: Array, grad: Array, state: dict[str, Array], fresh: set[Tensor]
+    ) -> None:
         self._params = params
+        self._fresh = fresh
         self._copied = False
         self.backend = backend_for(param)
         self.param, self.grad, self.state = _real(param), _real(grad), state
-        self.first = first
+
+    @property
+    def first(self) -> bool:
+        return self._params[0] in self._fresh
 
     def next_step(self) -> int:
         """Count this update; its number, from 1."""
@@ -60,7 +65,8 @@ class Run:
             parameter._array[...] = _typed(self.param, parameter._array.dtype).reshape(parameter._array.shape)
         for parameter in self._params:
             parameter._versions[0] += 1
-        self.first = False
+        if self._fresh:
+            self._fresh.difference_update(self._params)
 
 
 class _Member:
@@ -83,26 +89,61 @@ class _Member:
         self.values: tuple[Array, ...] = ()
 
 
+class _Owners:
+    """The state of each parameter, made where there is none yet.
+
+    names: the kinds of state that the kernel takes. fresh: whose state no step has used yet.
+    """
+
+    __slots__ = ("_new", "fresh", "names", "states")
+
+    def __init__(
+        self, states: dict[Tensor, State], names: tuple[str, ...], new: NewState, fresh: set[Tensor]
+    ) -> None:
+        self.states, self.names, self.fresh = states, names, fresh
+        self._new = new
+
+    def __getitem__(self, parameter: Tensor) -> State:
+        if not self.names:
+            return {}  # and none is recorded
+        state = self.states[parameter]
+        for name in self.names:
+            if state.get(name) is None:
+                state[name] = self._new(parameter, name)
+                self.fresh.add(parameter)
+        return state
+
+    def age(self, parameter: Tensor) -> tuple[bool, int]:
+        """What the state of all parameters of a run must have in common."""
+        state = self[parameter]
+        return parameter in self.fresh, int(state[STEP]) if STEP in self.names else 0
+
+
 class FlatMemory:
     """The plans of one optimizer, by parameter group."""
 
     def __init__(self) -> None:
         self._plans: dict[int, _Plan] = {}
+        self._fresh: set[Tensor] = set()
 
-    def runs(self, group: dict[str, Any], states: dict[Tensor, State], names: tuple[str, ...], state_of: StateOf) -> list[Run]:
+    def runs(
+        self, group: dict[str, Any], states: dict[Tensor, State], names: tuple[str, ...], new: NewState
+    ) -> list[Run]:
         """The runs that update all parameters of `group` that have a gradient.
 
-        names: the kinds of state that the kernel takes.
+        states: of all parameters of the optimizer. names: the kinds of state that the kernel
+        takes. new: makes state of one kind for a parameter that has none.
         """
-        params = group["params"]
+        owners = _Owners(states, names, new, self._fresh)
         plan = self._plans.get(id(group))
-        if plan is None or plan.names != names or not plan.holds(params, states):
-            plan = self._plans[id(group)] = _Plan(params, names, state_of)
-        return plan.runs(state_of)
+        if plan is None or not plan.holds(group["params"], owners):
+            plan = self._plans[id(group)] = _Plan(group["params"], owners)
+        return plan.runs(owners)
 
     def forget(self) -> None:
         """Plan anew at the next step."""
         self._plans.clear()
+        self._fresh.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FlatMemory:
         return FlatMemory()
@@ -111,24 +152,22 @@ class FlatMemory:
 class _Plan:
     """Which parameters of a group are updated together."""
 
-    def __init__(self, params: Sequence[Tensor], names: tuple[str, ...], state_of: StateOf) -> None:
-        self.names = names
+    def __init__(self, params: Sequence[Tensor], owners: _Owners) -> None:
+        self.names = owners.names
         self.members = [_Member(p) for p in params]
-        self.joint: list[Run] = []
-        for chain in self._chains(state_of):
-            self.joint.append(self._join(chain, state_of))
+        self.joint = [_join(chain, owners) for chain in self._chains(owners)]
         self.singles = [m.variable for m in self.members if m.live and m.single]
 
-    def runs(self, state_of: StateOf) -> list[Run]:
-        """The joint runs, and a fresh one for each gradient on its own."""
-        return [*self.joint, *[_alone(p, self.names, state_of) for p in self.singles]]
+    def runs(self, owners: _Owners) -> list[Run]:
+        """The joint runs, and one for each gradient on its own."""
+        return [*self.joint, *[_alone(p, owners) for p in self.singles]]
 
-    def holds(self, params: Sequence[Tensor], states: dict[Tensor, State]) -> bool:
+    def holds(self, params: Sequence[Tensor], owners: _Owners) -> bool:
         """True when everything is still where it was planned."""
-        if len(params) != len(self.members):
+        names, states = owners.names, owners.states
+        if len(params) != len(self.members) or names != self.names:
             return False
         bases: set[int] = set()
-        names = self.names
         for p, member in zip(params, self.members, strict=True):
             grad = p._grad
             if p is not member.variable or (grad is not None) is not member.live:
@@ -143,8 +182,12 @@ class _Plan:
                         return False
                     bases.add(id(base))
                 continue
+            if array is not member.grad or p._array is not member.param:
+                return False
+            if not names:
+                continue
             state = states.get(p)
-            if array is not member.grad or p._array is not member.param or state is not member.state or state is None:
+            if state is None or state is not member.state:
                 return False
             for name, value in zip(names, member.values, strict=True):
                 found = state.get(name)
@@ -152,14 +195,21 @@ class _Plan:
                     return False
         return True
 
-    def _chains(self, state_of: StateOf) -> list[list[_Member]]:
+    def _chains(self, owners: _Owners) -> list[list[_Member]]:
         """Members whose gradients follow one another in one block, and whose states are equally old."""
+        live = [m for m in self.members if m.live]
+        tied = _tied([m.variable for m in live])
         blocks: dict[tuple[int, Any], list[tuple[int, _Member]]] = {}
-        for member in self.members:
-            if not member.live:
+        for member in live:
+            if member.variable in tied:
                 continue
             array = _gradient(member.variable)
-            if array.base is not None and array.size and array.flags.c_contiguous and array.base.flags.c_contiguous:
+            if (
+                array.base is not None
+                and array.size
+                and array.flags.c_contiguous
+                and array.base.flags.c_contiguous
+            ):
                 member.base = array.base
                 blocks.setdefault((id(array.base), array.dtype), []).append((_address(array), member))
         chains: list[list[_Member]] = []
@@ -169,33 +219,28 @@ class _Plan:
                 continue
             end, age = -1, None
             for address, member in sorted(block, key=lambda item: item[0]):
-                state, first = state_of(member.variable)
-                its_age = (first, int(state[STEP]) if STEP in self.names else 0)
+                its_age = owners.age(member.variable)
                 if address != end or its_age != age:
                     chains.append([])
                 chains[-1].append(member)
                 end, age = address + _gradient(member.variable).nbytes, its_age
-                if first:
-                    member.state = state  # remembers, for `_join`, that it is new
-        return [chain for chain in chains if len(chain) > 1 and not _overlap([m.variable for m in chain])]
+        return [chain for chain in chains if len(chain) > 1]
 
-    def _join(self, chain: list[_Member], state_of: StateOf) -> Run:
-        first = chain[0].state is not None
-        variables = [m.variable for m in chain]
-        grads = [_gradient(p) for p in variables]
-        owners = [state_of(p)[0] for p in variables]
-        grad = _joined(grads)
-        assert grad is not None
-        param = _lay_flat(variables)
-        state: dict[str, Array] = {}
-        for name in self.names:
-            tensors = [owner[name] for owner in owners]
-            state[name] = _lay_flat(tensors) if name == STEP else _real(_lay_flat(tensors))
-        for member, gradient, owner in zip(chain, grads, owners, strict=True):
-            member.single = False
-            member.grad, member.param, member.state = gradient, member.variable._array, owner
-            member.values = tuple(owner[name]._array for name in self.names)
-        return Run(variables, param, grad, state, first)
+
+def _join(chain: list[_Member], owners: _Owners) -> Run:
+    """One run of the whole chain, over flat memory; its members remember what it rests on."""
+    variables = [m.variable for m in chain]
+    grads = [_gradient(p) for p in variables]
+    states = [owners[p] for p in variables]
+    grad = _joined(grads)
+    assert grad is not None
+    param = _lay_flat(variables)
+    flat_state = {name: _lay_flat([state[name] for state in states]) for name in owners.names}
+    for member, gradient, state in zip(chain, grads, states, strict=True):
+        member.single = False
+        member.grad, member.param, member.state = gradient, member.variable._array, state
+        member.values = tuple(state[name]._array for name in owners.names)
+    return Run(variables, param, grad, {k: _real(v) for k, v in flat_state.items()}, owners.fresh)
 
 
 def _gradient(parameter: Tensor) -> Array:
@@ -203,21 +248,18 @@ def _gradient(parameter: Tensor) -> Array:
     return parameter._grad._array
 
 
-def _alone(parameter: Tensor, names: tuple[str, ...], state_of: StateOf) -> Run:
+def _alone(parameter: Tensor, owners: _Owners) -> Run:
     """The run of one parameter, over its own memory."""
-    owner, first = state_of(parameter)
-    array, grad = parameter._array, _gradient(parameter)
-    state: dict[str, Array] = {}
-    for name in names:
-        value = owner[name]
+    state = owners[parameter]
+    flat_state = {}
+    for name in owners.names:
+        value = state[name]
         if not value._array.flags.c_contiguous:
             value._array = backend_for(value._array).contiguous(value._array)
-        flat = value._array.reshape(-1)
-        state[name] = flat if name == STEP else _real(flat)
-    if array.flags.c_contiguous and grad.flags.c_contiguous:
-        return Run((parameter,), array.reshape(-1), grad.reshape(-1), state, first)
+        flat_state[name] = _real(value._array.reshape(-1))
+    array = parameter._array
+    run = Run((parameter,), array.reshape(-1), _gradient(parameter).reshape(-1), flat_state, owners.fresh)
     # Flattening copies what is not contiguous: the kernel then works on a copy of the parameter.
-    run = Run((parameter,), array.reshape(-1), grad.reshape(-1), state, first)
     run._copied = not array.flags.c_contiguous
     return run
 
@@ -236,7 +278,12 @@ def _joined(arrays: Sequence[Array]) -> Array | None:
         return None
     start = end = _address(first)
     for array in arrays:
-        if array.base is not base or array.dtype != dtype or not array.flags.c_contiguous or _address(array) != end:
+        if (
+            array.base is not base
+            or array.dtype != dtype
+            or not array.flags.c_contiguous
+            or _address(array) != end
+        ):
             return None
         end += array.nbytes
     offset = start - _address(base)
@@ -256,10 +303,17 @@ def _lay_flat(tensors: Sequence[Tensor]) -> Array:
     return flat
 
 
-def _overlap(tensors: Sequence[Tensor]) -> bool:
-    """True when two of them share memory: laying them out would part what the user has tied."""
-    spans = sorted((_address(t._array), t._array.nbytes) for t in tensors)
-    return any(start + size > following for (start, size), (following, _) in zip(spans, spans[1:], strict=False))
+def _tied(tensors: Sequence[Tensor]) -> set[Tensor]:
+    """Those that share memory with another: laying them out anew would part what the user has tied."""
+    spans = sorted(((_address(t._array), t._array.nbytes, t) for t in tensors), key=lambda span: span[:2])
+    tied: set[Tensor] = set()
+    end, last = -1, None
+    for start, size, tensor in spans:
+        if last is not None and start < end and last is not tensor:
+            tied |= {last, tensor}
+        if start + size > end:
+            end, last = start + size, tensor
+    return tied
 
 
 def _real(array: Array) -> Array:

@@ -11,13 +11,23 @@ from typing import Any
 from ..autograd.grad_mode import enable_grad
 from ..autograd.graph import RemovableHandle
 from ..tensor import Tensor
-from .flat import STEP, FlatMemory, Run
+from .flat import STEP, FlatMemory, Run, new_step
 
 Closure = Callable[[], Any]
 Params = Iterable[Any]
 
-required = object()
-"""As a default of an option: the user must give it, here or in every group."""
+
+class _Required:
+    """The default of an option that the user must give, in the constructor or in every group."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+    def __deepcopy__(self, memo: object) -> _Required:
+        return self
+
+
+required = _Required()
 
 
 class Optimizer:
@@ -94,7 +104,9 @@ class Optimizer:
         self._check_params(params)
         for option, default in self.defaults.items():
             if default is required and option not in group:
-                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {option}")
+                raise ValueError(
+                    f"parameter group didn't specify a value of required optimization parameter {option}"
+                )
             group.setdefault(option, default)
         self._check_options(group)
         if self.param_groups and ("param_names" in group) is not ("param_names" in self.param_groups[0]):
@@ -134,17 +146,7 @@ class Optimizer:
 
     def _runs(self, group: dict[str, Any]) -> list[Run]:
         """The parameters of `group` that have a gradient, ready for a kernel (see `flat.py`)."""
-        names = self._state_names(group)
-        state = self.state
-
-        def state_of(parameter: Tensor) -> tuple[dict[str, Any], bool]:
-            own = state[parameter]
-            missing = [name for name in names if own.get(name) is None]
-            for name in missing:
-                own[name] = self._new_state(parameter, name)
-            return own, bool(missing)
-
-        return self._flat.runs(group, state, names, state_of)
+        return self._flat.runs(group, self.state, self._state_names(group), self._new_state)
 
     # -- saving and loading ------------------------------------------------------------------
 
@@ -193,10 +195,14 @@ class Optimizer:
                 )
             owners.update(zip(old["params"], new["params"], strict=True))
         state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        kinds = {name for group in self.param_groups for name in self._state_names({**self.defaults, **group})}
+        kinds = {
+            name for group in self.param_groups for name in self._state_names({**self.defaults, **group})
+        }
         for key, value in state_dict["state"].items():
             owner = owners.get(key)
-            state[key if owner is None else owner] = value if owner is None else _taken(value, owner, key, kinds)
+            state[key if owner is None else owner] = (
+                value if owner is None else _taken(value, owner, key, kinds)
+            )
         groups = []
         for old, new in zip(saved, self.param_groups, strict=True):
             group = {**old, "params": new["params"]}
@@ -233,19 +239,27 @@ class Optimizer:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return self._register("step_post", hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(optimizer)` before the state is collected."""
         return self._register("state_dict_pre", hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after; a result replaces the state_dict."""
         return self._register("state_dict_post", hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before loading; a result replaces the state_dict."""
         return self._register("load_state_dict_pre", hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(optimizer)` after loading."""
         return self._register("load_state_dict_post", hook, prepend)
 
@@ -302,11 +316,13 @@ def _taken(value: Any, owner: Tensor, number: Any, kinds: set[str], name: str | 
     if isinstance(value, (list, tuple)):
         return type(value)(_taken(v, owner, number, kinds, name) for v in value)
     if name == STEP and STEP in kinds:
-        number_of_steps = float(value)
-        step = Tensor(1).reshape(()).fill_(number_of_steps)
+        step = new_step()
+        step._array[...] = float(value)
         return step
     if not isinstance(value, Tensor):
         return value
+    if name == STEP:
+        return value.detach().clone()
     if name in kinds and value.shape != owner.shape:
         raise ValueError(
             f"loaded state dict: {name} of parameter {number} has shape {list(value.shape)}, but the parameter has "

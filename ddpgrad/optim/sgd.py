@@ -49,7 +49,8 @@ class SGD(Optimizer):
     def _check_options(self, group: dict[str, Any]) -> None:
         for option in ("lr", "momentum", "weight_decay"):
             if group[option] < 0:
-                raise ValueError(f"Invalid {option} value: {group[option]}")
+                what = "learning rate" if option == "lr" else f"{option} value"
+                raise ValueError(f"Invalid {what}: {group[option]}")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         if group["differentiable"]:
@@ -70,6 +71,8 @@ class SGD(Optimizer):
                 group["nesterov"], group["maximize"],
             )  # fmt: skip
             for run in self._runs(group):
-                run.backend.sgd_step_(run.param, run.grad, run.state.get("momentum_buffer"), *options, run.first)
+                run.backend.sgd_step_(
+                    run.param, run.grad, run.state.get("momentum_buffer"), *options, run.first
+                )
                 run.finish()
         return loss

@@ -49,7 +49,11 @@ def test_a_bucket_is_closed_by_the_gradient_that_fills_it(model, cap, first):
             assert sum(sizes[:-1]) < limit
             assert sum(sizes) >= limit or n == len(mine) - 1
     # A bucket waits for its last gradient only: full ones go in the order of their last gradients.
-    full = [layout for layout in layouts if any(other.key == layout.key for other in layouts[layouts.index(layout) + 1 :])]
+    full = [
+        layout
+        for layout in layouts
+        if any(other.key == layout.key for other in layouts[layouts.index(layout) + 1 :])
+    ]
     ends = [position[layout.indices[-1]] for layout in full]
     assert ends == sorted(ends)
 

@@ -40,7 +40,9 @@ def gradients(model: nn.Module) -> dict[str, np.ndarray]:
     return {name: p.grad.numpy().copy() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6) -> None:
+def assert_close(
+    got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6
+) -> None:
     """Each gradient within `tolerance` of the largest element expected in it."""
     assert list(got) == list(expected)
     for name, array in expected.items():
@@ -292,11 +294,23 @@ def test_unused_parameters_count_as_zeros_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda rank: nn.Sequential(nn.Linear(3, 4 + rank)), r"parameter '0.weight': rank 0 has shape \[4, 3\]"),
-        (lambda rank: nn.Sequential(*(nn.Linear(3, 3) for _ in range(1 + rank))), "rank 1 has parameter '1.weight'"),
+        (
+            lambda rank: nn.Sequential(nn.Linear(3, 4 + rank)),
+            r"parameter '0.weight': rank 0 has shape \[4, 3\]",
+        ),
+        (
+            lambda rank: nn.Sequential(*(nn.Linear(3, 3) for _ in range(1 + rank))),
+            "rank 1 has parameter '1.weight'",
+        ),
         (lambda rank: nn.ModuleDict({"ab"[rank]: nn.Linear(3, 3)}), "'a.weight' where rank 1 has 'b.weight'"),
-        (lambda rank: nn.Linear(3, 3, dtype=torch.float64 if rank else None), "'weight': rank 0 has .* float32"),
-        (lambda rank: nn.Linear(3, 3).requires_grad_(rank == 0), "'weight': rank 0 trains it, rank 1 does not"),
+        (
+            lambda rank: nn.Linear(3, 3, dtype=torch.float64 if rank else None),
+            "'weight': rank 0 has .* float32",
+        ),
+        (
+            lambda rank: nn.Linear(3, 3).requires_grad_(rank == 0),
+            "'weight': rank 0 trains it, rank 1 does not",
+        ),
     ],
     ids=["shape", "length", "name", "dtype", "trained"],
 )
@@ -353,7 +367,9 @@ def test_a_backward_that_raised_is_not_taken_for_a_whole_one():
     def program():
         ddp = DDP(perceptron())
         x = torch.ones(2, 6)
-        ddp.module[1].register_forward_hook(lambda module, inputs, output: output.register_hook(fail) and None)
+        ddp.module[1].register_forward_hook(
+            lambda module, inputs, output: output.register_hook(fail) and None
+        )
         with pytest.raises(KeyError):
             ddp(x).sum().backward()
         with pytest.raises(DistributedError, match="did not run to its end"):

@@ -77,11 +77,11 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
     return [rank for proc in here for rank in environment.ranks_of(proc, launch.procs, launch.world_size)]
 
 
-def abort(code: int) -> None:
-    """End all processes of an MPI job at once."""
+def abort(code: int, delay: float) -> None:
+    """End all processes of an MPI job after `delay` seconds, in which output reaches the screen."""
     from . import mpi
 
-    mpi.abort(code)
+    mpi.abort(code, delay)
 
 
 def _job(launch: Launch) -> str:

@@ -38,16 +38,15 @@ from .base import (
     Transport,
     again,
 )
+from .roll_call import FAILED, FINISHED, VICTIM, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
 _SMALL = 16 << 10
 # MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
 _PIECE = 32 << 20
 
-_WORD_TAG, _REASON_TAG = 1, 2
-_REASON = 512
+# What is told of one rank's collective to those that differ, in bytes.
 _RECORD = 512
-_CALLING, _FINISHED, _FAILED, _VICTIM = range(4)
 
 
 @lru_cache(maxsize=1)
@@ -99,12 +98,14 @@ def shared_token(launch: Launch) -> str:
     return token.tobytes().hex()
 
 
-def abort(code: int) -> None:
-    """End all processes of the job, if MPI runs in this one."""
+def abort(code: int, delay: float) -> None:
+    """End all processes of the job after `delay` seconds, if MPI runs in this one."""
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
         sys.stdout.flush()
         sys.stderr.flush()
+        # mpiexec drops what it has read and not yet shown: first let the traceback reach the screen.
+        time.sleep(delay)
         MPI.COMM_WORLD.Abort(code)
 
 
@@ -120,7 +121,7 @@ class MpiTransport(Transport):
         self._comm = _world(launch).Dup()
         self._blocks = [ranks_of(proc, launch.procs, launch.world_size) for proc in range(launch.procs)]
         self._most_ranks = len(self._blocks[0])
-        self._roll_call = _RollCall(self._mpi, self._comm)
+        self._roll_call = RollCall(self._mpi, self._comm)
         self._number = 0
         self._last_fields: Sequence[str] = ()
         self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
@@ -144,14 +145,17 @@ class MpiTransport(Transport):
         return self._latest
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:
-        self._say_farewell(_VICTIM if victim else _FAILED, rank, reason)
+        self._say_farewell(VICTIM if victim else FAILED, rank, reason)
 
     def close(self) -> None:
-        if self._farewell is not None or self.failure is not None:
+        if self._farewell is not None:
+            return
+        if self.failure is not None:
+            self._say_farewell(VICTIM, self.ranks.start, f"has ended after an error: {self.failure}")
             return
         if self._latest is not None:
-            self._latest.wait()
-        self._say_farewell(_FINISHED, self.ranks.start, "has finished its program")
+            self._latest.done.wait()
+        self._say_farewell(FINISHED, self.ranks.start, "has finished its program")
         # MPI ends when all processes have ended; what is sent meanwhile must be received.
         self._roll_call.receive_last_words(self.timeout)
         self.failure = DistributedError("the ranks of this process have ended their use of MPI")
@@ -234,7 +238,7 @@ class MpiTransport(Transport):
         farewell = self._roll_call.farewell()
         if farewell is not None:
             state, proc, rank, reason = farewell
-            ranks = list(self._blocks[proc]) if state == _FINISHED else [rank]
+            ranks = list(self._blocks[proc]) if state == FINISHED else [rank]
             raise guard.rank_failed(ranks, reason, waiting)
         if self._farewell is not None:
             raise DistributedError("the ranks of this process have failed")
@@ -358,89 +362,3 @@ class _Background(Pending):
     def wait(self) -> None:
         self.done.wait()
         self.poll()
-
-
-class _RollCall:
-    """A word from every process to every other: what it is about to do, or that it will do no more."""
-
-    def __init__(self, mpi: Any, comm: Any) -> None:
-        self._mpi = mpi
-        self._comm = comm
-        me, procs = comm.Get_rank(), comm.Get_size()
-        self._others = [proc for proc in range(procs) if proc != me]
-        # digest, state, and the rank that failed
-        self._out = np.zeros(3, np.uint64)
-        self._in = np.zeros((procs, 3), np.uint64)
-        self._receives = {
-            proc: comm.Recv_init(self._in[proc], source=proc, tag=_WORD_TAG) for proc in self._others
-        }
-        sends = [comm.Send_init(self._out, dest=proc, tag=_WORD_TAG) for proc in self._others]
-        self._requests = [*self._receives.values(), *sends]
-        self._last_words: list[Any] = []
-
-    def start(self, digest: int) -> None:
-        """Say that this process is about to do what `digest` stands for, and begin to listen."""
-        self._out[0] = digest
-        self._in[:, 1] = _CALLING
-        self._mpi.Prequest.Startall(self._requests)
-
-    def all_arrived(self) -> bool:
-        """True when every process has spoken."""
-        return self._mpi.Request.Testall(self._requests)
-
-    def agreed(self, digest: int) -> bool:
-        """True when every process said `digest`."""
-        return digest != 0 and all(self._in[proc, 0] == digest for proc in self._others)
-
-    def anyone_left(self) -> bool:
-        """True when a process spoke its last word."""
-        return bool(self._in[:, 1].any())
-
-    def missing(self) -> list[int]:
-        """The processes that have not spoken."""
-        return [proc for proc, receive in self._receives.items() if not receive.Test()]
-
-    def farewell(self) -> tuple[int, int, int, str] | None:
-        """(state, process, rank, reason) of a process that spoke its last word, if one did."""
-        gone = [
-            (int(self._in[proc, 1]), proc)
-            for proc, receive in self._receives.items()
-            if receive.Test() and self._in[proc, 1] != _CALLING
-        ]
-        if not gone:
-            return None
-        # A failure of its own explains more than an early end, and that more than a victim.
-        state, proc = min(gone, key=lambda end: ((_FAILED, _FINISHED, _VICTIM).index(end[0]), end[1]))
-        reason = np.zeros(_REASON, np.uint8)
-        self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
-        return state, proc, int(self._in[proc, 2]), reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
-
-    def send_farewell(self, state: int, rank: int, reason: str) -> None:
-        """Say that no more calls come from this process."""
-        word = np.array([0, state, rank], np.uint64)
-        text = np.zeros(_REASON, np.uint8)
-        encoded = reason.encode("utf-8", "replace")[:_REASON]
-        text[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-        for proc in self._others:
-            self._last_words += [
-                self._comm.Isend(word, dest=proc, tag=_WORD_TAG),
-                self._comm.Isend(text, dest=proc, tag=_REASON_TAG),
-            ]
-
-    def receive_last_words(self, timeout: float) -> None:
-        """Wait for the next word of every other process, and for the reason if it is the last one."""
-        self._in[:, 1] = _CALLING
-        receives = list(self._receives.values())
-        self._mpi.Prequest.Startall(receives)
-        deadline = time.monotonic() + timeout
-        patience = Patience()
-        while not self._mpi.Request.Testall(receives):
-            if time.monotonic() > deadline:
-                return
-            patience.pause()
-        reason = np.zeros(_REASON, np.uint8)
-        for proc in self._others:
-            if self._in[proc, 1] != _CALLING:
-                self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
-        while not self._mpi.Request.Testall(self._last_words) and time.monotonic() < deadline:
-            patience.pause()

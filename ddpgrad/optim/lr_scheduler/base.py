@@ -1,0 +1,89 @@
+"""LRScheduler: counts epochs (or steps) and writes the learning rates."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..optimizer import Optimizer
+
+
+class LRScheduler:
+    """Base of all schedules.
+
+    A subclass defines `get_lr`, the learning rates at `last_epoch` computed from those at the
+    epoch before, so that schedules can be chained; and, where there is one, the closed form
+    `_get_closed_form_lr` from `base_lrs`. last_epoch: -1 at the start of training; to resume
+    without a state_dict, the index of the last epoch, with `initial_lr` in every group.
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an optimizer: load the "
+                    "optimizer's state_dict first, or start with last_epoch=-1"
+                )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Set the first learning rates."""
+        self._step_count = 0
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the schedule is, but for its optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state_dict. The optimizer's own must be loaded too: it has the learning rates."""
+        self.__dict__.update(state_dict)
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates of the groups as this schedule set them last."""
+        return self._last_lr
+
+    def get_lr(self) -> list[float]:
+        """The learning rates at `last_epoch`."""
+        raise NotImplementedError
+
+    def _get_closed_form_lr(self) -> list[float] | None:
+        """The learning rates at `last_epoch` from the base ones; None where there is no closed form."""
+        return None
+
+    def _current(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go to the next epoch, or to `epoch`, and set the learning rates."""
+        if self._step_count == 1 and not self._is_initial and not self.optimizer._opt_called:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order: "
+                "`optimizer.step()` before `lr_scheduler.step()`; otherwise the first value of the learning rate "
+                "schedule is skipped.",
+                stacklevel=2,
+            )
+        self._step_count += 1
+        values = None
+        if epoch is None:
+            self.last_epoch += 1
+        else:
+            self.last_epoch = epoch
+            values = self._get_closed_form_lr()
+        self._set(self.get_lr() if values is None else values)
+
+    def _set(self, values: list[float]) -> None:
+        for group, value in zip(self.optimizer.param_groups, values, strict=True):
+            group["lr"] = value
+        self._last_lr: list[float] = [group["lr"] for group in self.optimizer.param_groups]

@@ -1,0 +1,130 @@
+"""OneCycleLR: up to a large learning rate, and down to almost none, once (https://arxiv.org/abs/1708.07120)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..optimizer import Optimizer
+from .base import LRScheduler
+
+
+class OneCycleLR(LRScheduler):
+    """From max_lr / div_factor up to max_lr over `pct_start` of the steps, then down to initial / final_div_factor.
+
+    Momentum (or the first beta) goes the opposite way. Called after every batch; needs
+    `total_steps`, or `epochs` and `steps_per_epoch`. three_phase: back to the initial lr
+    first, symmetrically.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | list[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85,
+        max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+            total_steps = epochs * steps_per_epoch
+        if total_steps <= 0 or not isinstance(total_steps, int):
+            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
+        if not 0 <= pct_start <= 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        self.total_steps, self._anneal = total_steps, anneal_strategy
+        self.cycle_momentum, self.use_beta1 = cycle_momentum, False
+        self._phases = _phases(total_steps, pct_start, three_phase)
+        groups = optimizer.param_groups
+        if last_epoch == -1:
+            for group, highest in zip(groups, _for_each(groups, max_lr, "max_lr"), strict=True):
+                group["initial_lr"] = highest / div_factor
+                group["max_lr"] = highest
+                group["min_lr"] = group["initial_lr"] / final_div_factor
+        if cycle_momentum:
+            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+                raise ValueError(
+                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+                )
+            self.use_beta1 = "betas" in optimizer.defaults
+            if last_epoch == -1:
+                low, high = (
+                    _for_each(groups, values, name)
+                    for values, name in ((base_momentum, "base_momentum"), (max_momentum, "max_momentum"))
+                )
+                for group, base, highest in zip(groups, low, high, strict=True):
+                    _set_momentum(group, highest, self.use_beta1)
+                    group["base_momentum"], group["max_momentum"] = base, highest
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        step = self.last_epoch
+        if step > self.total_steps:
+            raise ValueError(
+                f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
+            )
+        start = 0.0
+        end, lr_ends, momentum_ends = self._phases[-1]
+        for i, phase in enumerate(self._phases):
+            if step <= phase[0] or i == len(self._phases) - 1:
+                end, lr_ends, momentum_ends = phase
+                break
+            start = phase[0]
+        share = (step - start) / (end - start)
+        values = []
+        for group in self.optimizer.param_groups:
+            values.append(self._between(group[lr_ends[0]], group[lr_ends[1]], share))
+            if self.cycle_momentum:
+                momentum = self._between(group[momentum_ends[0]], group[momentum_ends[1]], share)
+                _set_momentum(group, momentum, self.use_beta1)
+        return values
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self._anneal == "linear":
+            return (end - start) * share + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+
+
+_Phase = tuple[float, tuple[str, str], tuple[str, str]]
+
+
+def _phases(total: int, share: float, three: bool) -> list[_Phase]:
+    """(last step, group options that the lr goes between, and the momentum) of each part of the cycle."""
+    up: _Phase = (float(share * total) - 1, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
+    if not three:
+        return [up, (total - 1, ("max_lr", "min_lr"), ("base_momentum", "max_momentum"))]
+    return [
+        up,
+        (float(2 * share * total) - 2, ("max_lr", "initial_lr"), ("base_momentum", "max_momentum")),
+        (total - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum")),
+    ]
+
+
+def _for_each(groups: list[dict[str, Any]], value: float | list[float], name: str) -> list[float]:
+    """One value for each group."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * len(groups)
+    if len(value) != len(groups):
+        raise ValueError(f"expected {len(groups)} values for {name}, got {len(value)}")
+    return list(value)
+
+
+def _set_momentum(group: dict[str, Any], momentum: float, beta1: bool) -> None:
+    if beta1:
+        group["betas"] = (momentum, *group["betas"][1:])
+    else:
+        group["momentum"] = momentum

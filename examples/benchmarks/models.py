@@ -1,0 +1,152 @@
+"""The benchmark's models and batches. The same source builds them on PyTorch and on ddpgrad.
+
+Every function takes the module `torch`, which is either, and returns a `Job`. Weights are
+drawn by the stack that builds them. `fused=True` gives PyTorch its fastest optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job.
+
+    loss(model, batch) is a 0-d Tensor; batch(seed) draws inputs and targets for one rank;
+    optimizer(parameters, lr=...) is what a step of the job ends with.
+    """
+
+    model: Any
+    loss: Callable[[Any, tuple[Any, Any]], Any]
+    batch: Callable[[int], tuple[Any, Any]]
+    optimizer: Callable[..., Any]
+
+
+def _classifier(torch: Any, model: Any, shape: tuple[int, ...], classes: int = 10) -> Job:
+    """A job of SGD with momentum: batches of `shape`, labels below `classes`."""
+
+    def batch(seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        return torch.randn(*shape), torch.randint(0, classes, (shape[0],))
+
+    return Job(
+        model,
+        lambda model, pair: torch.nn.functional.cross_entropy(model(pair[0]), pair[1]),
+        batch,
+        lambda parameters, lr=0.01: torch.optim.SGD(parameters, lr=lr, momentum=0.9, fused=True),
+    )
+
+
+def _layers(torch: Any, widths: list[int]) -> Any:
+    nn = torch.nn
+    hidden = [layer for a, b in pairwise(widths[:-1]) for layer in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*hidden, nn.Linear(widths[-2], widths[-1]))
+
+
+def tiny_mlp(torch: Any) -> Job:
+    """12 layers of 32 on batches of 32: what the runtime itself costs, next to no arithmetic."""
+    return _classifier(torch, _layers(torch, [32] * 12 + [10]), (32, 32))
+
+
+def mlp(torch: Any, inputs: int = 784, width: int = 3072, size: int = 64) -> Job:
+    """24 million parameters, 96 MB of gradients, on batches of 64: what the all-reduce costs."""
+    return _classifier(torch, _layers(torch, [inputs, width, width, width, inputs, 10]), (size, inputs))
+
+
+def mnist_cnn(torch: Any, side: int = 28, width: int = 32, dropout: float = 0.3, size: int = 64) -> Job:
+    """The network of mnist.py, on batches of 64."""
+    nn = torch.nn
+
+    def block(a: int, b: int) -> list[Any]:
+        return [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)]
+
+    features = [*block(1, width), *block(width, 2 * width), nn.Flatten(), nn.Dropout(dropout)]
+    head = [nn.Linear(2 * width * (side // 4) ** 2, 4 * width), nn.ReLU(), nn.Linear(4 * width, 10)]
+    return _classifier(torch, nn.Sequential(*features, *head), (size, 1, side, side))
+
+
+def resnet18_cifar(torch: Any) -> Job:
+    """ResNet-18 as it is used for CIFAR images (first convolution 3x3, no pooling), on batches of 8.
+
+    Source: https://arxiv.org/abs/1512.03385
+    """
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self, a: int, b: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.norm1 = nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b)
+            self.conv2, self.norm2 = nn.Conv2d(b, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b)
+            self.short = nn.Identity()
+            if stride != 1 or a != b:
+                self.short = nn.Sequential(nn.Conv2d(a, b, 1, stride, bias=False), nn.BatchNorm2d(b))
+
+        def forward(self, x: Any) -> Any:
+            h = F.relu(self.norm1(self.conv1(x)))
+            return F.relu(self.norm2(self.conv2(h)) + self.short(x))
+
+    blocks, a = [], 64
+    for b, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        blocks += [Block(a, b, stride), Block(b, b, 1)]
+        a = b
+    stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return _classifier(torch, model, (8, 3, 32, 32))
+
+
+def gpt(
+    torch: Any, layers: int = 6, width: int = 384, heads: int = 6, context: int = 128, size: int = 4
+) -> Job:
+    """A byte-level GPT of 6 layers of 384 on batches of 4 times 128 bytes, with AdamW."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            b, t, c = x.shape
+            heads_first = self.qkv(self.norm1(x)).view(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
+            q, k, v = heads_first.unbind(0)
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(a.transpose(1, 2).reshape(b, t, c))
+            return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+    class GPT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bytes, self.positions = nn.Embedding(256, width), nn.Embedding(context, width)
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm = nn.LayerNorm(width)
+            for table in (self.bytes, self.positions):
+                nn.init.normal_(table.weight, 0.0, 0.02)
+
+        def forward(self, x: Any) -> Any:
+            h = self.bytes(x) + self.positions(torch.arange(x.shape[1]))
+            return F.linear(self.norm(self.blocks(h)), self.bytes.weight)
+
+    def batch(seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        text = torch.randint(0, 256, (size, context + 1))
+        return text[:, :-1], text[:, 1:]
+
+    return Job(
+        GPT(),
+        lambda model, pair: F.cross_entropy(model(pair[0]).reshape(-1, 256), pair[1].reshape(-1)),
+        batch,
+        lambda parameters, lr=3e-4: torch.optim.AdamW(
+            parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+        ),
+    )
+
+
+MODELS: dict[str, Callable[[Any], Job]] = {
+    f.__name__: f for f in (tiny_mlp, mlp, mnist_cnn, resnet18_cifar, gpt)
+}

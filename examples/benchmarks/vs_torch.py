@@ -1,0 +1,117 @@
+"""Compare training steps and all-reduces with PyTorch's, and all-reduces with plain MPI's.
+
+    python examples/benchmarks/vs_torch.py                      # everything, some minutes
+    python examples/benchmarks/vs_torch.py --quick              # a rough look
+    python examples/benchmarks/vs_torch.py --models gpt --ranks 2
+
+Every rank has one thread. The stacks take turns within one run, so that a machine that is slow
+for a while is slow for both; a figure is the ratio of the medians over all turns, and in
+brackets the lowest and highest ratio of a single round. A step is forward, backward, gradients
+averaged over the ranks (2 ranks: DistributedDataParallel in shared memory against Gloo), and
+the optimizer (PyTorch's: fused).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib.metadata import version
+from importlib.util import find_spec
+from statistics import median
+
+import models
+from players import Player, has_mpi, players
+
+ALL_REDUCE = "all_reduce"
+SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "25 MB": 25 << 20}
+
+
+def parse() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*models.MODELS, ALL_REDUCE]
+    p.add_argument(
+        "--models", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}"
+    )
+    p.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="numbers of ranks (default: 1 2)")
+    p.add_argument("--steps", type=int, help="repetitions in a turn (default: as many as fill half a second)")
+    p.add_argument("--rounds", type=int, default=8, help="turns of each stack (default: %(default)s)")
+    p.add_argument("--quick", action="store_true", help="3 rounds of shorter turns")
+    args = p.parse_args()
+    if min(args.ranks) < 1 or args.rounds < 1 or (args.steps is not None and args.steps < 1):
+        p.error("--ranks, --rounds and --steps must be at least 1")
+    if args.quick:
+        args.rounds = min(args.rounds, 3)
+    return args
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    scale, unit = next((s, u) for s, u in ((1, "s"), (1e-3, "ms"), (1e-6, "us")) if seconds >= s or s == 1e-6)
+    return f"{seconds / scale:.3g} {unit}"
+
+
+def rounds(team: list[Player], args: argparse.Namespace) -> list[list[list[float]]]:
+    """For every player, the seconds of its repetitions in each round."""
+    for player in team:
+        player.turn(3)  # what is compiled, allocated or laid out in the first steps
+    counts = []
+    for player in team:
+        one = median(player.turn(3))
+        fill = (0.15 if args.quick else 0.5) / one
+        counts.append(args.steps or max(2, min(2000, round(fill))))
+    times: list[list[list[float]]] = [[] for _ in team]
+    for turn in range(args.rounds):
+        order = list(enumerate(team))
+        for i, player in order if turn % 2 == 0 else order[::-1]:
+            times[i].append(player.turn(counts[i]))
+    return times
+
+
+def report(what: str, team: list[Player], times: list[list[list[float]]]) -> None:
+    """One line for each player that the first one is compared with."""
+    ours, *others = [[median(turn) for turn in turns] for turns in times]
+    mine = median(s for turn in times[0] for s in turn)
+    for player, turns, turn_medians in zip(team[1:], times[1:], others, strict=True):
+        theirs = median(s for turn in turns for s in turn)
+        single = [a / b for a, b in zip(ours, turn_medians, strict=True)]
+        print(
+            f"{what:<26} {duration(mine):>9}  {player.stack:<8} {duration(theirs):>9}  "
+            f"ratio {mine / theirs:5.2f}  ({min(single):.2f} to {max(single):.2f})",
+            flush=True,
+        )
+
+
+def main() -> None:
+    args = parse()
+    if find_spec("torch") is None:
+        raise SystemExit(
+            "PyTorch, to compare with, is not installed: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+        )
+    load = os.getloadavg()[0]
+    print(f"ddpgrad {version('ddpgrad')} against PyTorch {version('torch')}, Python {platform.python_version()}, "
+          f"{os.cpu_count()} cores, load {load:.1f} before the run, one thread a rank")  # fmt: skip
+    print("ratio: time of ddpgrad / time of the other; below 1 ddpgrad is faster\n", flush=True)
+    chosen = [name for name in models.MODELS if name in args.models]
+    for ranks in args.ranks:
+        with players(["ddpgrad", "PyTorch"], ranks) as team:
+            for name in chosen:
+                for player in team:
+                    player.prepare(do="model", name=name)
+                report(f"{name}, {ranks} rank{'s' * (ranks > 1)}", team, rounds(team, args))
+    together = [ranks for ranks in args.ranks if ranks > 1]
+    if ALL_REDUCE not in args.models or not together:
+        return
+    if not has_mpi():
+        print('plain MPI is not compared, no mpiexec is installed: pip install "ddpgrad[mpich]"')
+    for ranks in together:
+        with players(["ddpgrad", "PyTorch", *(["MPI"] if has_mpi() else [])], ranks) as team:
+            for size, count in SIZES.items():
+                for player in team:
+                    player.prepare(do=ALL_REDUCE, bytes=count)
+                report(f"all-reduce {size}, {ranks} ranks", team, rounds(team, args))
+
+
+if __name__ == "__main__":
+    main()

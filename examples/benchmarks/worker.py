@@ -1,0 +1,140 @@
+"""One rank of one stack: waits for orders on a socket, times training steps or all-reduces, answers.
+
+    python worker.py STACK SOCKET RANK RANKS MEETING
+
+Orders and answers are lines of JSON. Between orders the worker sleeps in `recv`, so that the
+stacks do not take time from each other.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import models
+
+Reduce = Callable[[], Any]
+
+
+class Ddpgrad:
+    """The ranks that ddprun started; they meet in shared memory."""
+
+    def __init__(self, rank: int, ranks: int, meeting: str) -> None:
+        import ddpgrad
+        import ddpgrad.distributed as dist
+        from ddpgrad.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group()
+        self.torch, self.dist, self.DDP = ddpgrad, dist, DistributedDataParallel
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+
+    def all_reduce(self, elements: int) -> Reduce:
+        """Of memory where a bucket lies, as DistributedDataParallel does it."""
+        from ddpgrad.distributed.process_group import default_group
+
+        communicator = default_group().communicator
+        flat = communicator.allocate(elements, "float32")
+        return lambda: communicator.all_reduce(flat)
+
+
+class PyTorch:
+    """PyTorch's CPU build, its ranks joined by Gloo."""
+
+    def __init__(self, rank: int, ranks: int, meeting: str) -> None:
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+        self.torch, self.dist, self.DDP = torch, dist, DistributedDataParallel
+        self.rank, self.ranks = rank, ranks
+
+    def all_reduce(self, elements: int) -> Reduce:
+        tensor = self.torch.zeros(elements)
+        return lambda: self.dist.all_reduce(tensor)
+
+
+class PlainMPI:
+    """MPI's own `Allreduce` through mpi4py, on NumPy arrays; it trains nothing."""
+
+    def __init__(self, rank: int, ranks: int, meeting: str) -> None:
+        from mpi4py import MPI
+
+        self.dist = self.world = MPI.COMM_WORLD
+        self.in_place = MPI.IN_PLACE
+        self.rank, self.ranks = self.world.rank, self.world.size
+
+    def all_reduce(self, elements: int) -> Reduce:
+        import numpy as np
+
+        array = np.zeros(elements, np.float32)
+        return lambda: self.world.Allreduce(self.in_place, array)
+
+
+STACKS: dict[str, Callable[[int, int, str], Any]] = {"ddpgrad": Ddpgrad, "PyTorch": PyTorch, "MPI": PlainMPI}
+
+
+def training_step(stack: Any, name: str) -> Callable[[], None]:
+    """One whole step of the model `name`: forward, backward, all-reduce where there are ranks, update."""
+    stack.torch.manual_seed(0)
+    job = models.MODELS[name](stack.torch)
+    model = stack.DDP(job.model) if stack.ranks > 1 else job.model
+    optimizer = job.optimizer(model.parameters())
+    batch = job.batch(stack.rank)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        job.loss(model, batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def timed(work: Callable[[], Any], count: int) -> list[float]:
+    """Seconds of each of `count` calls."""
+    times = [perf_counter()]
+    for _ in range(count):
+        work()
+        times.append(perf_counter())
+    return [b - a for a, b in pairwise(times)]
+
+
+def main() -> None:
+    name, address, rank, ranks, meeting = sys.argv[1:]
+    stack = STACKS[name](int(rank), int(ranks), meeting)
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(address)
+    orders, answers = line.makefile("r"), line.makefile("w")
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    answer(rank=stack.rank, ranks=stack.ranks)
+    work: Callable[[], Any] = lambda: None  # noqa: E731
+    for text in orders:
+        order = json.loads(text)
+        if order["do"] == "model":
+            work = training_step(stack, order["name"])
+            answer(ready=True)
+        elif order["do"] == "all_reduce":
+            work = stack.all_reduce(order["bytes"] // 4)
+            answer(ready=True)
+        else:
+            if name == "MPI":
+                stack.world.Barrier()
+            elif stack.ranks > 1:
+                stack.dist.barrier()
+            answer(seconds=timed(work, order["count"]))
+    if name != "MPI":
+        stack.dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Shared memory itself: what happens when there is none, too little, or no one to share it with."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddpgrad.distributed import transports
+from ddpgrad.distributed.communicator import Communicator
+from ddpgrad.distributed.transports import segments
+from ddpgrad.environment import Launch
+from ddpgrad.errors import TransportError
+
+
+@pytest.fixture
+def both():
+    """Two ends of one job in this process; `both(fn)` runs fn(communicator) at each at the same time."""
+    job = secrets.token_hex(4)
+    with ThreadPoolExecutor(2) as pool:
+
+        def connect(proc: int) -> tuple[transports.Transport, Communicator]:
+            transport = transports.connect(Launch(2, 2, proc, job), "shm", timeout=20)
+            return transport, Communicator(proc, 2, "shm", lambda call: transport.post((call,)))
+
+        ends = list(pool.map(connect, range(2)))
+
+        def run(fn):
+            return [made.result(30) for made in [pool.submit(fn, end[1]) for end in ends]]
+
+        yield run
+        for transport, _ in ends:
+            transport.close()
+
+
+def test_too_little_room_is_said_on_all_ranks_and_survived(both, monkeypatch):
+    def allocate(communicator):
+        with pytest.raises(TransportError) as caught:
+            communicator.allocate(1_000_000, np.float64)
+        return str(caught.value)
+
+    def still_works(communicator):
+        array = communicator.allocate(1_000_000, np.float32) + 1
+        communicator.all_reduce(array)
+        return array.sum()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "available", lambda: 5_000_000)
+        first, second = both(allocate)
+    assert first == second
+    assert "16007168 bytes wanted, 5000000 available" in first
+    assert "--shm-size" in first
+    assert both(still_works) == [2_000_000, 2_000_000]
+
+
+def test_windows_that_no_rank_uses_are_unmapped(both):
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("window")
+
+    def allocate_often(communicator):
+        for _ in range(10):
+            array = communicator.allocate(100_000, np.float32)
+            communicator.all_reduce(array)
+
+    before = mapped()
+    both(allocate_often)
+    both(lambda communicator: communicator.allocate(0, np.int8))
+    assert mapped() <= before
+
+
+def test_a_process_that_never_comes():
+    job = secrets.token_hex(4)
+    with pytest.raises(TransportError, match=r"process 1 of 2 did not start within 0\.2 seconds"):
+        transports.connect(Launch(2, 2, 0, job), "shm", timeout=0.2)
+    with pytest.raises(TransportError, match=r"expected \d+ bytes, found none"):
+        transports.connect(Launch(2, 2, 1, job), "shm", timeout=0.2)
+    assert not list(Path("/dev/shm").glob(f"*{job}*"))
+
+
+def test_a_job_name_cannot_leave_its_folder():
+    with pytest.raises(TransportError, match="must be a word"):
+        transports.connect(Launch(2, 2, 0, "../etc/x"), "shm", timeout=0.2)
