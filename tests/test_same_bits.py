@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-JOB = str(Path(__file__).with_name("bits_job.py"))
+JOB = str(Path(__file__).parent / "jobs" / "same_bits.py")
 RANKS = 4
 
 

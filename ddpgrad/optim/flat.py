@@ -1,11 +1,12 @@
 """Flat memory: parameters whose gradients lie side by side are updated by one kernel call.
 
 Under data parallelism the gradients of a group are views of a few buckets. Gradients that
-follow one another without a gap, with their parameters and optimizer state, form a run. When
-a run is planned, its parameters and each kind of its state are laid out in one flat array in
-the order of the gradients: values are copied once, every Tensor stays the same object and
-becomes a view of that array. Views of a parameter's former memory that were taken before
-(`p.data`, `p.detach()`, a `state_dict()`) no longer follow it then; take them anew.
+follow one another with no more than padding between them form a run, with their parameters
+and optimizer state. When a run is planned, its parameters and each kind of its state are laid
+out in one flat array as the gradients are: values are copied once, every Tensor stays the
+same object and becomes a view of that array. Views of a parameter's former memory that were
+taken before (`p.data`, `p.detach()`, a `state_dict()`) no longer follow it then; take them
+anew. What the kernel makes of the padding is not read by anyone.
 
 A gradient on its own (a fresh one in each backward, as without data parallelism) makes a run
 of one, for which nothing is moved. Plans are checked at each step by the identity of all
@@ -29,6 +30,9 @@ NewState = Callable[[Tensor, str], Tensor]
 
 STEP = "step"
 """The state that counts updates: float32, in host memory, one element per parameter."""
+
+_PADDING = 64
+"""Bytes: gradients of a bucket start at multiples of this, so there is less than this between two."""
 
 
 class Run:
@@ -217,13 +221,14 @@ class _Plan:
             if len(block) == 1:
                 block[0][1].base = None  # nobody to be joined with; do not keep its memory alive
                 continue
-            end, age = -1, None
+            end, age = -_PADDING, None
             for address, member in sorted(block, key=lambda item: item[0]):
-                its_age = owners.age(member.variable)
-                if address != end or its_age != age:
+                grad, its_age = _gradient(member.variable), owners.age(member.variable)
+                gap = address - end
+                if not 0 <= gap < _PADDING or gap % grad.itemsize or its_age != age:
                     chains.append([])
                 chains[-1].append(member)
-                end, age = address + _gradient(member.variable).nbytes, its_age
+                end, age = address + grad.nbytes, its_age
         return [chain for chain in chains if len(chain) > 1]
 
 
@@ -232,10 +237,15 @@ def _join(chain: list[_Member], owners: _Owners) -> Run:
     variables = [m.variable for m in chain]
     grads = [_gradient(p) for p in variables]
     states = [owners[p] for p in variables]
-    grad = _joined(grads)
+    origin = _address(grads[0])
+    places = [(_address(g) - origin) // g.itemsize for g in grads]
+    grad = _joined(grads, places)
     assert grad is not None
-    param = _lay_flat(variables)
-    flat_state = {name: _lay_flat([state[name] for state in states]) for name in owners.names}
+    param = _lay_flat(variables, places)
+    flat_state = {
+        name: _lay_flat([state[name] for state in states], range(len(chain)) if name == STEP else places)
+        for name in owners.names
+    }
     for member, gradient, state in zip(chain, grads, states, strict=True):
         member.single = False
         member.grad, member.param, member.state = gradient, member.variable._array, state
@@ -270,36 +280,32 @@ def _address(array: Array) -> int:
     return interface["data"][0]
 
 
-def _joined(arrays: Sequence[Array]) -> Array | None:
-    """One flat view over arrays that follow one another in one block of memory; None if they do not."""
+def _joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
+    """One flat view in which each array starts at its place, counted in elements; None if they do not lie so."""
     first = arrays[0]
     base, dtype = first.base, first.dtype
     if base is None or not base.flags.c_contiguous:
         return None
-    start = end = _address(first)
-    for array in arrays:
-        if (
-            array.base is not base
-            or array.dtype != dtype
-            or not array.flags.c_contiguous
-            or _address(array) != end
-        ):
+    start = _address(first)
+    for array, place in zip(arrays, places, strict=True):
+        if array.base is not base or array.dtype != dtype or not array.flags.c_contiguous:
             return None
-        end += array.nbytes
+        if _address(array) != start + place * dtype.itemsize:
+            return None
     offset = start - _address(base)
-    return base.reshape(-1).view(np.uint8)[offset : offset + end - start].view(dtype)
+    size = (places[-1] + arrays[-1].size) * dtype.itemsize
+    return base.reshape(-1).view(np.uint8)[offset : offset + size].view(dtype)
 
 
-def _lay_flat(tensors: Sequence[Tensor]) -> Array:
-    """Make the tensors views of one flat array, in this order; of the one that they are in, if it is so already."""
+def _lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
+    """Make the tensors views of one flat array, each at its place; of the one that they are in, if it is so already."""
     arrays = [t._array for t in tensors]
-    flat = _joined(arrays)
+    flat = _joined(arrays, places)
     if flat is None:
-        flat = backend_for(arrays[0]).cat([a.reshape(-1) for a in arrays], 0)
-        start = 0
-        for tensor, array in zip(tensors, arrays, strict=True):
-            tensor._array = flat[start : start + array.size].reshape(array.shape)
-            start += array.size
+        flat = backend_for(arrays[0]).new_zeros(arrays[0], (places[-1] + arrays[-1].size,))
+        for tensor, array, place in zip(tensors, arrays, places, strict=True):
+            tensor._array = flat[place : place + array.size].reshape(array.shape)
+            tensor._array[...] = array
     return flat
 
 

@@ -15,7 +15,7 @@ oracle = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 STEPS = 100
-SHAPES = [(4, 3), (3,), (), (2, 3, 2)]
+SHAPES = [(4, 3), (8,), (13,), (), (2, 3, 2)]
 
 OPTIMIZERS = {
     "sgd": ("SGD", {"lr": 0.1}),
@@ -43,14 +43,15 @@ def _gradient(value: np.ndarray, step: int) -> np.ndarray:
 
 
 def _in_bucket(params: list[Any]) -> list[Any]:
-    """Gradient tensors side by side in one block, in reverse order, as data parallelism has them."""
-    flat = np.zeros(sum(p.numel() for p in params), params[0].dtype.numpy)
-    views, end = [], flat.size
-    for p in params:
-        start = end - p.numel()
-        views.append(ddpgrad.from_numpy(flat[start:end].reshape(tuple(p.shape))))
-        end = start
-    return views
+    """Gradient tensors one after the other in one block, in reverse order, as data parallelism has them."""
+    step = 64 // params[0].element_size()
+    starts, end = {}, 0
+    for i in reversed(range(len(params))):
+        starts[i] = end
+        end += -(-params[i].numel() // step) * step
+    flat = np.zeros(end, params[0].dtype.numpy)
+    parts = [flat[starts[i] : starts[i] + p.numel()] for i, p in enumerate(params)]
+    return [ddpgrad.from_numpy(part.reshape(tuple(p.shape))) for part, p in zip(parts, params, strict=True)]
 
 
 @pytest.mark.parametrize("layout", ["separate", "bucket"])
@@ -147,8 +148,7 @@ SCHEDULES = {
 
 def _two_groups(stack: Any, package: Any) -> Any:
     first, second = stack.zeros(2), stack.zeros(3)
-    groups = [{"params": [package.Parameter(first)]}, {"params": [package.Parameter(second)], "lr": 0.03}]
-    return groups
+    return [{"params": [package.Parameter(first)]}, {"params": [package.Parameter(second)], "lr": 0.03}]
 
 
 @pytest.mark.parametrize("momentum", [False, True], ids=["adam", "sgd"])

@@ -18,8 +18,12 @@ from ..dtype import bfloat16
 
 Array = Any
 
-_ONE_32, _ZERO_32 = np.ones((), np.float32), np.zeros((), np.float32)
-_ONE_64, _ZERO_64 = np.ones((), np.float64), np.zeros((), np.float64)
+# 1 and 0 in host memory, where cuBLAS reads them, by the type that is accumulated in.
+_SCALARS = {double: np.array([1, 0], np.float64 if double else np.float32) for double in (False, True)}
+_ADDRESSES = {
+    double: (scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize)
+    for double, scalars in _SCALARS.items()
+}
 _TYPES = {
     np.dtype(np.float16): cupy.cuda.runtime.CUDA_R_16F,
     bfloat16.numpy: cupy.cuda.runtime.CUDA_R_16BF,
@@ -50,9 +54,8 @@ def product(a: Array, b: Array, dtype: Any = None) -> Array:
     """
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     (n, k), m = a.shape[-2:], b.shape[-1]
-    if (
-        a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous
-    ):  # one large product instead of a stack of small ones
+    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
+        # One large product instead of a stack of small ones.
         flat = product(a.reshape(math.prod(a.shape[:-1]), k), b, dtype)
         return flat.reshape(*a.shape[:-1], m)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -63,9 +66,9 @@ def product(a: Array, b: Array, dtype: Any = None) -> Array:
         return out
     a, transposed_a, width_a, step_a = _operand(a, lead)
     b, transposed_b, width_b, step_b = _operand(b, lead)
-    double = dtype == np.float64
+    double = bool(dtype == np.float64)
     compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
-    one, zero = (_ONE_64, _ZERO_64) if double else (_ONE_32, _ZERO_32)
+    one, zero = _ADDRESSES[double]
     handle = cupy_device.get_cublas_handle()
     kind_a, kind_b, kind_out = _TYPES[a.dtype], _TYPES[b.dtype], _TYPES[dtype]
     # cuBLAS reads and writes by columns, and so finds every matrix transposed: out^T = b^T @ a^T.
@@ -73,13 +76,13 @@ def product(a: Array, b: Array, dtype: Any = None) -> Array:
     algorithm = cublas.CUBLAS_GEMM_DEFAULT
     if math.prod(lead) == 1:
         cublas.gemmEx(
-            handle, *shape, one.ctypes.data, b.data.ptr, kind_b, width_b, a.data.ptr, kind_a, width_a,
-            zero.ctypes.data, out.data.ptr, kind_out, m, compute, algorithm,
+            handle, *shape, one, b.data.ptr, kind_b, width_b, a.data.ptr, kind_a, width_a,
+            zero, out.data.ptr, kind_out, m, compute, algorithm,
         )  # fmt: skip
     else:
         cublas.gemmStridedBatchedEx(
-            handle, *shape, one.ctypes.data, b.data.ptr, kind_b, width_b, step_b, a.data.ptr, kind_a, width_a, step_a,
-            zero.ctypes.data, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
+            handle, *shape, one, b.data.ptr, kind_b, width_b, step_b, a.data.ptr, kind_a, width_a, step_a,
+            zero, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
         )  # fmt: skip
     return out
 

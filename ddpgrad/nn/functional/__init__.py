@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...ops.activation import softplus as softplus
 from ...ops.composed import log_softmax as log_softmax
 from ...ops.composed import softmax as softmax
-from ...ops.activation import softplus as softplus
 from ...ops.elementwise import sigmoid as sigmoid
 from ...ops.elementwise import tanh as tanh
 from ...ops.matrix import linear as linear

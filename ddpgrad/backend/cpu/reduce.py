@@ -1,0 +1,107 @@
+"""Compiled sums for the CPU, where the kept dimensions are side by side: bias gradients, means, totals.
+
+NumPy adds up the inner dimensions of (N, C, H, W) a row at a time and does not vectorise the
+sum of a short row. Partial sums are short and then added in float64, in an order that the
+shape alone decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..dtype import numpy_of
+from .vectormath import compiled_for, kernel
+
+# Below this many elements NumPy's own sum is done before a compiled one has started.
+_WORTH_IT = 4096
+# Elements that are added up in the data's own type before they join the total.
+_BLOCK = 512
+
+
+def sum(
+    input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
+) -> np.ndarray:
+    """The sum over `dim` (an int, a tuple of ints, None for all); integers and bool add up in int64."""
+    if dtype is None and input.size >= _WORTH_IT and compiled_for(input) and input.flags.c_contiguous:
+        dims = _dims(dim, input.ndim)
+        split = _split(input.shape, dims)
+        if split is not None:
+            out = np.empty(split[1], input.dtype)
+            if split[2] == 1:
+                _sum_columns(input.reshape(split[:2]), out)
+            else:
+                _sum_rows(input.reshape(split), out)
+            return out.reshape(_shape(input.shape, dims, keepdim))
+    kind = None if dtype is None else numpy_of(dtype)
+    if kind is None and input.dtype.kind in "bui":
+        kind = np.int64
+    return np.sum(input, axis=dim, keepdims=keepdim, dtype=kind)
+
+
+def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:
+    if dim is None:
+        return set(range(ndim))
+    return {d % ndim for d in ((dim,) if isinstance(dim, int) else dim)} if ndim else set()
+
+
+def _split(shape: tuple[int, ...], dims: set[int]) -> tuple[int, int, int] | None:
+    """(summed, kept, summed) sizes, or None if the kept dimensions are not neighbours."""
+    kept = [d for d in range(len(shape)) if d not in dims]
+    if not kept:
+        return 1, 1, math.prod(shape)
+    if kept[-1] - kept[0] >= len(kept):
+        return None
+    return math.prod(shape[: kept[0]]), math.prod(shape[kept[0] : kept[-1] + 1]), math.prod(shape[kept[-1] + 1 :])
+
+
+def _shape(shape: tuple[int, ...], dims: set[int], keepdim: bool) -> tuple[int, ...]:
+    if keepdim:
+        return tuple(1 if d in dims else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in dims)
+
+
+@kernel
+def _sum_rows(x, out):
+    """Sum x (a, b, c) over a and c to out (b,)."""
+    outer, kept, inner = x.shape
+    number = x.dtype.type
+    totals = np.zeros(kept, np.float64)
+    for i in range(outer):
+        for j in range(kept):
+            row = x[i, j]
+            for first in range(0, inner, _BLOCK):
+                part = number(0)
+                for k in range(first, min(first + _BLOCK, inner)):
+                    part += row[k]
+                totals[j] += part
+    for j in range(kept):
+        out[j] = number(totals[j])
+
+
+@kernel
+def _sum_columns(x, out):
+    """Sum x (a, b) over a to out (b,)."""
+    rows, columns = x.shape
+    number = x.dtype.type
+    totals = np.zeros(columns, np.float64)
+    part = np.empty(columns, x.dtype)
+    for first in range(0, rows, _BLOCK):
+        end = min(first + _BLOCK, rows)
+        # Four rows at a time, for the partial sums are read and written each time.
+        fours = first + (end - first) // 4 * 4
+        part[:] = number(0)
+        for i in range(first, fours, 4):
+            p, q, r, s = x[i], x[i + 1], x[i + 2], x[i + 3]
+            for j in range(columns):
+                part[j] += p[j] + q[j] + r[j] + s[j]
+        for i in range(fours, end):
+            p = x[i]
+            for j in range(columns):
+                part[j] += p[j]
+        for j in range(columns):
+            totals[j] += part[j]
+    for j in range(columns):
+        out[j] = number(totals[j])

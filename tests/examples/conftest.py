@@ -1,0 +1,26 @@
+"""The examples as modules, and as the programs that users start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """`run(ranks, "digits.py", *arguments)` runs an example through ddprun, in a folder of the test's own."""
+
+    def start(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "launcher", "-n", str(ranks), str(EXAMPLES / script), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+
+    return start

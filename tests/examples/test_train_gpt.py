@@ -1,0 +1,51 @@
+"""The GPT example on a small text: what it leaves behind, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+SMALL = ["--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "8"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "book.txt"
+    path.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 400)
+    return path
+
+
+def last_line(output: str) -> str:
+    return next(line for line in reversed(output.splitlines()) if "validation loss" in line)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
+    options = ["--data", str(text), "--steps", "12", "--save-every", "6", *SMALL]
+    whole = run(2, "train_gpt.py", *options, "--run", "whole")
+    assert whole.returncode == 0, whole.stderr
+    stopped = run(2, "train_gpt.py", *options, "--run", "parts", "--stop-after", "7")
+    resumed = run(2, "train_gpt.py", *options, "--run", "parts", "--resume")
+    assert resumed.returncode == stopped.returncode == 0, stopped.stderr + resumed.stderr
+
+    pattern = r"validation loss ([\d.]+) nats per byte, .* replicas bit-identical \((\w+)\)"
+    of_whole, of_parts = (re.search(pattern, last_line(done.stdout)) for done in (whole, resumed))
+    assert of_whole is not None and of_parts is not None, whole.stdout + resumed.stdout
+    assert of_whole.groups() == of_parts.groups()
+    rows = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [10, 12, 12]
+    assert "validation" in rows[-1] and {"loss", "tokens_per_s", "lr"} <= rows[0].keys()
+    assert [p.name for p in sorted((tmp_path / "whole" / "checkpoints").iterdir())] == [
+        "step_00000005",
+        "step_00000011",
+    ]
+
+
+def test_data_that_is_missing_or_too_small_is_named(run, tmp_path):
+    done = run(2, "train_gpt.py", "--data", "nowhere.txt", "--run", "r")
+    assert done.returncode == 1 and "--data nowhere.txt: there is no such file or folder" in done.stderr
+    (tmp_path / "few.txt").write_bytes(b"few")
+    done = run(2, "train_gpt.py", "--data", "few.txt", "--run", "r")
+    assert done.returncode == 1 and "few.txt: 3 bytes in 1 files are too few" in done.stderr
