@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -31,12 +32,22 @@ def bound() -> object:
     return _binding.key
 
 
+_all: WeakSet[RankLocal[Any]] = WeakSet()
+
+
+def release(key: object) -> None:
+    """Forget every value of the hosted rank `key`, whose run has ended."""
+    for state in list(_all):
+        state._values.pop(key, None)
+
+
 class RankLocal(Generic[T]):
     """One value per rank hosted in this process, made by `factory` on first use."""
 
     def __init__(self, factory: Callable[[], T]) -> None:
         self._factory = factory
         self._values: dict[object, T] = {}
+        _all.add(self)
 
     def get(self) -> T:
         key = _binding.key

@@ -1,17 +1,18 @@
 """What the processes of a job tell the launcher, and how it travels.
 
 Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where
-mpiexec stands between the two, a connection on this host (`unix:NAME`, a name that is no
-file and needs no removing, which only Linux has; elsewhere `tcp:127.0.0.1:4711`). It carries
-one JSON object per line:
+mpiexec stands between the two, a Unix socket (`unix:NAME`, where NAME is no file and needs no
+removing; only Linux has such). It carries one JSON object per line:
 
-    hello   which ranks the process hosts, its pid, and the job's token
+    hello   which ranks the process hosts
     failed  a rank raised (see Failure)
     done    the script came to its end in every hosted rank
 
 A stream that ends without `done` means that the process died, whatever its exit code
 says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
 `faulthandler`, which writes to the same stream when the process crashes.
+
+This module imports nothing of ddpgrad; see child.py.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ddpgrad.errors import LaunchError
-
 # A traceback may be as long as it likes (nested exception groups); a screen and the
 # launcher's memory are not.
 MAX_TEXT = 64 * 1024
@@ -35,7 +34,8 @@ class Failure:
     """Why a rank, or a whole process, ended before its time."""
 
     ranks: tuple[int, ...]
-    """The rank that failed; all ranks of the process where it cannot be told which."""
+    """The rank that failed; all ranks of the process where it cannot be told which; none where
+    the process did not get as far as having ranks."""
     time: float
     """Seconds on the host's monotonic clock; orders the failures."""
     reason: str
@@ -63,14 +63,11 @@ class Sender:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(f"\0{rest}")
                 self.fd = connection.detach()
-        elif kind == "tcp":
-            host, _, port = rest.rpartition(":")
-            self.fd = socket.create_connection((host, int(port)), timeout=None).detach()
         else:
-            raise LaunchError(f"unknown report address {address!r}")
+            raise ValueError(f"a report address is fd:NUMBER or unix:NAME, got {address!r}")
 
-    def hello(self, job: str | None, ranks: range) -> None:
-        self._send({"kind": "hello", "job": job, "ranks": list(ranks), "pid": os.getpid()})
+    def hello(self, ranks: range) -> None:
+        self._send({"kind": "hello", "ranks": list(ranks)})
 
     def failed(self, failure: Failure) -> None:
         self._send({"kind": "failed", **asdict(failure)})

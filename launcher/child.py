@@ -1,96 +1,35 @@
-"""A process of a job: runs the script in the ranks that it hosts and tells the launcher how that ended.
+"""Where a process of a job begins: it reports to the launcher before anything can go wrong.
 
     python -P -m launcher.child REPORT script|module TARGET [ARGUMENTS ...]
 
 REPORT is the address of the launcher's channel, or 'none' in a debug run, which has no
-launcher: then a failure is printed here.
+launcher. Only then is ddpgrad imported: a process that dies unnoticed at that would leave the
+others waiting for it, for mpiexec does not mind.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import io
-import os
-import signal
 import sys
+import time
+import traceback
 from collections.abc import Sequence
 
-from ddpgrad import environment, rank_local
-from ddpgrad.distributed import host
-from ddpgrad.environment import Launch
-from ddpgrad.errors import LaunchError
-
-from . import rank_stream, spawn, verdict
-from .autopsy import exit_status, failure_of
-from .channel import Sender
+from .channel import Failure, Sender
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one process of a job; returns its exit code."""
     report, kind, target, *arguments = argv
-    try:
-        launch = environment.launch()
-    except LaunchError as error:
-        # Without a launch there is no rank to speak for: mpiexec's own status must do.
-        print(f"ddprun: error: {error}", file=sys.stderr)
-        return 1
     sender = None if report == "none" else Sender(report)
-    if launch.mpi:
-        # The launcher is not the parent here, but whatever started this process must not die alone.
-        spawn.die_with_parent(os.getppid(), signal.SIGKILL)
-    if sender is not None:
-        sender.hello(launch.job, launch.ranks)
-    _prepare_streams(sender, launch)
-    if len(launch.ranks) == 1:
-        _export_torchrun_variables(launch)
     try:
-        if kind == "module":
-            host.run_module(target, arguments, launch)
-        else:
-            host.run_script(target, arguments, launch)
-    except BaseException as error:
-        status = exit_status(error)
-        if status != 0:
-            _tell(sender, error, launch)
-            return status
-    if sender is not None:
-        sender.done()
-    return 0
-
-
-def _tell(sender: Sender | None, error: BaseException, launch: Launch) -> None:
-    failure = failure_of(error, launch)
-    if sender is not None:
-        try:
-            sender.failed(failure)
-            return
-        except OSError as lost:
-            print(f"ddprun: lost the launcher ({lost})", file=sys.stderr)
-    print(verdict.describe([failure]), end="", file=sys.__stderr__)
-
-
-def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
-    """Lines at once, with their rank where the launcher cannot tell it; crashes to the launcher."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
-    faulthandler.enable(file=sys.stderr.fileno() if sender is None else sender.fd)
-    if launch.world_size > 1 and (launch.mpi or len(launch.ranks) > 1):
-        rank_stream.install(lambda: _current_rank(launch))
-
-
-def _current_rank(launch: Launch) -> int | None:
-    """The rank that prints; None for a thread that belongs to none of several."""
-    key = rank_local.bound()
-    if isinstance(key, host.Member):
-        return key.rank
-    return launch.ranks[0] if len(launch.ranks) == 1 else None
-
-
-def _export_torchrun_variables(launch: Launch) -> None:
-    """What scripts written for torchrun read, where one process is one rank of this host's job."""
-    rank = str(launch.ranks[0])
-    environment.export(RANK=rank, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=str(launch.world_size))
+        from . import process
+    except Exception as error:
+        if sender is None:
+            raise
+        what = traceback.format_exception_only(error)[-1].strip()
+        sender.failed(Failure((), time.monotonic(), "exit code 1", what, traceback.format_exc()))
+        return 1
+    return process.run(sender, kind, target, arguments)
 
 
 if __name__ == "__main__":

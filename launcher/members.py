@@ -9,10 +9,14 @@ import secrets
 import selectors
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+from ddpgrad.errors import LaunchError
 
 from . import verdict
 from .channel import Failure, Receiver, failure_from
@@ -29,7 +33,7 @@ class Member:
 
     fd: int
     ranks: range
-    pid: int | None
+    pid: int
     spawned: bool
     """Whether the launcher started it itself and so learns of its end from the kernel."""
     receiver: Receiver = field(default_factory=Receiver)
@@ -56,25 +60,22 @@ class Members:
         self._listener: socket.socket | None = None
 
     def __len__(self) -> int:
-        """How many processes have told who they are."""
-        return sum(member.pid is not None for member in self._members)
+        """How many processes have begun."""
+        return len(self._members)
 
     def listen(self) -> str:
         """Let processes connect by themselves; returns the address for their command line."""
-        if sys.platform == "linux":
-            # The end of such a connection is known at once, that of a TCP connection only when the
-            # kernel comes to it: too late, at times, to tell who died first.
-            name = f"ddpgrad-{secrets.token_hex(6)}"
-            self._listener = socket.socket(socket.AF_UNIX)
-            self._listener.bind(f"\0{name}")
-            self._listener.listen(self._plan.procs)
-            address = f"unix:{name}"
-        else:
-            self._listener = socket.create_server(("127.0.0.1", 0), backlog=self._plan.procs)
-            address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
+        if sys.platform != "linux":
+            raise LaunchError("--mpi works on Linux only; start the script with mpiexec directly")
+        # The end of such a connection is known at once, that of a TCP connection only when the
+        # kernel comes to it: too late, at times, to tell who died first.
+        name = f"ddpgrad-{secrets.token_hex(6)}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"\0{name}")
+        self._listener.listen(self._plan.procs)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        return address
+        return f"unix:{name}"
 
     def add(self, fd: int, ranks: range, pid: int) -> Member:
         """Watch the messages of a process that the launcher has started."""
@@ -100,7 +101,7 @@ class Members:
         An open channel, or a child that was not reaped, keeps a process number from being a stranger's.
         """
         for member in self._members:
-            if member.pid is not None and (member.open or member.spawned):
+            if member.open or member.spawned:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member.pid, number)
 
@@ -111,7 +112,7 @@ class Members:
         """
         found = set()
         for member in self._members:
-            if member.open and member.pid is not None and not member.spawned:
+            if member.open and not member.spawned:
                 with contextlib.suppress(OSError):  # it has just ended
                     maps = Path(f"/proc/{member.pid}/maps").read_text(errors="replace")
                     found |= {Path(file) for file in _MPI_SEGMENT.findall(maps)}
@@ -130,7 +131,11 @@ class Members:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return False
-        self._watch(Member(connection.detach(), range(0), None, spawned=False))
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user == os.getuid():
+            self._watch(Member(connection.detach(), range(0), pid, spawned=False))
+        else:
+            connection.close()  # anybody on this host can connect
         return True
 
     def _watch(self, member: Member) -> Member:
@@ -156,31 +161,24 @@ class Members:
             # A spawned process is judged by its exit status, in `ended`. And mpiexec itself ends
             # the others when one has failed: they are no news.
             known = any(other.failed for other in self._members)
-            if not member.spawned and member.pid is not None and member.silent and not known:
+            if not member.spawned and member.silent and not known:
                 self._fail(member, None)
             return False
         for message in member.receiver.feed(data):
-            if not self._take(member, message):
-                self._close(member)
-                return False
+            self._take(member, message)
         return True
 
-    def _take(self, member: Member, message: dict) -> bool:
-        """Act on a message; False when it comes from a stranger."""
+    def _take(self, member: Member, message: dict[str, Any]) -> None:
         kind = message.get("kind")
         if kind == "hello":
-            if message["job"] != self._plan.job:
-                return False
             ranks = message["ranks"]
-            member.ranks, member.pid = range(ranks[0], ranks[-1] + 1), message["pid"]
-        elif member.pid is None:
-            return False
+            member.ranks = range(ranks[0], ranks[-1] + 1)
         elif kind == "failed":
             member.failed = True
-            self._on_failure(failure_from(message))
+            failure = failure_from(message)
+            self._on_failure(failure if failure.ranks else replace(failure, ranks=tuple(member.ranks)))
         elif kind == "done":
             member.done = True
-        return True
 
     def _fail(self, member: Member, status: int | None) -> None:
         member.failed = True

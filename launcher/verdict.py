@@ -71,14 +71,15 @@ def ended_silently(ranks: range, status: int | None, crash_text: str) -> Failure
 def mpiexec_failed(status: int, reported: int, wanted: int) -> Failure:
     """The failure of mpiexec itself, when `reported` of `wanted` processes had begun."""
     how = f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+    reason = f"mpiexec: {how}"
     text = f"{reported} of {wanted} processes had begun. What mpiexec says of it is above.\n"
-    return Failure((), time.monotonic(), how, how, text)
+    return Failure((), time.monotonic(), reason, reason, text)
 
 
 def _names(failures: Sequence[Failure]) -> str:
-    if not any(failure.ranks for failure in failures):
-        return "mpiexec"
     ranks = sorted({rank for failure in failures for rank in failure.ranks})
+    if not ranks:
+        return "a process without ranks"
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:8]))}{', ...' if len(ranks) > 8 else ''}"

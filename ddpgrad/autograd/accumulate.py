@@ -92,7 +92,11 @@ def edge_of(tensor: Tensor) -> Edge:
         if origin is not view.root and origin is not None:
             refresh_view(tensor)
     node = tensor._grad_fn
-    return (accumulator(tensor), 0) if node is None else (node, tensor._output_nr)
+    if node is not None:
+        return node, tensor._output_nr
+    weak = tensor._accumulator
+    leaf = None if weak is None else weak()
+    return (AccumulateGrad(tensor) if leaf is None else leaf), 0
 
 
 def refresh_view(tensor: Tensor) -> None:

@@ -8,7 +8,7 @@ ops, and what they compute can be differentiated again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -91,12 +91,12 @@ class _Walk:
         self.captured: list[Any] = []
         self.needed: set[Node] | None = None  # nodes that gradients must reach; None for all
         self.stops: set[Node] = set()  # those of them that nothing is needed beyond
-        self.borrowed: set[Node] = set()  # nodes whose buffer belongs to somebody else as well
+        self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be changed in place
 
     def run(
         self, roots: Sequence[Edge], grads: Sequence[Tensor], inputs: Sequence[Edge] | None, accumulate: bool
     ) -> list[Tensor | None]:
-        nodes = self._count_dependencies([node for node, _ in roots if node is not None])
+        nodes = self._count_dependencies(node for node, _ in roots if node is not None)
         if inputs is not None:
             self._restrict(nodes, inputs, accumulate)
         backend = backend_for(grads[0]._array)
@@ -105,7 +105,7 @@ class _Walk:
         for (node, nr), grad in zip(roots, grads, strict=True):
             if node is None or (self.needed is not None and node not in self.needed):
                 continue
-            self._add(node, nr, grad if self.vocabulary else grad._array, F, borrowed=True)
+            self._add(node, nr, grad if self.vocabulary else grad._array, F, False)
             if node not in seeded:
                 seeded.append(node)
         for node in seeded:
@@ -116,23 +116,22 @@ class _Walk:
             return []
         return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
 
-    def _count_dependencies(self, stack: list[Node]) -> list[Node]:
+    def _count_dependencies(self, stack: Iterable[Node]) -> list[Node]:
         """Count, for each reachable node, the edges that lead to it. Returns the nodes."""
         waiting = self.waiting
-        seen = dict.fromkeys(stack)
-        stack = list(seen)
-        while stack:
-            for node, _ in stack.pop().next_functions:
+        roots = set(stack)
+        nodes = list(roots)
+        for reached in nodes:  # grows while it is walked
+            for node, _ in reached.next_functions:
                 if node is None:
                     continue
                 if node in waiting:
                     waiting[node] += 1
                 else:
                     waiting[node] = 1
-                    if node not in seen:
-                        seen[node] = None
-                        stack.append(node)
-        return list(seen)
+                    if node not in roots:
+                        nodes.append(node)
+        return nodes
 
     def _restrict(self, nodes: list[Node], inputs: Sequence[Edge], accumulate: bool) -> None:
         """Run only nodes on a way to `inputs`; stop at them."""
@@ -154,64 +153,93 @@ class _Walk:
     # -- one node ------------------------------------------------------------------------
 
     def _enqueue(self, node: Node, F: Any) -> None:
-        if isinstance(node, AccumulateGrad):
-            self._leaf(node, F)
+        if node.__class__ is AccumulateGrad:
+            self._leaf(node, F)  # type: ignore[arg-type]
         else:
             heappush(self.ready, (-node.sequence, node))
 
     def _drain(self, F: Any) -> None:
-        """Run nodes, latest first, until none is left. The hot loop of backward."""
-        ready, buffers, waiting, needed = self.ready, self.buffers, self.waiting, self.needed
-        on_arrays = self.vocabulary is None
+        """Run nodes, latest first, until none is left. The hot loop of backward.
+
+        What is usual is done here, without calls; `_step` does the same for all other cases.
+        """
+        ready, buffers, waiting, owned = self.ready, self.buffers, self.waiting, self.owned
+        usual = self.vocabulary is None and self.needed is None
         release = not self.retain_graph
+        array_type = None if self.vocabulary is not None else F.array_type
         while ready:
             node = heappop(ready)[1]
+            if not usual or node.special:
+                self._step(node, F)
+                continue
             grad = buffers.pop(node, None)
-            if on_arrays and grad is not None and grad.__class__ is not F.array_type:
-                grad, F = _on_its_backend(grad, F)
-            if node._tensor_hooks is not None and grad is not None:
-                grad = self._call_tensor_hooks(node, grad, F)
-            if needed is not None:
-                if self.captures:
-                    self._capture(node, grad)
-                if node in self.stops:
-                    continue
-            if node._prehooks is not None and grad is not None:
-                grad = self._call_prehooks(node, grad, F)
-            if grad is None:
-                results: Sequence[Any] = (None,) * len(node.next_functions)
-            else:
-                if node.outputs > 1:
-                    grad = self._materialize(node, grad, F)
-                results = node.apply(grad, F)
+            if grad.__class__ is not array_type:
+                buffers[node] = grad
+                self._step(node, F)
+                continue
+            results = node.apply(grad, F)
             if release:
                 node.release()
-            if node._hooks is not None:
-                results = self._call_hooks(node, results, grad, F)
-            for (target, nr), g in zip(node.next_functions, results, strict=True):
-                if target is None or (needed is not None and target not in needed):
+            for (target, nr), g in zip(node.next_functions, results):  # noqa: B905
+                if target is None:
                     continue
-                if g is not None:
-                    leaf = target.__class__ is AccumulateGrad
-                    borrowed = leaf and on_arrays and (g is grad or g.base is not None or _lends(node))
-                    if on_arrays and target.outputs == 1 and g.shape == target.shape and g.dtype is target.dtype:
-                        # As `_add`, for the usual case.
-                        if target in buffers:
-                            buffers[target] = buffers[target] + g
-                            if leaf:
-                                self.borrowed.discard(target)
-                        else:
-                            buffers[target] = g
-                            if borrowed:
-                                self.borrowed.add(target)
+                leaf = target.__class__ is AccumulateGrad
+                if g is None:
+                    pass
+                elif g.shape == target.shape and g.dtype is target.dtype:
+                    # As `_add`.
+                    if target not in buffers:
+                        buffers[target] = g
+                        if leaf and g is not grad and g.base is None:
+                            owned.add(target)
+                    elif target in owned:
+                        buffers[target] += g
                     else:
-                        self._add(target, nr, g, F, borrowed)
-                left = waiting[target] = waiting[target] - 1
-                if left == 0:
-                    if target.__class__ is AccumulateGrad:
-                        self._leaf(target, F)
-                    else:
-                        heappush(ready, (-target.sequence, target))
+                        buffers[target] = buffers[target] + g
+                        if leaf:
+                            owned.add(target)
+                else:
+                    self._add(target, nr, g, F, g is not grad and g.base is None)
+                left = waiting[target] - 1
+                if left:
+                    waiting[target] = left
+                elif leaf:
+                    self._leaf(target, F)
+                else:
+                    heappush(ready, (-target.sequence, target))
+
+    def _step(self, node: Node, F: Any) -> None:
+        """Run one node, with all that can happen on the way."""
+        grad = self.buffers.pop(node, None)
+        if self.vocabulary is None and grad is not None:
+            grad, F = _on_its_backend(grad, F)
+        if node._tensor_hooks is not None and grad is not None:
+            grad = self._call_tensor_hooks(node, grad, F)
+        if self.captures:
+            self._capture(node, grad)
+        if node in self.stops:
+            return
+        if node._prehooks is not None and grad is not None:
+            grad = self._call_prehooks(node, grad, F)
+        if grad is None:
+            results: Sequence[Any] = (None,) * len(node.next_functions)
+        else:
+            if node.outputs > 1:
+                grad = self._materialize(node, grad, F)
+            results = node.apply(grad, F)
+        if not self.retain_graph:
+            node.release()
+        if node._hooks is not None:
+            results = self._call_hooks(node, results, grad, F)
+        for (target, nr), g in zip(node.next_functions, results, strict=True):
+            if target is None or (self.needed is not None and target not in self.needed):
+                continue
+            if g is not None:
+                # A node that is special may return what others have too, or has shown it to hooks.
+                self._add(target, nr, g, F, not node.special and g is not grad and getattr(g, "base", None) is None)
+            left = self.waiting[target] = self.waiting[target] - 1
+            if left == 0:
+                self._enqueue(target, F)
 
     def _leaf(self, node: AccumulateGrad, F: Any) -> None:
         grad = self.buffers.pop(node, None)
@@ -233,8 +261,8 @@ class _Walk:
             node.apply_tensor(grad, F)
         else:
             # What hooks were shown, they may have kept.
-            shared = node in self.borrowed or leaf._hooks is not None or node._prehooks is not None
-            if shared and node.bucket is None and leaf._grad is None:
+            owned = node in self.owned and leaf._hooks is None and node._prehooks is None
+            if not owned and node.bucket is None and leaf._grad is None:
                 grad = F.clone(grad)
             node.apply(grad, F)
         if leaf._post_accumulate_hooks is not None:
@@ -243,34 +271,35 @@ class _Walk:
         if node._hooks is not None:
             self._call_hooks(node, (), grad, F)
 
-    def _add(self, node: Node, nr: int, grad: Any, F: Any, borrowed: bool) -> None:
-        """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype."""
+    def _add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
+        """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype.
+
+        fresh: `grad` is an array that nobody else has.
+        """
         many = node.outputs > 1
         shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
-        array = grad._array if self.vocabulary else grad
-        borrowed = borrowed and isinstance(node, AccumulateGrad)
+        on_arrays = self.vocabulary is None
+        array = grad if on_arrays else grad._array
         if array.shape != shape:
             grad = F.sum_to(grad, shape)
-            array = grad._array if self.vocabulary else grad
-            borrowed = False
+            array = grad if on_arrays else grad._array
+            fresh = True
         if array.dtype is not dtype and array.dtype != dtype:
             grad = F.cast(grad, dtype)
-            borrowed = False
+            fresh = True
         buffers = self.buffers
         if many:
             slots = buffers.setdefault(node, [None] * node.outputs)
-            if self.vocabulary is None:
+            if on_arrays:
                 grad = F.asarray(grad)  # a sum of all elements is a NumPy scalar
             slots[nr] = grad if slots[nr] is None else slots[nr] + grad
             return
-        current = buffers.get(node)
-        if current is None:
-            buffers[node] = grad
-            if borrowed:
-                self.borrowed.add(node)
-        else:
-            buffers[node] = current + grad
-            self.borrowed.discard(node)
+        if node in buffers:
+            grad = buffers[node] + grad
+            fresh = True
+        buffers[node] = grad
+        if fresh and on_arrays and node.__class__ is AccumulateGrad:
+            self.owned.add(node)
 
     def _materialize(self, node: Node, grads: list[Any], F: Any) -> tuple[Any, ...]:
         """Zeros for the outputs of a node that no gradient reached."""
@@ -353,11 +382,6 @@ def _on_its_backend(grad: Any, F: Any) -> tuple[Any, Any]:
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _lends(node: Node) -> bool:
-    """True when a gradient that `node` returned may be an array that somebody else has too."""
-    return node.lends or node.outputs > 1 or node._hooks is not None
 
 
 def _name(hook: Any) -> str:

@@ -82,7 +82,7 @@ class FunctionNode(Node):
 
     __slots__ = ("ctx", "places")
 
-    lends = True
+    special = True  # users' backward may return an array that they keep
     function: ClassVar[type[Function]]
 
     def __init__(self, args: Sequence[Any]) -> None:

@@ -47,7 +47,9 @@ class Node:
 
     # What few nodes have lives in `__dict__`, with these class defaults.
     outputs: int = 1
-    lends: bool = False  # True when gradients that it returns may be arrays that somebody else has too
+    # True when the engine must look closer: there are hooks, several outputs, or gradients
+    # that the node returns may be arrays that somebody else has too.
+    special: bool = False
     _hooks: dict[int, Any] | None = None
     _prehooks: dict[int, Any] | None = None
     _tensor_hooks: dict[int, dict[int, Any]] | None = None
@@ -60,6 +62,7 @@ class Node:
         self.sequence = next_sequence()
         if outputs != 1:
             self.outputs = outputs
+            self.special = True
 
     def name(self) -> str:
         """What PyTorch would call it, such as 'MulBackward0'."""
@@ -74,18 +77,21 @@ class Node:
 
     def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` after the node; a result replaces grad_inputs."""
+        self.special = True
         if self._hooks is None:
             self._hooks = {}
         return _add(self._hooks, hook)
 
     def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook(grad_outputs)` before the node; a result replaces grad_outputs."""
+        self.special = True
         if self._prehooks is None:
             self._prehooks = {}
         return _add(self._prehooks, hook)
 
     def tensor_hooks(self, output_nr: int) -> dict[int, Any]:
         """The hooks of the tensor that is output `output_nr`, in order of registration."""
+        self.special = True
         if self._tensor_hooks is None:
             self._tensor_hooks = {}
         return self._tensor_hooks.setdefault(output_nr, {})

@@ -88,6 +88,7 @@ def _run_threads(
                 failures.append((member.rank, error))
             baton.stopping = True
         finally:
+            rank_local.release(member)
             baton.retire(local)
 
     threads = _start_threads(run, world)

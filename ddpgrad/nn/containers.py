@@ -24,7 +24,9 @@ class _Indexed(Module):
     """Children under the names "0", "1", …, in order."""
 
     def _renumber(self, children: Iterable[Module | None]) -> None:
-        self.__dict__["_modules"] = {str(i): child for i, child in enumerate(children)}
+        children = list(children)
+        self._modules.clear()
+        self._modules.update({str(i): child for i, child in enumerate(children)})
 
     def _at(self, index: int) -> str:
         return list(self._modules)[_place(index, len(self))]
@@ -33,7 +35,8 @@ class _Indexed(Module):
         return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
+        own = self.__dict__
+        return iter([own[name] for name in own["_module_names"]])
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
@@ -49,11 +52,10 @@ class _Indexed(Module):
     def __delitem__(self, index: int | slice) -> None:
         names = list(self._modules)
         gone = set(names[index]) if isinstance(index, slice) else {self._at(index)}
-        kept = [(name, child) for name, child in self._modules.items() if name not in gone]
+        for name in gone:
+            del self._modules[name]
         if all(name.isdigit() for name in names):
-            self._renumber(child for _, child in kept)
-        else:
-            self.__dict__["_modules"] = dict(kept)
+            self._renumber(self)
 
     def append(self, module: Module) -> Any:
         """Add `module` at the end; returns self."""
@@ -92,8 +94,8 @@ class Sequential(_Indexed):
             self.add_module(str(name), module)
 
     def forward(self, input: Any) -> Any:
-        for module in self._modules.values():
-            input = module(input)  # type: ignore[misc]
+        for module in self:
+            input = module(input)
         return input
 
     def _of(self, items: list[tuple[str, Module | None]]) -> Sequential:

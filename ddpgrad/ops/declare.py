@@ -23,6 +23,9 @@ array), or names listed in `extras` (further results of the forward that users d
 broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of
 several inputs share work, `joint` is one rule that takes `needs` (a bool per tensor input)
 as well and returns all of them. Rules are written once and run on arrays and on Tensors.
+
+`adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
+with them, and is asked when they are unusual or the kernel has failed.
 """
 
 from __future__ import annotations
@@ -32,15 +35,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
-from ..autograd.grad_mode import mode
-from ..autograd.views import remember_plain_view
-from ..backend.registry import KernelByArray, backend_for, register_body
-from ..tensor import Tensor, View, wrap
-from .explain import explain
-from .node import OpNode, record, record_pointwise
-from .promotion import promote
+from ..backend.registry import KernelByArray, register_body
+from ..tensor import Tensor
+from .calls import make_call
+from .node import OpNode
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,8 +62,8 @@ class Op:
 
     __slots__ = (
         "name", "signature", "params", "defaults", "varargs", "tensors", "sequence", "rules", "joint", "keep",
-        "pick", "view", "promotion", "promoted", "adapt", "outputs", "extras", "differentiable", "grad_name",
-        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs", "watched", "frees",
+        "pick", "view", "promotion", "promoted", "adapt", "check", "outputs", "extras", "differentiable", "grad_name",
+        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs", "watched", "frees", "backward",
         "kept_tensors", "shapes", "tolerance", "keeps_input", "keeps_other",
     )  # fmt: skip
 
@@ -133,6 +131,7 @@ def _declare(
     promotion: str | None = None,
     promoted: Sequence[str] | None = None,
     adapt: Callable[..., tuple[Any, ...]] | None = None,
+    check: Callable[..., None] | None = None,
     outputs: int = 1,
     extras: Sequence[str] = (),
     differentiable: int = 1,
@@ -142,7 +141,7 @@ def _declare(
     tolerance: float = 1.0,
 ) -> Callable[..., Any]:
     op = Op(function.__name__, function)
-    op.view, op.promotion, op.adapt = view, promotion, adapt
+    op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
     op.grad_name = grad_name or "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
@@ -151,15 +150,7 @@ def _declare(
     _set_rules(op, grads or {}, joint)
     if body is not None:
         register_body(op.name, body if op.varargs is None else _unpacking(body))
-    if not outputs > 1 and not extras and adapt is None and op.varargs is None and not op.sequence and not view:
-        if op.tensors == (0,) == tuple(range(len(op.params))):
-            op.call = _unary(op)
-        elif op.tensors == (0, 1) == tuple(range(len(op.params))):
-            op.call = _binary(op)
-        else:
-            op.call = _general(op)
-    else:
-        op.call = _general(op)
+    op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
     op.call.__doc__ = op.doc
     op.call.__dict__["op"] = op
@@ -214,7 +205,8 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
         for name in list(inspect.signature(rule).parameters)[skipped:]:  # type: ignore[arg-type]
             if name not in names:
                 names.append(name)
-    op.shapes = tuple(i for i in op.tensors if f"{op.params[i]}_shape" in names)
+    # The shapes of all tensors are at hand as soon as a rule asks for one.
+    op.shapes = op.tensors if any(f"{op.params[i]}_shape" in names for i in op.tensors) else ()
     known = (*op.params, "out", *op.extras, *(f"{op.params[i]}_shape" for i in op.shapes))
     for name in [*names, *grads]:
         if name not in known:
@@ -232,15 +224,37 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
         i for i, p in enumerate(op.signature.parameters.values())
         if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
     )  # fmt: skip
-    op.frees = bool(op.kept_inputs or op.watched or op.keeps_out or any(n in op.extras for n in names))
-    op.joint = None
+    op.frees = bool(op.kept_inputs or op.keeps_out or any(n in op.extras for n in names))
+    op.joint = joint
     op.rules = ()
-    if joint is not None:
-        op.joint = joint
-    elif grads:
+    if grads and joint is None:
         op.rules = tuple(
             _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
         )
+    op.backward = _bind_backward(op.rules, joint)
+
+
+def _bind_backward(rules: tuple[Any, ...], joint: Rule | None) -> Callable[..., Sequence[Any]]:
+    """All rules as one function of (F, g, kept values, edges): a gradient, or None, for each edge."""
+    if joint is not None:
+        return lambda F, g, kept, edges: joint(F, g, [edge[0] is not None for edge in edges], *kept)
+    if len(rules) == 1:
+        (only,) = rules
+        return lambda F, g, kept, edges: (only(F, g, kept),)  # recorded, so it is wanted
+    if len(rules) == 2 and None not in rules:
+        first, second = rules
+
+        def both(F: Any, g: Any, kept: Any, edges: Any) -> Sequence[Any]:
+            return (
+                None if edges[0][0] is None else first(F, g, kept),
+                None if edges[1][0] is None else second(F, g, kept),
+            )
+
+        return both
+    return lambda F, g, kept, edges: [
+        rule(F, g, kept) if edge[0] is not None and rule is not None else None
+        for rule, edge in zip(rules, edges, strict=True)
+    ]
 
 
 def _picker(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -265,189 +279,6 @@ def _bind_rule(rule: Rule, names: list[str]) -> Rule:
         return lambda F, g, kept: rule(F, g, kept[i], kept[j])
     pick = itemgetter(*positions)
     return lambda F, g, kept: rule(F, g, *pick(kept))
-
-
-# -- calls ---------------------------------------------------------------------------------
-
-
-def _unary(op: Op) -> Callable[..., Any]:
-    """The public function of an op of one tensor and nothing else."""
-    kernels = op.kernels
-    general = _general(op)
-    needs_float = op.promotion == "float"
-    differentiable = bool(op.rules) or op.joint is not None
-
-    def call(input: Any) -> Any:
-        try:
-            a = input._array
-        except AttributeError:
-            return general(input)
-        if needs_float and a.dtype.kind != "f":
-            return general(input)
-        try:
-            result = kernels[a.__class__](a)
-        except Exception as error:
-            raise explain(op, (input,), error) from error
-        if result.__class__ is not a.__class__:
-            result = backend_for(a).asarray(result)
-        out = wrap(result)
-        if input._requires_grad and mode.enabled and differentiable:
-            record_pointwise(op, input, None, a, None, out, False)
-        return out
-
-    return call
-
-
-def _binary(op: Op) -> Callable[..., Any]:
-    """The public function of an op of two tensors or numbers and nothing else."""
-    kernels = op.kernels
-    general = _general(op)
-    needs_float = op.promotion == "float"
-    differentiable = bool(op.rules) or op.joint is not None
-
-    def call(input: Any, other: Any) -> Any:
-        try:
-            a = input._array
-        except AttributeError:
-            return general(input, other)
-        dtype = a.dtype
-        kind = other.__class__
-        if kind is float or kind is int:
-            # A number does not change the type of a floating-point array.
-            if dtype.kind != "f":
-                return general(input, other)
-            b = other
-            other = None
-        else:
-            try:
-                b = other._array
-            except AttributeError:
-                return general(input, other)
-            if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
-                return general(input, other)
-        try:
-            result = kernels[a.__class__](a, b)
-        except Exception as error:
-            raise explain(op, (input, other), error) from error
-        if result.__class__ is not a.__class__:
-            result = backend_for(a).asarray(result)
-        out = wrap(result)
-        if (input._requires_grad or (other is not None and other._requires_grad)) and mode.enabled and differentiable:
-            record_pointwise(op, input, other, a, b, out, True)
-        return out
-
-    return call
-
-
-def _general(op: Op) -> Callable[..., Any]:
-    """The public function of any op."""
-    kernels = op.kernels
-    complete = len(op.params) if op.varargs is None else -1
-    tensors, adapt, sequence = op.tensors, op.adapt, op.sequence
-    multiple = op.outputs > 1 or bool(op.extras)
-    visible = op.outputs
-    differentiable = bool(op.rules) or op.joint is not None
-    watch = op.watched
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != complete:
-            args = op.bind(args, kwargs)
-        watched = versions_of([args[i] for i in watch]) if watch and mode.enabled else ()
-        if adapt is not None:
-            args = adapt(*args)
-        given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
-        raw = list(args)
-        if op.promotion is not None:
-            promote(op, given, raw)
-        elif sequence:
-            raw[0] = [_array(op, t) for t in given]
-        else:
-            for i in tensors:
-                value = raw[i]
-                if isinstance(value, Tensor):
-                    raw[i] = value._array
-                elif value is not None and not isinstance(value, (bool, int, float, complex)):
-                    raw[i] = _array(op, value)
-        first = raw[0][0] if sequence else _first_array(op, raw)
-        try:
-            result = kernels[first.__class__](*raw)
-        except Exception as error:
-            raise explain(op, args, error) from error
-        if multiple:
-            result, *more = result
-        else:
-            more = []
-        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
-        if result.__class__ is not first.__class__ and isinstance(result, np.generic):
-            result = backend_for(first).asarray(result)
-        out = wrap(result)
-        if op.view:
-            _mark_view(op, given[0], out, args)
-        if mode.enabled and differentiable:
-            for t in given:
-                if isinstance(t, Tensor) and t._requires_grad:
-                    if op.differentiable > 1:
-                        outs = [out, *(wrap(backend_for(first).asarray(m)) for m in more)]
-                        record(op, given, tuple(raw), out, (), outs, watched)
-                        return tuple(outs)
-                    record(op, given, tuple(raw), out, more, None, watched)
-                    break
-        if visible > 1:
-            asarray = backend_for(first).asarray
-            return (out, *(wrap(asarray(m)) for m in more[: visible - 1]))
-        return out
-
-    return call
-
-
-def versions_of(arguments: Sequence[Any]) -> list[list[int]]:
-    """The version counters of the tensors among `arguments`, or within tuples and lists there."""
-    found: list[list[int]] = []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            found.append(argument._versions)
-        elif isinstance(argument, (tuple, list)):
-            found += [part._versions for part in argument if isinstance(part, Tensor)]
-    return found
-
-
-def _first_array(op: Op, raw: Sequence[Any]) -> Any:
-    for i in op.tensors:
-        if hasattr(raw[i], "dtype"):
-            return raw[i]
-    raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {', '.join(type(raw[i]).__name__ for i in op.tensors)}")
-
-
-def _array(op: Op, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value._array
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar counts as a number
-        return value.item()
-    raise TypeError(f"{op.name}(): expected a Tensor, got {type(value).__name__}")
-
-
-def _owner(array: Any) -> Any:
-    base = array.base
-    return base if base.__class__ is array.__class__ else array
-
-
-def _mark_view(op: Op, input: Tensor, out: Tensor, args: tuple[Any, ...]) -> None:
-    """Let a result that shares memory with `input` share its version and know its base."""
-    if out._array is input._array:
-        out._array = input._array[...]
-    if _owner(out._array) is not _owner(input._array):
-        return  # a reshape that had to copy
-    out._versions = input._versions
-    step = (op.call, args[1:])
-    view = input._view
-    if view is None:
-        base, steps = input, (step,)
-    else:
-        base = view.base
-        steps = None if view.steps is None else (*view.steps, step)
-    out._view = View(base, steps, base._grad_fn)
-    if not base._requires_grad:
-        remember_plain_view(base, out)
 
 
 __all__ = ["COMPOSITES", "OPS", "Op", "OpNode", "Sample", "TensorLike", "composite", "op", "primitive"]

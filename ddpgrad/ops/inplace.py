@@ -15,7 +15,8 @@ from ..autograd.grad_mode import mode
 from ..autograd.views import check_writable, written
 from ..backend.registry import backend_for
 from ..tensor import Tensor, wrap
-from .declare import OPS, Op, versions_of
+from .calls import versions_of
+from .declare import OPS, Op
 from .explain import explain
 from .index import index_put, is_mixed, raw_index, split_mixed, subscript
 from .node import OpNode, record
@@ -99,6 +100,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if not isinstance(value, (Tensor, bool, int, float, complex)):
         value = wrap(backend_for(self._array).asarray(np.asarray(value), dtype=self.dtype))
     given = value if isinstance(value, Tensor) else None
+    if given is not None and given.ndim == 0 and given._array.__class__ is not self._array.__class__:
+        given = given.to(self.device)  # a number in a tensor may come from another device
     recording = (
         mode.enabled
         and (self._requires_grad or (given is not None and given._requires_grad))

@@ -41,7 +41,7 @@ def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
     return F.matmul(_t(F, input), g)
 
 
-def _adapt_matmul(input: Tensor, other: Tensor) -> tuple[Any, ...]:
+def _check_matmul(input: Tensor, other: Tensor) -> None:
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         wrong = other if isinstance(input, Tensor) else input
         raise TypeError(f"matmul(): both arguments must be Tensor, got {type(wrong).__name__}")
@@ -60,7 +60,6 @@ def _adapt_matmul(input: Tensor, other: Tensor) -> tuple[Any, ...]:
             f"mat1 and mat2 shapes cannot be multiplied: {list(a.shape)} @ {list(b.shape)} "
             f"({a.shape[-1]} columns, {b.shape[-2 if b.ndim > 1 else -1]} rows)"
         )
-    return input, other
 
 
 def _pairs(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
@@ -69,7 +68,7 @@ def _pairs(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
 
 @primitive(
     grads={"input": _matmul_grad_input, "other": _matmul_grad_other},
-    adapt=_adapt_matmul,
+    check=_check_matmul,
     samples=_pairs(
         ((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 2)),
         ((5, 1, 2, 3), (2, 3, 2)), ((3,), (4, 3, 2)), ((4, 2, 3), (3,)),

@@ -28,32 +28,27 @@ class OpNode(Node):
         return self.op.grad_name
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
-        op = self.op
         kept = self._kept
         if kept is None:
             raise GraphError(
                 f"Trying to backward through the graph a second time: {self.name()} has already freed what it "
                 "saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
             )
-        versions = self._versions
-        for i, counter in enumerate(self._counters):
-            if counter[0] != versions[i]:
-                raise self._modified(counter)
+        counters = self._counters
+        if counters:
+            versions = self._versions
+            if counters[0][0] != versions[0]:
+                raise self._modified(0)
+            for i in range(1, len(counters)):
+                if counters[i][0] != versions[i]:
+                    raise self._modified(i)
         if grad.__class__ is Tensor or grad.__class__ is tuple:
             kept = self._as_tensors(kept, grad)
-        edges = self.next_functions
-        if op.joint is not None:
-            return op.joint(F, grad, [edge[0] is not None for edge in edges], *kept)
-        return [
-            rule(F, grad, kept) if edge[0] is not None and rule is not None else None
-            for rule, edge in zip(op.rules, edges, strict=True)
-        ]
+        return self.op.backward(F, grad, kept, self.next_functions)
 
     def release(self) -> None:
-        # What keeps only shapes can run again, as in PyTorch.
-        if self.op.frees and self._kept is not None and (self._counters or _holds_arrays(self._kept)):
+        if self.op.frees:  # what keeps only shapes can run again, as in PyTorch
             self._kept = None
-            self._counters = self._versions = ()
 
     def replace_output(self, target: Tensor) -> None:
         """An in-place op has put the output into `target`'s memory: keep that, not the temporary."""
@@ -86,8 +81,7 @@ class OpNode(Node):
                 values[i] = wrap(values[i])
         return tuple(values)
 
-    def _modified(self, counter: list[int]) -> GraphError:
-        i = next(i for i, c in enumerate(self._counters) if c is counter)
+    def _modified(self, i: int) -> GraphError:
         op = self.op
         names = [op.params[p] for p in (*op.kept_inputs, *op.watched)]
         inputs = len(self._counters) - op.keeps_out
@@ -99,17 +93,12 @@ class OpNode(Node):
             what = names[i] if len(names) == inputs else "an argument"
         return GraphError(
             f"one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {counter[0]}; "
+            f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {self._counters[i][0]}; "
             f"expected version {self._versions[i]} instead. Write the operation out of place, or clone() first."
         )
 
 
 _new = object.__new__
-
-
-def _holds_arrays(values: Any) -> bool:
-    """True when an array is among `values`, directly or within an index."""
-    return any(_holds_arrays(v) if isinstance(v, (tuple, list)) else hasattr(v, "dtype") for v in values)
 
 
 def _shape_of(argument: Any) -> Any:
@@ -145,27 +134,30 @@ def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any
     node.dtype = array.dtype
     node.sequence = next_sequence()
     if op.keep:
-        shapes = op.shapes
-        if shapes:
-            node._kept = op.pick((a, b, array, *[(a, b)[i].shape for i in shapes]) if both else (a, array, a.shape))
+        if not both:
+            node._kept = op.pick((a, array, a.shape))
+        elif op.shapes:
+            node._kept = op.pick((a, b, array, a.shape, () if other is None else b.shape))
         else:
-            node._kept = op.pick((a, b, array) if both else (a, array))
-        counters: tuple[list[int], ...] = ()
-        versions: tuple[int, ...] = ()
+            node._kept = op.pick((a, b, array))
         if op.keeps_input:
             counter = input._versions
-            counters = (counter,)
-            versions = (counter[0],)
-        if op.keeps_other and other is not None:
+            if op.keeps_other and other is not None:
+                second = other._versions
+                node._counters = (counter, second)
+                node._versions = (counter[0], second[0])
+            else:
+                node._counters = (counter,)
+                node._versions = (counter[0],)
+        elif op.keeps_other and other is not None:
             counter = other._versions
-            counters += (counter,)
-            versions += (counter[0],)
+            node._counters = (counter,)
+            node._versions = (counter[0],)
+        else:
+            node._counters = node._versions = ()
         if op.keeps_out:
-            counter = out._versions
-            counters += (counter,)
-            versions += (counter[0],)
-        node._counters = counters
-        node._versions = versions
+            node._counters += (out._versions,)
+            node._versions += (0,)
     else:
         node._kept = node._counters = node._versions = ()
     out._requires_grad = True
@@ -215,6 +207,7 @@ def record(
         out._grad_fn = node
         return node
     node.outputs = len(outs)
+    node.special = True
     node.shape = tuple(t._array.shape for t in outs)
     node.dtype = tuple(t._array.dtype for t in outs)
     for nr, t in enumerate(outs):

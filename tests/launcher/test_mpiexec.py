@@ -59,3 +59,16 @@ def test_plain_mpirun_ends_when_a_rank_raises(ddprun, mpiexec, transport):
     result = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
     assert result.code != 0
     assert "ValueError: boom" in result.err
+
+
+def test_a_process_that_cannot_begin_keeps_nobody_waiting(ddprun, mpiexec):
+    (ddprun.folder / "sitecustomize.py").write_text("""
+import os, sys
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
+    sys.modules["ddpgrad.distributed"] = None  # as if the installation were broken on one host
+""")
+    ddprun.environment["PYTHONPATH"] = str(ddprun.folder)
+    result = ddprun.run("-n", "3", "--mpi", ddprun.script(WORK))
+    assert result.code == 1
+    assert "ddprun: a process without ranks failed (exit code 1); all ranks were ended." in result.said
+    assert "ddpgrad.distributed" in result.said[-1]

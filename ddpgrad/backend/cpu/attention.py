@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .matmul import for_blas
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
 
 Array = np.ndarray
@@ -31,10 +32,11 @@ def scaled_dot_product_attention(
     query (*, T, D), key (*, S, D), value (*, S, E) with equal leading dimensions, of any strides;
     `is_causal` lets row t see columns up to t. `out` lies in memory in the order of query's
     dimensions, so that heads transposed from (B, T, H, D) can be joined again without a copy.
-    `NotImplemented` with `attn_mask`.
+    `NotImplemented` with `attn_mask`, or a scale that is not positive.
     """
-    if attn_mask is not None or not _handles(query, key, value):
+    if attn_mask is not None or not _handles(query, key, value, scale):
         return NotImplemented
+    query, key, value = for_blas(query), for_blas(key), for_blas(value)
     out = _empty_in_order_of(query, (*query.shape[:-1], value.shape[-1]))
     lse = np.empty(query.shape[:-1], query.dtype)
     rows_of_lse = lse.reshape(-1, query.shape[-2])
@@ -63,15 +65,16 @@ def attention_backward(
     lse: Array,
 ) -> tuple[Array, Array, Array]:
     """The gradients of `scaled_dot_product_attention` for query, key and value, laid out as those are."""
-    if attn_mask is not None or not _handles(query, key, value) or not compiled_for(query, g, lse):
+    if attn_mask is not None or not _handles(query, key, value, scale) or not compiled_for(query, g, lse):
         return NotImplemented
-    grads = tuple(_empty_in_order_of(x, x.shape) for x in (query, key, value))
+    g, query, key, value = for_blas(g), for_blas(query), for_blas(key), for_blas(value)
+    g_query, g_key, g_value = (_empty_in_order_of(x, x.shape) for x in (query, key, value))
     rows_of_lse = np.ascontiguousarray(lse).reshape(-1, query.shape[-2])
     buffer = np.empty(0, query.dtype)
     for index, matrix, rows, columns in _blocks(query, key, is_causal):
         q, k, v = query[index][:, rows], key[index][:, :columns], value[index][:, :columns]
         g_out = g[index][:, rows]
-        g_q, g_k, g_v = (x[index] for x in grads)
+        g_q, g_k, g_v = g_query[index], g_key[index], g_value[index]
         shape = (q.shape[0], rows.stop - rows.start, columns)
         size = math.prod(shape)
         if buffer.size < 2 * size:
@@ -88,15 +91,16 @@ def attention_backward(
         if is_causal and rows.stop == query.shape[-2]:
             g_k[:, columns:] = 0  # keys that no query sees
             g_v[:, columns:] = 0
-    return grads
+    return g_query, g_key, g_value
 
 
-def _handles(query: Array, key: Array, value: Array) -> bool:
+def _handles(query: Array, key: Array, value: Array, scale: float) -> bool:
     return (
         compiled_for(query, key, value)
         and query.ndim >= 2
         and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
         and min(query.size, key.size, value.size) > 0
+        and scale > 0  # what a causal mask hides is -inf before it is scaled
     )
 
 
@@ -117,7 +121,12 @@ def _blocks(query: Array, key: Array, is_causal: bool) -> Iterator[tuple[tuple, 
             index = (None,) if heads is None else (*outer, slice(first, first + stack))
             for start in range(0, t, rows):
                 stop = min(start + rows, t)
-                yield index, number * (heads or 1) + first, slice(start, stop), min(stop, s) if is_causal else s
+                yield (
+                    index,
+                    number * (heads or 1) + first,
+                    slice(start, stop),
+                    min(stop, s) if is_causal else s,
+                )
 
 
 def _multiply_into(sink: Array, left: Array, right: Array, done: int) -> None:

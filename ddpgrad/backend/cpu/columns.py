@@ -22,7 +22,13 @@ u = np.uint64
 
 
 def unfold(
-    input: np.ndarray, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, size: Pair, columns: np.ndarray
+    input: np.ndarray,
+    kernel_size: Pair,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    size: Pair,
+    columns: np.ndarray,
 ) -> None:
     """Write the patches of input (n, C, H, W) for an output of `size` (OH, OW); outside of the image is 0.
 
@@ -88,10 +94,10 @@ def _unfold(x, plane, kernel_size, stride, padding, dilation, size, pitches, out
                     for r in range(fast):
                         s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, across, _VECTOR):
-                            a, b, c_, d = flat[s], flat[s + u(1)], flat[s + u(2)], flat[s + u(3)]
-                            e, f, g, h = flat[s + u(4)], flat[s + u(5)], flat[s + u(6)], flat[s + u(7)]
-                            out[t], out[t + u(1)], out[t + u(2)], out[t + u(3)] = a, b, c_, d
-                            out[t + u(4)], out[t + u(5)], out[t + u(6)], out[t + u(7)] = e, f, g, h
+                            v0, v1, v2, v3 = flat[s], flat[s + u(1)], flat[s + u(2)], flat[s + u(3)]
+                            v4, v5, v6, v7 = flat[s + u(4)], flat[s + u(5)], flat[s + u(6)], flat[s + u(7)]
+                            out[t], out[t + u(1)], out[t + u(2)], out[t + u(3)] = v0, v1, v2, v3
+                            out[t + u(4)], out[t + u(5)], out[t + u(6)], out[t + u(7)] = v4, v5, v6, v7
                             s, t = s + u(_VECTOR), t + u(_VECTOR)
                     for r in range(fast, down):
                         s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
@@ -118,12 +124,12 @@ def _fold(columns, plane, kernel_size, stride, padding, dilation, size, pitches,
                     for r in range(down):
                         t, s = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, whole, _VECTOR):
-                            a, b = flat[t] + columns[s], flat[t + u(1)] + columns[s + u(1)]
-                            c_, d = flat[t + u(2)] + columns[s + u(2)], flat[t + u(3)] + columns[s + u(3)]
-                            e, f = flat[t + u(4)] + columns[s + u(4)], flat[t + u(5)] + columns[s + u(5)]
-                            g, h = flat[t + u(6)] + columns[s + u(6)], flat[t + u(7)] + columns[s + u(7)]
-                            flat[t], flat[t + u(1)], flat[t + u(2)], flat[t + u(3)] = a, b, c_, d
-                            flat[t + u(4)], flat[t + u(5)], flat[t + u(6)], flat[t + u(7)] = e, f, g, h
+                            v0, v1 = flat[t] + columns[s], flat[t + u(1)] + columns[s + u(1)]
+                            v2, v3 = flat[t + u(2)] + columns[s + u(2)], flat[t + u(3)] + columns[s + u(3)]
+                            v4, v5 = flat[t + u(4)] + columns[s + u(4)], flat[t + u(5)] + columns[s + u(5)]
+                            v6, v7 = flat[t + u(6)] + columns[s + u(6)], flat[t + u(7)] + columns[s + u(7)]
+                            flat[t], flat[t + u(1)], flat[t + u(2)], flat[t + u(3)] = v0, v1, v2, v3
+                            flat[t + u(4)], flat[t + u(5)], flat[t + u(6)], flat[t + u(7)] = v4, v5, v6, v7
                             s, t = s + u(_VECTOR), t + u(_VECTOR)
                         for k in range(across - whole):
                             flat[t + u(k)] += columns[s + u(k)]

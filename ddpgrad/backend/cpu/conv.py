@@ -46,7 +46,7 @@ def conv2d(
     rows = weight.reshape(groups, outputs // groups, -1)
     # The bias is one more column of the weight, which meets a row of ones.
     ones = bias is not None and groups == 1
-    if ones:
+    if bias is not None and ones:
         rows = np.concatenate((rows, bias.reshape(1, outputs, 1)), axis=2)
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):
         sink = by_group[images]

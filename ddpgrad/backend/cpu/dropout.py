@@ -34,7 +34,9 @@ def dropout_backward(g: np.ndarray, mask: np.ndarray, p: float) -> np.ndarray:
         return NotImplemented
     out = np.empty(g.shape, g.dtype)
     scale = g.dtype.type(1 / (1 - p) if p < 1 else 0)
-    _apply(np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(mask).reshape(-1), scale, out.reshape(-1))
+    _apply(
+        np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(mask).reshape(-1), scale, out.reshape(-1)
+    )
     return out
 
 

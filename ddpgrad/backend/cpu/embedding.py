@@ -20,7 +20,9 @@ def embedding_backward(
     width = g.shape[-1]
     out = np.zeros((num_embeddings, width), g.dtype)
     rows = np.ascontiguousarray(g).reshape(indices.size, width)
-    _add_rows(rows, np.ascontiguousarray(indices).reshape(-1), -1 if padding_idx is None else padding_idx, out)
+    _add_rows(
+        rows, np.ascontiguousarray(indices).reshape(-1), -1 if padding_idx is None else padding_idx, out
+    )
     return out
 
 

@@ -30,7 +30,13 @@ def layer_norm(
     mean = np.empty(input.shape[: input.ndim - ndim], input.dtype)
     rstd = np.empty_like(mean)
     _layer_norm(
-        x, _flat(weight, 1, n, x), _flat(bias, 0, n, x), eps, out.reshape(x.shape), mean.reshape(-1), rstd.reshape(-1)
+        x,
+        _flat(weight, 1, n, x),
+        _flat(bias, 0, n, x),
+        eps,
+        out.reshape(x.shape),
+        mean.reshape(-1),
+        rstd.reshape(-1),
     )
     return out, mean, rstd
 
@@ -83,7 +89,14 @@ def batch_norm(
     out = np.empty(input.shape, input.dtype)
     mean, rstd, var = (np.empty(channels, input.dtype) for _ in range(3))
     _batch_norm(
-        x, _flat(weight, 1, channels, x), _flat(bias, 0, channels, x), eps, out.reshape(x.shape), mean, rstd, var
+        x,
+        _flat(weight, 1, channels, x),
+        _flat(bias, 0, channels, x),
+        eps,
+        out.reshape(x.shape),
+        mean,
+        rstd,
+        var,
     )
     return out, mean, rstd, var
 

@@ -1,12 +1,14 @@
 """Compiled optimizer steps for the CPU: one pass over flat parameters, in place, float32 and float64.
 
 All arrays of a call are C-contiguous, 1-D, of one length and type, and do not overlap.
-The arithmetic is that of `torch.optim`, in the parameters' type.
+The arithmetic is that of `torch.optim`, in the parameters' type. For other types a step does nothing and
+returns `NotImplemented`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,7 @@ def sgd_step_(
     nesterov: bool,
     maximize: bool,
     first: bool,
-) -> None:
+) -> Any:
     """One step of stochastic gradient descent; `buf` (None without momentum) is written, not read, if `first`."""
     if not compiled_for(param, grad):
         return NotImplemented
@@ -37,7 +39,15 @@ def sgd_step_(
         buf.fill(0)  # it may hold anything, NaN too
         dampening = 0.0
     _sgd_momentum(
-        param, grad, buf, number(lr), number(momentum), number(1 - dampening), number(weight_decay), sign, nesterov
+        param,
+        grad,
+        buf,
+        number(lr),
+        number(momentum),
+        number(1 - dampening),
+        number(weight_decay),
+        sign,
+        nesterov,
     )
     return None
 
@@ -57,7 +67,7 @@ def adam_step_(
     step: int,
     maximize: bool,
     grad_scale: float,
-) -> None:
+) -> Any:
     """Step number `step` (from 1) of Adam, of AdamW if `decoupled`, of AMSGrad if `max_exp_avg_sq` is given.
 
     The gradient is multiplied by `grad_scale` on its way in; `grad` itself stays as it is.
@@ -122,7 +132,9 @@ def _adam(param, grad, mean, square, scale, decay, shrink, gain1, beta2, gain2, 
 
 
 @kernel
-def _amsgrad(param, grad, mean, square, highest, scale, decay, shrink, gain1, beta2, gain2, lr, correction, eps):
+def _amsgrad(
+    param, grad, mean, square, highest, scale, decay, shrink, gain1, beta2, gain2, lr, correction, eps
+):
     for i in range(param.size):
         g = scale * grad[i] + decay * param[i]
         m = mean[i] + gain1 * (g - mean[i])

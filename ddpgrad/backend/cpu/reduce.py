@@ -54,7 +54,11 @@ def _split(shape: tuple[int, ...], dims: set[int]) -> tuple[int, int, int] | Non
         return 1, 1, math.prod(shape)
     if kept[-1] - kept[0] >= len(kept):
         return None
-    return math.prod(shape[: kept[0]]), math.prod(shape[kept[0] : kept[-1] + 1]), math.prod(shape[kept[-1] + 1 :])
+    return (
+        math.prod(shape[: kept[0]]),
+        math.prod(shape[kept[0] : kept[-1] + 1]),
+        math.prod(shape[kept[-1] + 1 :]),
+    )
 
 
 def _shape(shape: tuple[int, ...], dims: set[int], keepdim: bool) -> tuple[int, ...]:

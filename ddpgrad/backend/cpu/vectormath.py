@@ -10,6 +10,7 @@ Infinities and NaN come out as IEEE 754 says.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +25,9 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck"
 _KERNEL = {"reassoc", "contract", "nsz", "arcp"}
 # exp splits its argument by adding and subtracting a large constant; regrouping would undo that.
 _EXACT = {"contract"}
-_INLINED: dict[str, Any] = {"fastmath": _EXACT, "forceinline": True, **_OPTIONS}
+_INLINED: Any = {"fastmath": _EXACT, "forceinline": True, **_OPTIONS}
 
-# Fraction bits, and the integer that orders like the number once the sign is dealt with.
-_FRACTION = {types.float32: 23, types.float64: 52}
+# The integer type as wide as the number.
 _INTEGER = {types.float32: types.int32, types.float64: types.int64}
 
 
@@ -35,8 +35,20 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` when it is first called with arguments of a type; keep the result on disk.
 
     Single-threaded and free of the GIL. Sums over vector lanes have one order per length.
+    The copy on disk is renewed when the function's own file changes: whoever edits what is
+    inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
-    return njit(cache=True, fastmath=_KERNEL, **_OPTIONS)(function)
+    compiled = njit(fastmath=_KERNEL, **_OPTIONS)(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError as error:
+        warnings.warn(
+            f"compiled kernels cannot be kept on disk ({error}), so every process compiles them again; "
+            "set NUMBA_CACHE_DIR to a folder that can be written",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return compiled
 
 
 def compiled_for(*arrays: np.ndarray) -> bool:
@@ -45,7 +57,12 @@ def compiled_for(*arrays: np.ndarray) -> bool:
     return dtype.char in "fd" and dtype.isnative and all(a.dtype == dtype for a in arrays[1:])
 
 
-@intrinsic
+def _instruction(implement: Callable[..., Any]) -> Any:
+    """A function for compiled code, given by the LLVM instructions that `implement` builds."""
+    return intrinsic(implement)
+
+
+@_instruction
 def _add_to_exponent(typingctx: Any, y: Any, shifted: Any) -> Any:
     """y * 2**n by one integer addition, for float32 y and result in the normal range.
 
@@ -69,7 +86,7 @@ def _flip_negative(builder: Any, bits: Any) -> Any:
     return builder.xor(bits, builder.and_(sign, bits.type(2 ** (width - 1) - 1)))
 
 
-@intrinsic
+@_instruction
 def to_ordered(typingctx: Any, x: Any) -> Any:
     """The integer of x's width that orders as x does: a maximum over integers vectorises, over floats not.
 
@@ -84,13 +101,11 @@ def to_ordered(typingctx: Any, x: Any) -> Any:
     return _INTEGER[x](x), codegen
 
 
-@intrinsic
+@_instruction
 def from_ordered(typingctx: Any, key: Any) -> Any:
     """The floating-point number that `to_ordered` made `key` of."""
-    for number, integer in _INTEGER.items():
-        if key == integer:
-            break
-    else:
+    number = {integer: number for number, integer in _INTEGER.items()}.get(key)
+    if number is None:
         return None
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

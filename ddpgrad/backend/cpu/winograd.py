@@ -111,9 +111,9 @@ def _input_to_tiles(x, pad_y, pad_x, down, across, first, rows, tiles):
     for c in range(channels):
         sink = tiles[c].reshape(16 * _PITCH)
         image, row = divmod(first, down)
-        for r in range(rows):
+        for done in range(rows):
             # Two of the four lines that a row of tiles needs are the last two of the row above.
-            for i in range(0 if r == 0 or row == 0 else 2, 4):
+            for i in range(0 if done == 0 or row == 0 else 2, 4):
                 y = 2 * row - pad_y + i
                 line = window[(2 * row + i) % 4, pad_x : pad_x + width]
                 if 0 <= y < height:
@@ -123,18 +123,18 @@ def _input_to_tiles(x, pad_y, pad_x, down, across, first, rows, tiles):
                 else:
                     line[:] = number(0)
             upper, lower = u(2 * row % 4 * _WINDOW), u((2 * row + 2) % 4 * _WINDOW)
-            at = u(r * across)
+            at = u(done * across)
             for t in range(vectors):
                 # The four rows of B^T x ...
                 j, k = upper + u(2) * u(t), lower + u(2) * u(t)
-                p, q, r_, s = w[j], w[j + u(_WINDOW)], w[k], w[k + u(_WINDOW)]
-                a0, b0, c0, d0 = p - r_, q + r_, r_ - q, q - s
-                p, q, r_, s = w[j + u(1)], w[j + u(_WINDOW + 1)], w[k + u(1)], w[k + u(_WINDOW + 1)]
-                a1, b1, c1, d1 = p - r_, q + r_, r_ - q, q - s
-                p, q, r_, s = w[j + u(2)], w[j + u(_WINDOW + 2)], w[k + u(2)], w[k + u(_WINDOW + 2)]
-                a2, b2, c2, d2 = p - r_, q + r_, r_ - q, q - s
-                p, q, r_, s = w[j + u(3)], w[j + u(_WINDOW + 3)], w[k + u(3)], w[k + u(_WINDOW + 3)]
-                a3, b3, c3, d3 = p - r_, q + r_, r_ - q, q - s
+                p, q, r, s = w[j], w[j + u(_WINDOW)], w[k], w[k + u(_WINDOW)]
+                a0, b0, c0, d0 = p - r, q + r, r - q, q - s
+                p, q, r, s = w[j + u(1)], w[j + u(_WINDOW + 1)], w[k + u(1)], w[k + u(_WINDOW + 1)]
+                a1, b1, c1, d1 = p - r, q + r, r - q, q - s
+                p, q, r, s = w[j + u(2)], w[j + u(_WINDOW + 2)], w[k + u(2)], w[k + u(_WINDOW + 2)]
+                a2, b2, c2, d2 = p - r, q + r, r - q, q - s
+                p, q, r, s = w[j + u(3)], w[j + u(_WINDOW + 3)], w[k + u(3)], w[k + u(_WINDOW + 3)]
+                a3, b3, c3, d3 = p - r, q + r, r - q, q - s
                 # ... and then of B^T x B.
                 k = at + u(t)
                 sink[k] = a0 - a2
@@ -169,8 +169,8 @@ def _tiles_to_output(tiles, bias, first, rows, out):
         m = tiles[o].reshape(16 * _PITCH)
         offset = bias[o]
         image, row = divmod(first, down)
-        for r in range(rows):
-            at = u(r * across)
+        for done in range(rows):
+            at = u(done * across)
             for t in range(vectors):
                 # The two rows of A^T m ...
                 k = at + u(t)
@@ -209,7 +209,7 @@ def _gradient_to_tiles(g, first, rows, tiles):
     for o in range(outputs):
         sink = tiles[o].reshape(16 * _PITCH)
         image, row = divmod(first, down)
-        for r in range(rows):
+        for done in range(rows):
             for i in range(2):
                 line = window[i, :width]
                 if 2 * row + i < height:
@@ -218,7 +218,7 @@ def _gradient_to_tiles(g, first, rows, tiles):
                         line[j] = source[j]
                 else:
                     line[:] = number(0)
-            at = u(r * across)
+            at = u(done * across)
             for t in range(vectors):
                 # The rows of A g are p, p + q, p - q and -q; each is then multiplied by A^T.
                 j = u(2) * u(t)

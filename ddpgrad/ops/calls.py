@@ -1,0 +1,251 @@
+"""How the public function of an op runs: arrays out of Tensors, the kernel, a Tensor, and its history.
+
+`make_call` picks the leanest of four forms that fits the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..autograd.grad_mode import mode
+from ..autograd.views import remember_plain_view
+from ..backend.registry import backend_for
+from ..tensor import Tensor, View, wrap
+from .explain import explain
+from .node import record, record_pointwise
+from .promotion import promote
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+def make_call(op: Op) -> Callable[..., Any]:
+    """The public function of `op`."""
+    plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
+    if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
+        if len(op.params) == 1:
+            return _unary(op)
+        if len(op.params) == 2:
+            return _binary(op)
+    if op.view and op.tensors == (0,) and op.promotion is None:
+        return _view(op)
+    return _general(op)
+
+
+def _differentiable(op: Op) -> bool:
+    return bool(op.rules) or op.joint is not None
+
+
+def _unary(op: Op) -> Callable[..., Any]:
+    """The public function of an op of one tensor and nothing else."""
+    kernels = op.kernels
+    general = _general(op)
+    needs_float = op.promotion == "float"
+    differentiable = _differentiable(op)
+
+    def call(input: Any) -> Any:
+        try:
+            a = input._array
+        except AttributeError:
+            return general(input)
+        if needs_float and a.dtype.kind != "f":
+            return general(input)
+        try:
+            result = kernels[a.__class__](a)
+        except Exception as error:
+            raise explain(op, (input,), error) from error
+        if result.__class__ is not a.__class__:
+            result = backend_for(a).asarray(result)
+        out = wrap(result)
+        if input._requires_grad and mode.enabled and differentiable:
+            record_pointwise(op, input, None, a, None, out, False)
+        return out
+
+    return call
+
+
+def _binary(op: Op) -> Callable[..., Any]:
+    """The public function of an op of two tensors or numbers and nothing else."""
+    kernels = op.kernels
+    general = _general(op)
+    needs_float = op.promotion == "float"
+    takes_numbers = op.promotion is not None
+    differentiable = _differentiable(op)
+    check = op.check
+
+    def call(input: Any, other: Any) -> Any:
+        try:
+            a = input._array
+        except AttributeError:
+            return general(input, other)
+        dtype = a.dtype
+        kind = other.__class__
+        if kind is float or kind is int:
+            # A number does not change the type of a floating-point array.
+            if dtype.kind != "f" or not takes_numbers:
+                return general(input, other)
+            b = other
+            other = None
+        else:
+            try:
+                b = other._array
+            except AttributeError:
+                return general(input, other)
+            if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
+                return general(input, other)
+        try:
+            result = kernels[a.__class__](a, b)
+        except Exception as error:
+            if check is not None:
+                check(input, other)
+            raise explain(op, (input, other), error) from error
+        if result.__class__ is not a.__class__:
+            result = backend_for(a).asarray(result)
+        out = wrap(result)
+        if (input._requires_grad or (other is not None and other._requires_grad)) and mode.enabled and differentiable:
+            record_pointwise(op, input, other, a, b, out, True)
+        return out
+
+    return call
+
+
+def _view(op: Op) -> Callable[..., Any]:
+    """The public function of an op whose result may share memory with its only tensor."""
+    kernels = op.kernels
+    complete = len(op.params) if op.varargs is None else -1
+    adapt, watch = op.adapt, op.watched
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != complete:
+            args = op.bind(args, kwargs)
+        input = args[0]
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+        adapted = args if adapt is None else adapt(*args)
+        raw = (input._array, *adapted[1:])
+        try:
+            result = kernels[raw[0].__class__](*raw)
+        except Exception as error:
+            raise explain(op, adapted, error) from error
+        out = wrap(result)
+        _mark_view(op, input, out, adapted)
+        if input._requires_grad and mode.enabled:
+            record(op, (input,), raw, out, watched=versions_of([args[i] for i in watch]) if watch else ())
+        return out
+
+    return call
+
+
+def _general(op: Op) -> Callable[..., Any]:
+    """The public function of any op."""
+    kernels = op.kernels
+    complete = len(op.params) if op.varargs is None else -1
+    tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
+    multiple = op.outputs > 1 or bool(op.extras)
+    visible = op.outputs
+    differentiable = _differentiable(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != complete:
+            args = op.bind(args, kwargs)
+        received = args
+        if check is not None:
+            check(*args)
+        if adapt is not None:
+            args = adapt(*args)
+        given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
+        raw = list(args)
+        if op.promotion is not None:
+            promote(op, given, raw)
+        elif sequence:
+            raw[0] = [_array(op, t) for t in given]
+        else:
+            for i in tensors:
+                value = raw[i]
+                if isinstance(value, Tensor):
+                    raw[i] = value._array
+                elif value is not None and not isinstance(value, (bool, int, float, complex)):
+                    raw[i] = _array(op, value)
+        first = raw[0][0] if sequence else _first_array(op, raw)
+        try:
+            result = kernels[first.__class__](*raw)
+        except Exception as error:
+            raise explain(op, args, error) from error
+        if multiple:
+            result, *more = result
+        else:
+            more = []
+        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
+        if result.__class__ is not first.__class__ and isinstance(result, np.generic):
+            result = backend_for(first).asarray(result)
+        out = wrap(result)
+        if mode.enabled and differentiable:
+            for t in given:
+                if isinstance(t, Tensor) and t._requires_grad:
+                    watched = versions_of([received[i] for i in watch])
+                    if op.differentiable > 1:
+                        outs = [out, *(wrap(backend_for(first).asarray(m)) for m in more)]
+                        record(op, given, tuple(raw), out, (), outs, watched)
+                        return tuple(outs)
+                    record(op, given, tuple(raw), out, more, None, watched)
+                    break
+        if visible > 1:
+            asarray = backend_for(first).asarray
+            return (out, *(wrap(asarray(m)) for m in more[: visible - 1]))
+        return out
+
+    return call
+
+
+def versions_of(arguments: Sequence[Any]) -> list[list[int]]:
+    """The version counters of the tensors among `arguments`, or within tuples and lists there."""
+    found: list[list[int]] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument._versions)
+        elif isinstance(argument, (tuple, list)):
+            found += [part._versions for part in argument if isinstance(part, Tensor)]
+    return found
+
+
+def _first_array(op: Op, raw: Sequence[Any]) -> Any:
+    for i in op.tensors:
+        if hasattr(raw[i], "dtype"):
+            return raw[i]
+    got = ", ".join(type(raw[i]).__name__ for i in op.tensors)
+    raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {got}")
+
+
+def _array(op: Op, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._array
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar counts as a number
+        return value.item()
+    raise TypeError(f"{op.name}(): expected a Tensor, got {type(value).__name__}")
+
+
+def _owner(array: Any) -> Any:
+    base = array.base
+    return base if base.__class__ is array.__class__ else array
+
+
+def _mark_view(op: Op, input: Tensor, out: Tensor, args: tuple[Any, ...]) -> None:
+    """Let a result that shares memory with `input` share its version and know its base."""
+    if out._array is input._array:
+        out._array = input._array[...]
+    if _owner(out._array) is not _owner(input._array):
+        return  # a reshape that had to copy
+    out._versions = input._versions
+    step = (op.call, args[1:])
+    view = input._view
+    if view is None:
+        base, steps = input, (step,)
+    else:
+        base = view.base
+        steps = None if view.steps is None else (*view.steps, step)
+    out._view = View(base, steps, base._grad_fn)
+    if not base._requires_grad:
+        remember_plain_view(base, out)

@@ -1,0 +1,239 @@
+"""CUDA: what the tests that take the device as a parameter do not cover, and the errors where there is no GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+from ddpgrad import cuda
+from ddpgrad.errors import DeviceError
+
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}
+
+
+@pytest.fixture
+def gpu() -> str:
+    """'cuda', or a skip that says what is missing."""
+    reason = cuda.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    return "cuda"
+
+
+def run(program: str, path: Path | None = None) -> str:
+    """What a fresh interpreter prints, with `path` first where it looks for modules."""
+    lines = [
+        "import sys",
+        f"sys.path.insert(0, {str(path)!r})" if path else "sys.modules['cupy'] = None",
+        program,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PROGRAM = """
+import ddpgrad as torch
+from ddpgrad import cuda, nn
+print(cuda.is_available(), cuda.device_count(), torch.device("cuda", 1))
+cuda.manual_seed_all(1)
+cuda.empty_cache()
+for use in (
+    lambda: torch.zeros(2, device="cuda"),
+    lambda: torch.ones(2).cuda(),
+    lambda: nn.Linear(2, 2).to("cuda:0"),
+    lambda: cuda.set_device(0),
+    cuda.current_device,
+    cuda.synchronize,
+    cuda.memory_allocated,
+):
+    try:
+        use()
+    except torch.errors.DeviceError as error:
+        print(error)
+"""
+
+
+def test_without_cupy_every_use_of_a_gpu_says_what_to_install():
+    first, *errors = run(f"import ddpgrad.errors\n{PROGRAM}").splitlines()
+    assert first == "False 0 cuda:1"
+    assert len(errors) == 7
+    assert len(set(errors)) == 1
+    assert errors[0].startswith("CUDA is not available: CuPy is not installed; pip install 'ddpgrad[gpu]'")
+
+
+def test_cupy_without_a_gpu_says_what_cupy_said(tmp_path: Path):
+    (tmp_path / "cupy.py").write_text(
+        "__version__ = '14.2.0'\n"
+        "class cuda:\n"
+        "    class runtime:\n"
+        "        class CUDARuntimeError(RuntimeError): pass\n"
+        "        @staticmethod\n"
+        "        def getDeviceCount(): raise cuda.runtime.CUDARuntimeError('cudaErrorInsufficientDriver')\n"
+    )
+    first, *errors = run(f"import ddpgrad.errors\n{PROGRAM}", tmp_path).splitlines()
+    assert first == "False 0 cuda:1"
+    assert len(errors) == 7
+    assert len(set(errors)) == 1
+    assert errors[0].startswith(
+        "CUDA is not available: CuPy 14.2.0 finds no usable GPU (cudaErrorInsufficientDriver); `nvidia-smi`"
+    )
+
+
+def test_the_cpu_is_no_gpu():
+    with pytest.raises(DeviceError, match="expected a GPU such as 0 or 'cuda:0', got device 'cpu'"):
+        cuda.set_device("cpu")
+
+
+@pytest.mark.gpu
+def test_devices_and_memory(gpu: str):
+    assert cuda.device_count() >= 1
+    assert cuda.get_device_name()
+    here = cuda.current_device()
+    with cuda.device(here):
+        x = torch.ones(1 << 20, device=gpu)
+    assert cuda.current_device() == here
+    assert x.device == torch.device("cuda", here)
+    assert cuda.max_memory_allocated() >= cuda.memory_allocated() >= x.nbytes
+    cuda.synchronize()
+    del x
+    cuda.empty_cache()
+    with pytest.raises(DeviceError, match=f"there is no device cuda:{cuda.device_count()}: this host has"):
+        torch.ones(1, device=f"cuda:{cuda.device_count()}")
+
+
+@pytest.mark.gpu
+def test_tensors_on_different_devices(gpu: str):
+    x, y = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, device=gpu).reshape(2, 3)
+    for mixture in (lambda: x + y, lambda: x @ y.T, lambda: F.embedding(torch.tensor([1]), y)):
+        with pytest.raises(DeviceError, match="expected all tensors to be on the same device"):
+            mixture()
+    # Numbers in tensors, and indices, may come from the host.
+    assert (y * torch.tensor(2.0)).tolist() == (x * 2).tolist()
+    assert y[torch.tensor([1, 0])].tolist() == x[[1, 0]].tolist()
+    y[torch.tensor([True, False])] = torch.tensor(7.0)
+    assert y[0].tolist() == [7.0] * 3
+
+
+def half_ops(rng: np.random.Generator) -> dict[str, tuple]:
+    """Functions of tensors, and the arrays to call them on."""
+    classes = np.array([3, 0, 4, 4, 1, -100])
+    heads = [rng.standard_normal((2, 3, 5, 8)) for _ in range(3)]
+    return {
+        "softmax": (lambda x: F.softmax(x, -1), rng.standard_normal((6, 70))),
+        "log_softmax": (lambda x: F.log_softmax(x, -1), rng.standard_normal((6, 70))),
+        "gelu": (F.gelu, rng.standard_normal((6, 7))),
+        "layer_norm": (
+            lambda x, w, b: F.layer_norm(x, (70,), w, b),
+            rng.standard_normal((6, 70)), rng.standard_normal(70), rng.standard_normal(70),
+        ),
+        "cross_entropy": (
+            lambda x: F.cross_entropy(x, torch.tensor(classes, device=x.device), label_smoothing=0.1),
+            rng.standard_normal((6, 5)),
+        ),
+        "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *heads),
+        "linear": (F.linear, rng.standard_normal((2, 3, 8)), rng.standard_normal((4, 8)), rng.standard_normal(4)),
+        "matmul": (lambda a, b: a.transpose(1, 2) @ b, rng.standard_normal((2, 8, 3)), rng.standard_normal((2, 8, 5))),
+    }  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", half_ops(np.random.default_rng(0)))
+def test_half_types_agree_with_double(name: str, dtype: torch.dtype, gpu: str):
+    function, *arrays = half_ops(np.random.default_rng(0))[name]
+    results = []
+    for kind, device in ((torch.float64, "cpu"), (dtype, gpu)):
+        inputs = [torch.tensor(a).to(dtype).to(kind).to(device).requires_grad_() for a in arrays]
+        out = function(*inputs)
+        out.sum().backward() if out.ndim == 0 else (out * out).sum().backward()
+        assert out.dtype is kind
+        results.append([t.detach().cpu().double().numpy() for t in (out, *(i.grad for i in inputs))])
+    for want, got in zip(*results, strict=True):
+        error = np.abs(got - want).max() / max(1.0, np.abs(want).max())
+        assert error < TOLERANCE[dtype], f"{name} is off by {error:.1e}"
+
+
+@pytest.mark.gpu
+def test_the_mask_of_dropout_is_that_of_the_cpu(gpu: str):
+    kept = []
+    for device in ("cpu", gpu):
+        torch.manual_seed(3)
+        kept.append(F.dropout(torch.ones(3, 333, device=device), 0.3).cpu())
+    assert torch.equal(*kept)
+
+
+@pytest.mark.gpu
+def test_sums_at_repeated_places_are_the_same_bits_every_time(gpu: str):
+    rng = np.random.default_rng(0)
+    rows, indices = torch.tensor(rng.standard_normal((4096, 5)).astype(np.float32)), rng.integers(0, 3, 4096)
+    found = []
+    for _ in range(3):
+        table = torch.zeros(3, 5, device=gpu, requires_grad=True)
+        (F.embedding(torch.tensor(indices, device=gpu), table) * rows.to(gpu)).sum().backward()
+        found.append(table.grad.cpu())
+        picked = torch.zeros(3, device=gpu).scatter_add(
+            0, torch.tensor(indices, device=gpu), rows[:, 0].to(gpu)
+        )
+        assert np.array_equal(picked.cpu().numpy(), found[0][:, 0].numpy())
+    assert all(torch.equal(f, found[0]) for f in found)
+    want = np.zeros((3, 5))
+    np.add.at(want, indices, rows.numpy())
+    np.testing.assert_allclose(found[0].numpy(), want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_what_is_out_of_range_gives_nan(gpu: str):
+    looked_up = F.embedding(torch.tensor([0, 3, -1], device=gpu), torch.ones(3, 2, device=gpu))
+    assert torch.isnan(looked_up[:, 0]).tolist() == [False, True, True]
+    loss = F.cross_entropy(torch.zeros(2, 3, device=gpu), torch.tensor([0, 3], device=gpu), reduction="none")
+    assert torch.isnan(loss).tolist() == [False, True]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_optimizer_steps_are_those_of_the_cpu(amsgrad: bool, gpu: str):
+    final = []
+    for device in ("cpu", gpu):
+        weights = [
+            torch.linspace(-1, 1, 37).to(device).requires_grad_(),
+            torch.ones(4, device=device, requires_grad=True),
+        ]
+        optimizers = [
+            torch.optim.AdamW(weights, lr=0.01, amsgrad=amsgrad),
+            torch.optim.SGD(weights, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
+        ]
+        for _ in range(5):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+                sum((w**3).sum() for w in weights).backward()
+                optimizer.step()
+        final.append([w.detach().cpu().numpy() for w in weights])
+    for want, got in zip(*final, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_staging_through_pinned_memory(gpu: str):
+    from ddpgrad.backend.cuda.staging import PinnedStage, bytes_for, stage_in, stage_out
+
+    tensors = [
+        torch.arange(n, dtype=d).to(gpu)
+        for n, d in ((7, torch.float32), (5, torch.bfloat16), (3, torch.int64))
+    ]
+    arrays = [t._array for t in tensors]
+    stage = PinnedStage(bytes_for(arrays))
+    for view in stage_out(arrays, stage):
+        view += view
+    stage_in(arrays, stage)
+    assert [t.tolist() for t in tensors] == [[2 * i for i in range(n)] for n in (7, 5, 3)]
+    with pytest.raises(ValueError, match="does not fit into"):
+        stage.to_host_async(torch.zeros(1000, device=gpu)._array)
