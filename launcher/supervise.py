@@ -26,6 +26,9 @@ _SIGNAL_GRACE_S = 30.0
 _GRACE_S = 2.0
 _GRACE_MPIEXEC_S = 0.5
 
+# How often the files are looked for that MPI libraries leave behind when killed, until they are there.
+_LOOK_FOR_SEGMENTS_S = 0.5
+
 _NEVER = float("inf")
 
 
@@ -97,6 +100,10 @@ class _Supervisor:
     def _wait(self, until: float) -> None:
         """Sleep until something happens, but not beyond `until`; whoever is concerned deals with it."""
         until = min(until, self._relay.prepare())
+        if self._plan.mpi and not self._segments:
+            # At a failure they may be found too late: mpiexec kills the ranks at once.
+            self._segments |= self._members.mpi_segments()
+            until = min(until, time.monotonic() + _LOOK_FOR_SEGMENTS_S)
         timeout = None if until == _NEVER else max(0.0, until - time.monotonic())
         for key, _ in self._selector.select(timeout):
             key.data(key.fd)

@@ -32,7 +32,13 @@ class Bucket:
         backend = backend_for(like)
         # `host` is what the communicator reads; on a CPU the gradients lie there themselves.
         self.host = c.allocate(layout.length, like.dtype)
-        self.flat: Any = self.host if backend.kind == "cpu" else backend.new_zeros(like, (layout.length,))
+        self.flat: Any = self.host
+        self.stage: Any = None
+        if backend.kind != "cpu":
+            from ..backend.cuda.staging import PinnedStage
+
+            self.flat = backend.new_zeros(like, (layout.length,))
+            self.stage = PinnedStage(self.host.nbytes)
         self.views: list[Tensor] = []
         for i, offset in zip(layout.indices, layout.offsets, strict=True):
             array = parameters[i]._array
@@ -42,8 +48,10 @@ class Bucket:
 
     def start(self, c: Communicator) -> None:
         """Begin to average the bucket over the ranks."""
-        if self.flat is not self.host:
-            self.host[...] = backend_for(self.flat).to_host(self.flat)
+        if self.stage is not None:
+            pinned = self.stage.to_host_async(self.flat)
+            self.stage.synchronize()
+            self.host[...] = pinned
         self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
 
     def finish(self) -> None:
@@ -51,9 +59,9 @@ class Bucket:
         assert self.work is not None
         self.work.wait()
         self.work = None
-        if self.flat is not self.host:
-            backend = backend_for(self.flat)
-            self.flat[...] = backend.from_host(self.host, backend.device_of(self.flat))
+        if self.stage is not None:
+            self.stage.view(self.flat)[...] = self.host
+            self.stage.from_host_async(self.flat)
         for view in self.views:
             view._versions[0] += 1
 

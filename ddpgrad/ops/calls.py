@@ -15,7 +15,7 @@ from ..autograd.views import remember_plain_view
 from ..backend.registry import backend_for
 from ..tensor import Tensor, View, wrap
 from .explain import explain
-from .node import record, record_pointwise
+from .node import record, record_pair, record_single
 from .promotion import promote
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def make_call(op: Op) -> Callable[..., Any]:
             return _unary(op)
         if len(op.params) == 2:
             return _binary(op)
-    if op.view and op.tensors == (0,) and op.promotion is None:
-        return _view(op)
+    if op.outputs == 1 and not op.extras and not op.sequence and op.tensors == (0,) and op.promotion is None:
+        return _single(op)
     return _general(op)
 
 
@@ -61,7 +61,7 @@ def _unary(op: Op) -> Callable[..., Any]:
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if input._requires_grad and mode.enabled and differentiable:
-            record_pointwise(op, input, None, a, None, out, False)
+            record_single(op, input, (a,), out)
         return out
 
     return call
@@ -106,17 +106,18 @@ def _binary(op: Op) -> Callable[..., Any]:
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if (input._requires_grad or (other is not None and other._requires_grad)) and mode.enabled and differentiable:
-            record_pointwise(op, input, other, a, b, out, True)
+            record_pair(op, input, other, a, b, out)
         return out
 
     return call
 
 
-def _view(op: Op) -> Callable[..., Any]:
-    """The public function of an op whose result may share memory with its only tensor."""
+def _single(op: Op) -> Callable[..., Any]:
+    """The public function of an op of one tensor and options; its result may be a view."""
     kernels = op.kernels
     complete = len(op.params) if op.varargs is None else -1
-    adapt, watch = op.adapt, op.watched
+    adapt, check, watch, is_view = op.adapt, op.check, op.watched, op.view
+    differentiable = _differentiable(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != complete:
@@ -124,16 +125,23 @@ def _view(op: Op) -> Callable[..., Any]:
         input = args[0]
         if not isinstance(input, Tensor):
             raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+        if check is not None:
+            check(*args)
         adapted = args if adapt is None else adapt(*args)
-        raw = (input._array, *adapted[1:])
+        a = input._array
+        raw = (a, *adapted[1:])
         try:
-            result = kernels[raw[0].__class__](*raw)
+            result = kernels[a.__class__](*raw)
         except Exception as error:
             raise explain(op, adapted, error) from error
+        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
+        if result.__class__ is not a.__class__ and isinstance(result, np.generic):
+            result = backend_for(a).asarray(result)
         out = wrap(result)
-        _mark_view(op, input, out, adapted)
-        if input._requires_grad and mode.enabled:
-            record(op, (input,), raw, out, watched=versions_of([args[i] for i in watch]) if watch else ())
+        if is_view:
+            _mark_view(op, input, out, adapted)
+        if input._requires_grad and mode.enabled and differentiable:
+            record_single(op, input, raw, out, versions_of([args[i] for i in watch]) if watch else ())
         return out
 
     return call

@@ -86,6 +86,8 @@ class Op:
         if self.varargs is not None:
             split = self.varargs
             rest, args = args[split:], args[:split]
+            if not kwargs and len(args) == split == len(self.params) - 1:
+                return (*args, rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest)
             name = self.params[split]
             if name in kwargs:
                 rest = (kwargs.pop(name),)

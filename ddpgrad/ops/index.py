@@ -55,11 +55,13 @@ def _beside(input: Tensor, index: Any) -> Any:
 
 def is_basic(index: Any) -> bool:
     """True for an index that selects a view: ints, slices, None, Ellipsis."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(
-        p is None or p is Ellipsis or isinstance(p, (slice, int, np.integer)) and not isinstance(p, (bool, np.bool_))
-        for p in parts
-    )
+    for part in index if isinstance(index, tuple) else (index,):
+        kind = part.__class__
+        if kind is slice or kind is int or part is None or part is Ellipsis:
+            continue
+        if not isinstance(part, (int, np.integer)) or kind is bool:
+            return False
+    return True
 
 
 def is_mixed(index: Any) -> bool:
@@ -99,6 +101,8 @@ def subscript(input: Tensor, index: Any) -> Tensor:
 
 
 def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
+    if index.__class__ is int or index.__class__ is slice:
+        return input, (index, Ellipsis)
     index = raw_index(input, index)
     if is_basic(index):
         # With an Ellipsis, ints for all dimensions give a 0-dimensional view; without one, NumPy copies.

@@ -106,11 +106,38 @@ def _shape_of(argument: Any) -> Any:
     return [a.shape for a in argument] if isinstance(argument, list) else getattr(argument, "shape", ())
 
 
-def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor, both: bool) -> None:
-    """`record` for an op of one tensor, or with `both` of two: the hot path, without lists and loops.
+def record_single(
+    op: Op, input: Tensor, raw: tuple[Any, ...], out: Tensor, watched: Sequence[list[int]] = ()
+) -> None:
+    """`record` for an op of one tensor: leaner. raw: all arguments as the kernel had them."""
+    node = _new(OpNode)
+    node.op = op
+    fn = input._grad_fn
+    node.next_functions = ((fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),)
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.sequence = next_sequence()
+    node._counters = node._versions = ()
+    if op.keep:
+        node._kept = op.pick((*raw, array, raw[0].shape))
+        if op.keeps_input:
+            node._counters = (input._versions,)
+            node._versions = (input._versions[0],)
+        if watched:
+            node._counters += tuple(watched)
+            node._versions += tuple([counter[0] for counter in watched])
+        if op.keeps_out:
+            node._counters += (out._versions,)
+            node._versions += (out._versions[0],)
+    else:
+        node._kept = ()
+    out._requires_grad = True
+    out._grad_fn = node
 
-    a, b: the arrays of input and other (a number for `other` None).
-    """
+
+def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
+    """`record` for an op of two tensors and nothing else: leaner. a, b: their arrays, or b a number."""
     node = _new(OpNode)
     node.op = op
     # As `edge_of`, for the usual case that a tensor is no view and has a history.
@@ -119,9 +146,7 @@ def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any
         edge = (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input)
     else:
         edge = NO_EDGE
-    if not both:
-        node.next_functions = (edge,)
-    elif other is not None and other._requires_grad:
+    if other is not None and other._requires_grad:
         fn = other._grad_fn
         node.next_functions = (
             edge,
@@ -133,10 +158,9 @@ def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any
     node.shape = array.shape
     node.dtype = array.dtype
     node.sequence = next_sequence()
+    node._counters = node._versions = ()
     if op.keep:
-        if not both:
-            node._kept = op.pick((a, array, a.shape))
-        elif op.shapes:
+        if op.shapes:
             node._kept = op.pick((a, b, array, a.shape, () if other is None else b.shape))
         else:
             node._kept = op.pick((a, b, array))
@@ -153,13 +177,11 @@ def record_pointwise(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any
             counter = other._versions
             node._counters = (counter,)
             node._versions = (counter[0],)
-        else:
-            node._counters = node._versions = ()
         if op.keeps_out:
             node._counters += (out._versions,)
             node._versions += (0,)
     else:
-        node._kept = node._counters = node._versions = ()
+        node._kept = ()
     out._requires_grad = True
     out._grad_fn = node
 

@@ -17,7 +17,7 @@ Ints = Sequence[int]
 
 def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
     """`shape` with a -1 worked out; `RuntimeError` when the number of elements does not fit."""
-    sizes = tuple(int(n) for n in shape)
+    sizes = tuple([int(n) for n in shape])
     known = 1
     for n in sizes:
         known *= n if n != -1 else 1

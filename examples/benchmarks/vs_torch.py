@@ -6,9 +6,9 @@
 
 Every rank has one thread. The stacks take turns within one run, so that a machine that is slow
 for a while is slow for both; a figure is the ratio of the medians over all turns, and in
-brackets the lowest and highest ratio of a single round. A step is forward, backward, gradients
-averaged over the ranks (2 ranks: DistributedDataParallel in shared memory against Gloo), and
-the optimizer (PyTorch's: fused).
+brackets the lowest and highest ratio of a single round. A step is forward, backward in
+DistributedDataParallel (ddpgrad's ranks meet in shared memory, PyTorch's through Gloo), and the
+optimizer (PyTorch's: fused).
 """
 
 from __future__ import annotations

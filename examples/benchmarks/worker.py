@@ -32,6 +32,7 @@ class Ddpgrad:
         dist.init_process_group()
         self.torch, self.dist, self.DDP = ddpgrad, dist, DistributedDataParallel
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.barrier, self.leave = dist.barrier, dist.destroy_process_group
 
     def all_reduce(self, elements: int) -> Reduce:
         """Of memory where a bucket lies, as DistributedDataParallel does it."""
@@ -54,6 +55,7 @@ class PyTorch:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
         self.torch, self.dist, self.DDP = torch, dist, DistributedDataParallel
         self.rank, self.ranks = rank, ranks
+        self.barrier, self.leave = dist.barrier, dist.destroy_process_group
 
     def all_reduce(self, elements: int) -> Reduce:
         tensor = self.torch.zeros(elements)
@@ -66,9 +68,10 @@ class PlainMPI:
     def __init__(self, rank: int, ranks: int, meeting: str) -> None:
         from mpi4py import MPI
 
-        self.dist = self.world = MPI.COMM_WORLD
+        self.world = MPI.COMM_WORLD
         self.in_place = MPI.IN_PLACE
         self.rank, self.ranks = self.world.rank, self.world.size
+        self.barrier, self.leave = self.world.Barrier, MPI.Finalize
 
     def all_reduce(self, elements: int) -> Reduce:
         import numpy as np
@@ -81,10 +84,10 @@ STACKS: dict[str, Callable[[int, int, str], Any]] = {"ddpgrad": Ddpgrad, "PyTorc
 
 
 def training_step(stack: Any, name: str) -> Callable[[], None]:
-    """One whole step of the model `name`: forward, backward, all-reduce where there are ranks, update."""
+    """One whole step of the model `name`: forward, backward with its all-reduces, update."""
     stack.torch.manual_seed(0)
     job = models.MODELS[name](stack.torch)
-    model = stack.DDP(job.model) if stack.ranks > 1 else job.model
+    model = stack.DDP(job.model)
     optimizer = job.optimizer(model.parameters())
     batch = job.batch(stack.rank)
 
@@ -127,13 +130,9 @@ def main() -> None:
             work = stack.all_reduce(order["bytes"] // 4)
             answer(ready=True)
         else:
-            if name == "MPI":
-                stack.world.Barrier()
-            elif stack.ranks > 1:
-                stack.dist.barrier()
+            stack.barrier()
             answer(seconds=timed(work, order["count"]))
-    if name != "MPI":
-        stack.dist.destroy_process_group()
+    stack.leave()
 
 
 if __name__ == "__main__":

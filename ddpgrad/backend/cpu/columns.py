@@ -37,7 +37,18 @@ def unfold(
     """
     plane = _empty_plane(input.shape, stride, padding, input.dtype)
     pitches = _pitches(columns, len(input))
-    _unfold(input, plane, kernel_size, stride, padding, dilation, size, pitches, columns.reshape(-1))
+    _unfold(
+        input,
+        plane.reshape(-1),
+        plane.shape[1:],
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        size,
+        pitches,
+        columns.reshape(-1),
+    )
 
 
 def fold(
@@ -52,7 +63,18 @@ def fold(
     """Sum columns, as `unfold` lays them out, over the places of out (n, C, H, W) that it reads them from."""
     plane = _empty_plane(out.shape, stride, padding, out.dtype)
     pitches = _pitches(columns, len(out))
-    _fold(columns.reshape(-1), plane, kernel_size, stride, padding, dilation, size, pitches, out)
+    _fold(
+        columns.reshape(-1),
+        plane.reshape(-1),
+        plane.shape[1:],
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        size,
+        pitches,
+        out,
+    )
 
 
 def _pitches(columns: np.ndarray, images: int) -> Pair:
@@ -68,11 +90,10 @@ def _empty_plane(shape: tuple[int, ...], stride: Pair, padding: Pair, dtype: np.
 
 
 @kernel
-def _unfold(x, plane, kernel_size, stride, padding, dilation, size, pitches, out):
-    images, channels, height, _ = x.shape
+def _unfold(x, plane, layout, kernel_size, stride, padding, dilation, size, pitches, out):
+    images, channels, height, width = x.shape
     (high, wide), (down, across) = kernel_size, size
-    _, phases, pitch = plane.shape
-    flat = plane.reshape(plane.size)
+    phases, pitch = layout
     # The runs that can be copied in whole vectors without writing past the end of their block.
     vectors = (across + _VECTOR - 1) // _VECTOR * _VECTOR
     fast = (down * across - vectors) // across + 1 if down * across >= vectors else 0
@@ -82,10 +103,10 @@ def _unfold(x, plane, kernel_size, stride, padding, dilation, size, pitches, out
                 for p in range(phases):
                     # The first column of this phase, and its place in the plane.
                     first = (p - padding[1]) % phases
-                    source = x[n, c, y, first::phases]
-                    line = plane[y + padding[0], p, (first + padding[1]) // phases :]
-                    for k in range(source.size):
-                        line[k] = source[k]
+                    source = x[n, c, y]
+                    line = plane[((y + padding[0]) * phases + p) * pitch + (first + padding[1]) // phases :]
+                    for k in range((width - first + phases - 1) // phases):
+                        line[k] = source[u(first) + u(k) * u(phases)]
             for i in range(high):
                 for j in range(wide):
                     shift = j * dilation[1]
@@ -94,28 +115,33 @@ def _unfold(x, plane, kernel_size, stride, padding, dilation, size, pitches, out
                     for r in range(fast):
                         s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, across, _VECTOR):
-                            v0, v1, v2, v3 = flat[s], flat[s + u(1)], flat[s + u(2)], flat[s + u(3)]
-                            v4, v5, v6, v7 = flat[s + u(4)], flat[s + u(5)], flat[s + u(6)], flat[s + u(7)]
+                            v0, v1, v2, v3 = plane[s], plane[s + u(1)], plane[s + u(2)], plane[s + u(3)]
+                            v4, v5, v6, v7 = (
+                                plane[s + u(4)],
+                                plane[s + u(5)],
+                                plane[s + u(6)],
+                                plane[s + u(7)],
+                            )
                             out[t], out[t + u(1)], out[t + u(2)], out[t + u(3)] = v0, v1, v2, v3
                             out[t + u(4)], out[t + u(5)], out[t + u(6)], out[t + u(7)] = v4, v5, v6, v7
                             s, t = s + u(_VECTOR), t + u(_VECTOR)
                     for r in range(fast, down):
                         s, t = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for k in range(across):
-                            out[t + u(k)] = flat[s + u(k)]
+                            out[t + u(k)] = plane[s + u(k)]
 
 
 @kernel
-def _fold(columns, plane, kernel_size, stride, padding, dilation, size, pitches, out):
-    images, channels, height, _ = out.shape
+def _fold(columns, plane, layout, kernel_size, stride, padding, dilation, size, pitches, out):
+    images, channels, height, width = out.shape
     (high, wide), (down, across) = kernel_size, size
-    _, phases, pitch = plane.shape
-    flat = plane.reshape(plane.size)
+    phases, pitch = layout
     zero = out.dtype.type(0)
     whole = across // _VECTOR * _VECTOR
     for n in range(images):
         for c in range(channels):
-            flat[:] = zero
+            for k in range(plane.size):
+                plane[k] = zero
             for i in range(high):
                 for j in range(wide):
                     shift = j * dilation[1]
@@ -124,19 +150,24 @@ def _fold(columns, plane, kernel_size, stride, padding, dilation, size, pitches,
                     for r in range(down):
                         t, s = u(start + r * stride[0] * phases * pitch), u(block + r * across)
                         for _ in range(0, whole, _VECTOR):
-                            v0, v1 = flat[t] + columns[s], flat[t + u(1)] + columns[s + u(1)]
-                            v2, v3 = flat[t + u(2)] + columns[s + u(2)], flat[t + u(3)] + columns[s + u(3)]
-                            v4, v5 = flat[t + u(4)] + columns[s + u(4)], flat[t + u(5)] + columns[s + u(5)]
-                            v6, v7 = flat[t + u(6)] + columns[s + u(6)], flat[t + u(7)] + columns[s + u(7)]
-                            flat[t], flat[t + u(1)], flat[t + u(2)], flat[t + u(3)] = v0, v1, v2, v3
-                            flat[t + u(4)], flat[t + u(5)], flat[t + u(6)], flat[t + u(7)] = v4, v5, v6, v7
+                            v0, v1 = plane[t] + columns[s], plane[t + u(1)] + columns[s + u(1)]
+                            v2, v3 = plane[t + u(2)] + columns[s + u(2)], plane[t + u(3)] + columns[s + u(3)]
+                            v4, v5 = plane[t + u(4)] + columns[s + u(4)], plane[t + u(5)] + columns[s + u(5)]
+                            v6, v7 = plane[t + u(6)] + columns[s + u(6)], plane[t + u(7)] + columns[s + u(7)]
+                            plane[t], plane[t + u(1)], plane[t + u(2)], plane[t + u(3)] = v0, v1, v2, v3
+                            plane[t + u(4)], plane[t + u(5)], plane[t + u(6)], plane[t + u(7)] = (
+                                v4,
+                                v5,
+                                v6,
+                                v7,
+                            )
                             s, t = s + u(_VECTOR), t + u(_VECTOR)
                         for k in range(across - whole):
-                            flat[t + u(k)] += columns[s + u(k)]
+                            plane[t + u(k)] += columns[s + u(k)]
             for y in range(height):
                 for p in range(phases):
                     first = (p - padding[1]) % phases
-                    sink = out[n, c, y, first::phases]
-                    line = plane[y + padding[0], p, (first + padding[1]) // phases :]
-                    for k in range(sink.size):
-                        sink[k] = line[k]
+                    sink = out[n, c, y]
+                    line = plane[((y + padding[0]) * phases + p) * pitch + (first + padding[1]) // phases :]
+                    for k in range((width - first + phases - 1) // phases):
+                        sink[u(first) + u(k) * u(phases)] = line[k]

@@ -51,8 +51,7 @@ def bernoulli_mask(shape: tuple[int, ...], p: float, seed: int) -> np.ndarray:
 @kernel
 def _fill_mask(seed_low, seed_high, threshold, mask):
     size = mask.size
-    kept = np.empty((_COUNTERS, 4), np.uint8)
-    flat = kept.reshape(-1)
+    kept = np.empty(4 * _COUNTERS, np.uint8)
     for start in range(0, size, 4 * _COUNTERS):
         for i in range(_COUNTERS):
             counter = np.uint64(start // 4 + i)
@@ -63,12 +62,12 @@ def _fill_mask(seed_low, seed_high, threshold, mask):
                 x0, x1, x2, x3 = (b >> _HALF) ^ x1 ^ k0, b & _LOW, (a >> _HALF) ^ x3 ^ k1, a & _LOW
                 k0 = (k0 + _STEP_0) & _LOW
                 k1 = (k1 + _STEP_1) & _LOW
-            kept[i, 0] = x0 >= threshold
-            kept[i, 1] = x1 >= threshold
-            kept[i, 2] = x2 >= threshold
-            kept[i, 3] = x3 >= threshold
-        count = min(4 * _COUNTERS, size - start)
-        mask[start : start + count] = flat[:count]
+            kept[4 * i] = x0 >= threshold
+            kept[4 * i + 1] = x1 >= threshold
+            kept[4 * i + 2] = x2 >= threshold
+            kept[4 * i + 3] = x3 >= threshold
+        for i in range(min(4 * _COUNTERS, size - start)):
+            mask[start + i] = kept[i]
 
 
 @kernel

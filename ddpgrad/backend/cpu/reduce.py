@@ -96,7 +96,8 @@ def _sum_columns(x, out):
         end = min(first + _BLOCK, rows)
         # Four rows at a time, for the partial sums are read and written each time.
         fours = first + (end - first) // 4 * 4
-        part[:] = number(0)
+        for j in range(columns):
+            part[j] = number(0)
         for i in range(first, fours, 4):
             p, q, r, s = x[i], x[i + 1], x[i + 2], x[i + 3]
             for j in range(columns):

@@ -60,8 +60,10 @@ def convolve_weight(g: Array, input: Array, padding: Pair) -> Array:
     total = np.zeros((16, outputs, channels), input.dtype)
     for first, rows in _groups(g.shape):
         tiles = rows * across
-        _input_to_tiles(input, padding[0], padding[1], -(-g.shape[2] // 2), across, first, rows, x_tiles)
-        _gradient_to_tiles(g, first, rows, g_tiles)
+        _input_to_tiles(
+            input, padding, (-(-g.shape[2] // 2), across), first, rows, x_tiles.reshape(channels, -1)
+        )
+        _gradient_to_tiles(g, first, rows, g_tiles.reshape(outputs, -1))
         left = g_tiles[:, :, :tiles].swapaxes(0, 1)
         total += np.matmul(left, x_tiles[:, :, :tiles].transpose(1, 2, 0))
     shrink = np.ascontiguousarray(_EXPAND.T, dtype=input.dtype)
@@ -81,9 +83,9 @@ def _convolve(input: Array, weight: Array, bias: Array | None, padding: Pair) ->
     offset = np.zeros(outputs, input.dtype) if bias is None else np.ascontiguousarray(bias)
     for first, rows in _groups(shape):
         tiles = rows * across
-        _input_to_tiles(input, padding[0], padding[1], down, across, first, rows, x_tiles)
+        _input_to_tiles(input, padding, (down, across), first, rows, x_tiles.reshape(channels, -1))
         np.matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), out=o_tiles[:, :, :tiles].swapaxes(0, 1))
-        _tiles_to_output(o_tiles, offset, first, rows, out)
+        _tiles_to_output(o_tiles.reshape(outputs, -1), offset, first, rows, out)
     return out
 
 
@@ -102,26 +104,28 @@ def _expand(weight: Array, matrix: Array) -> Array:
 
 
 @kernel
-def _input_to_tiles(x, pad_y, pad_x, down, across, first, rows, tiles):
+def _input_to_tiles(x, padding, size, first, rows, tiles):
+    """Tiles of x (N, C, H, W), `size` of them in an image, from row of tiles `first` on, to tiles (C, *)."""
     _, channels, height, width = x.shape
+    down, across = size
     number = x.dtype.type
-    window = np.zeros((4, _WINDOW), x.dtype)
-    w = window.reshape(4 * _WINDOW)
+    w = np.zeros(4 * _WINDOW, x.dtype)
     vectors = (across + _VECTOR - 1) // _VECTOR * _VECTOR
     for c in range(channels):
-        sink = tiles[c].reshape(16 * _PITCH)
+        sink = tiles[c]
         image, row = divmod(first, down)
         for done in range(rows):
             # Two of the four lines that a row of tiles needs are the last two of the row above.
             for i in range(0 if done == 0 or row == 0 else 2, 4):
-                y = 2 * row - pad_y + i
-                line = window[(2 * row + i) % 4, pad_x : pad_x + width]
+                y = 2 * row - padding[0] + i
+                line = w[(2 * row + i) % 4 * _WINDOW + padding[1] :]
                 if 0 <= y < height:
                     source = x[image, c, y]
                     for j in range(width):
                         line[j] = source[j]
                 else:
-                    line[:] = number(0)
+                    for j in range(width):
+                        line[j] = number(0)
             upper, lower = u(2 * row % 4 * _WINDOW), u((2 * row + 2) % 4 * _WINDOW)
             at = u(done * across)
             for t in range(vectors):
@@ -160,13 +164,13 @@ def _input_to_tiles(x, pad_y, pad_x, down, across, first, rows, tiles):
 
 @kernel
 def _tiles_to_output(tiles, bias, first, rows, out):
+    """The products in tiles (O, *), plus the bias, to the rows of out (N, O, H, W) that they belong to."""
     _, outputs, height, width = out.shape
     down, across = (height + 1) // 2, (width + 1) // 2
-    lines = np.empty((2, _WINDOW), out.dtype)
-    line = lines.reshape(2 * _WINDOW)
+    lines = np.empty(2 * _WINDOW, out.dtype)
     vectors = (across + _VECTOR - 1) // _VECTOR * _VECTOR
     for o in range(outputs):
-        m = tiles[o].reshape(16 * _PITCH)
+        m = tiles[o]
         offset = bias[o]
         image, row = divmod(first, down)
         for done in range(rows):
@@ -184,13 +188,13 @@ def _tiles_to_output(tiles, bias, first, rows, out):
                 a3, b3 = m[k + u(3 * _PITCH)] + p + q, p - q - m[k + u(15 * _PITCH)]
                 # ... and then of A^T m A.
                 j = u(2) * u(t)
-                line[j] = a0 + a1 + a2 + offset
-                line[j + u(1)] = a1 - a2 - a3 + offset
-                line[j + u(_WINDOW)] = b0 + b1 + b2 + offset
-                line[j + u(_WINDOW + 1)] = b1 - b2 - b3 + offset
+                lines[j] = a0 + a1 + a2 + offset
+                lines[j + u(1)] = a1 - a2 - a3 + offset
+                lines[j + u(_WINDOW)] = b0 + b1 + b2 + offset
+                lines[j + u(_WINDOW + 1)] = b1 - b2 - b3 + offset
             for i in range(2):
                 if 2 * row + i < height:
-                    source, sink = lines[i], out[image, o, 2 * row + i]
+                    source, sink = lines[i * _WINDOW :], out[image, o, 2 * row + i]
                     for j in range(width):
                         sink[j] = source[j]
             row += 1
@@ -200,24 +204,25 @@ def _tiles_to_output(tiles, bias, first, rows, out):
 
 @kernel
 def _gradient_to_tiles(g, first, rows, tiles):
+    """2x2 tiles of g (N, O, H, W), expanded to 4x4, to tiles (O, *)."""
     _, outputs, height, width = g.shape
     number = g.dtype.type
     down, across = (height + 1) // 2, (width + 1) // 2
-    window = np.zeros((2, _WINDOW), g.dtype)
-    w = window.reshape(2 * _WINDOW)
+    w = np.zeros(2 * _WINDOW, g.dtype)
     vectors = (across + _VECTOR - 1) // _VECTOR * _VECTOR
     for o in range(outputs):
-        sink = tiles[o].reshape(16 * _PITCH)
+        sink = tiles[o]
         image, row = divmod(first, down)
         for done in range(rows):
             for i in range(2):
-                line = window[i, :width]
+                line = w[i * _WINDOW :]
                 if 2 * row + i < height:
                     source = g[image, o, 2 * row + i]
                     for j in range(width):
                         line[j] = source[j]
                 else:
-                    line[:] = number(0)
+                    for j in range(width):
+                        line[j] = number(0)
             at = u(done * across)
             for t in range(vectors):
                 # The rows of A g are p, p + q, p - q and -q; each is then multiplied by A^T.

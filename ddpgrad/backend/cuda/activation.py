@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 
 from .source import WARP, computes, contiguous, elementwise
 

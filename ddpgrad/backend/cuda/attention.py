@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 
 from .matmul import product
 from .source import WARP, accumulator, computes, elementwise

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
-from cupyx.scipy import special
+from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 
 from ..device import Device
 from ..dtype import bfloat16, numpy_of

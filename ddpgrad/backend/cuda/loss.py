@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from .source import WARP, accumulator, computes, contiguous, elementwise

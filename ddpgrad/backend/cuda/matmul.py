@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
-from cupy.cuda import device as cupy_device
-from cupy_backends.cuda.libs import cublas
+from cupy.cuda import device as cupy_device  # pyright: ignore[reportMissingImports]
+from cupy_backends.cuda.libs import cublas  # pyright: ignore[reportMissingImports]
 
 from ..dtype import bfloat16
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 
 from .source import WARP, accumulator, computes, contiguous, elementwise
 
@@ -127,11 +127,14 @@ def layer_norm_backward(
     bias: Array | None,
     ndim: int,
     eps: float,
-    mean: Array | None,
-    rstd: Array | None,
+    mean: Array,
+    rstd: Array,
 ) -> tuple[Array, Array | None, Array | None]:
-    """The gradients of `layer_norm` for input, weight and bias; None where weight or bias is None."""
-    if mean is None or rstd is None or not computes(g, input, weight, bias):
+    """The gradients of `layer_norm` for input, weight and bias; None where weight or bias is None.
+
+    mean, rstd: what `layer_norm` returned; None, after the portable body, is `NotImplemented`.
+    """
+    if mean is None or not computes(g, input, weight, bias):
         return NotImplemented
     g, x = contiguous(g), contiguous(input)
     shape = input.shape[input.ndim - ndim :]

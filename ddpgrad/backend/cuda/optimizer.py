@@ -62,7 +62,7 @@ def sgd_step_(
     nesterov: bool,
     maximize: bool,
     first: bool,
-) -> None:
+) -> Any:
     """One step of stochastic gradient descent; `buf` (None without momentum) is written, not read, if `first`."""
     if not computes(param, grad, buf):
         return NotImplemented
@@ -89,7 +89,7 @@ def adam_step_(
     step: int,
     maximize: bool,
     grad_scale: float,
-) -> None:
+) -> Any:
     """Step number `step` (from 1) of Adam, of AdamW if `decoupled`, of AMSGrad if `max_exp_avg_sq` is given.
 
     The gradient is multiplied by `grad_scale` on its way in; `grad` itself stays as it is.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from .source import computes, contiguous, elementwise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..dtype import bfloat16

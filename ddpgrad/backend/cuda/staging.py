@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cupy
+import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from .library import use_current

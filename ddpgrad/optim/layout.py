@@ -1,0 +1,66 @@
+"""Arrays in memory: which lie together, and how tensors are laid out in one flat array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend.registry import backend_for
+from ..tensor import Tensor
+
+Array = Any
+
+
+def address(array: Array) -> int:
+    """Of the first byte, in host or device memory."""
+    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
+    return interface["data"][0]
+
+
+def joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
+    """One flat view in which each array starts at its place, counted in elements; None if they do not lie so."""
+    first = arrays[0]
+    base, dtype = first.base, first.dtype
+    if base is None or not base.flags.c_contiguous:
+        return None
+    start = address(first)
+    for array, place in zip(arrays, places, strict=True):
+        if array.base is not base or array.dtype != dtype or not array.flags.c_contiguous:
+            return None
+        if address(array) != start + place * dtype.itemsize:
+            return None
+    offset = start - address(base)
+    size = (places[-1] + arrays[-1].size) * dtype.itemsize
+    return base.reshape(-1).view(np.uint8)[offset : offset + size].view(dtype)
+
+
+def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
+    """Make the tensors views of one flat array, each at its place; of the one that they are in, if it is so already."""
+    arrays = [t._array for t in tensors]
+    flat = joined(arrays, places)
+    if flat is None:
+        flat = backend_for(arrays[0]).new_zeros(arrays[0], (places[-1] + arrays[-1].size,))
+        for tensor, array, place in zip(tensors, arrays, places, strict=True):
+            tensor._array = flat[place : place + array.size].reshape(array.shape)
+            tensor._array[...] = array
+    return flat
+
+
+def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
+    """Those that share memory with another of them, which must not be parted."""
+    spans = sorted(((address(t._array), t._array.nbytes, t) for t in tensors), key=lambda span: span[:2])
+    found: set[Tensor] = set()
+    end, last = -1, None
+    for start, size, tensor in spans:
+        if last is not None and start < end and last is not tensor:
+            found |= {last, tensor}
+        if start + size > end:
+            end, last = start + size, tensor
+    return found
+
+
+def real(array: Array) -> Array:
+    """Complex numbers as pairs of real ones, which optimizers treat independently."""
+    return array.view(array.real.dtype) if array.dtype.kind == "c" else array
