@@ -49,7 +49,9 @@ class DistributedDataParallel(Module):
     ) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
-            raise ValueError("DistributedDataParallel: device_ids can only be None or contain a single element")
+            raise ValueError(
+                "DistributedDataParallel: device_ids can only be None or contain a single element"
+            )
         self.module = module
         self.process_group = process_group or default_group()
         self.broadcast_buffers = broadcast_buffers

@@ -107,7 +107,9 @@ def default_group() -> ProcessGroup:
     """This rank's group; `ValueError` before `init_process_group`."""
     groups = _default.get()
     if not groups:
-        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call init_process_group."
+        )
     return groups[0]
 
 
@@ -222,13 +224,13 @@ def reduce(tensor: Tensor, dst: int = 0, op: str = ReduceOp.SUM, group: ProcessG
         give_back(tensor, mine)
 
 
-def all_gather(
-    tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None
-) -> None:
+def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None) -> None:
     """Fill `tensor_list` with the tensors of all ranks, by rank."""
     c = _group(group).communicator
     if len(tensor_list) != c.size:
-        raise ValueError(f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}")
+        raise ValueError(
+            f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}"
+        )
     for out, row in zip(tensor_list, c.all_gather(on_host(_check("all_gather", tensor))), strict=True):
         _store("all_gather", out, row)
 
@@ -263,7 +265,10 @@ def gather(
 
 
 def scatter(
-    tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0, group: ProcessGroup | None = None
+    tensor: Tensor,
+    scatter_list: Sequence[Tensor] | None = None,
+    src: int = 0,
+    group: ProcessGroup | None = None,
 ) -> None:
     """Overwrite `tensor` with this rank's tensor of rank `src`'s `scatter_list`."""
     c = _group(group).communicator

@@ -25,7 +25,9 @@ from .communicator import Communicator, Work
 class Bucket:
     """Flat memory for the gradients of some parameters, and the state of its reduction."""
 
-    def __init__(self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator) -> None:
+    def __init__(
+        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator
+    ) -> None:
         self.layout = layout
         self.label = ", ".join(names[i] for i in layout.indices)
         like = parameters[layout.indices[0]]._array

@@ -15,13 +15,19 @@ from .samples import along, calls, one
 
 
 @op(
-    grads={"input": lambda F, g, out: F.where(out > 0, g, F.full_like(g, 0))},
+    grads={"input": lambda F, g, out: F.relu_backward(g, out)},
     samples=one(),
     reference=lambda x: np.maximum(x, 0),
 )
 def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""
     return F.maximum(input, 0)
+
+
+@composite
+def relu_backward(F: Any, g: Any, out: Any) -> Any:
+    """The gradient of `relu`: `g` where the output is positive."""
+    return F.where(out > 0, g, F.full_like(g, 0))
 
 
 @op(

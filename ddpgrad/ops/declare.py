@@ -33,7 +33,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..backend.registry import KernelByArray, register_body
 from ..tensor import Tensor
@@ -62,9 +62,9 @@ class Op:
 
     __slots__ = (
         "name", "signature", "params", "defaults", "varargs", "tensors", "sequence", "rules", "joint", "keep",
-        "pick", "view", "promotion", "promoted", "adapt", "check", "outputs", "extras", "differentiable", "grad_name",
-        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "keeps_out", "kept_inputs", "watched", "frees", "backward",
-        "kept_tensors", "shapes", "tolerance", "keeps_input", "keeps_other",
+        "view", "promotion", "promoted", "adapt", "check", "outputs", "extras", "differentiable", "grad_name",
+        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "plans", "watched", "keeps_extras", "backward",
+        "kept_tensors", "shapes", "tolerance",
     )  # fmt: skip
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -214,19 +214,15 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
         if name not in known:
             raise TypeError(f"op {op.name}: a gradient rule names '{name}', which is none of {', '.join(known)}")
     op.keep = tuple(names)
-    op.keeps_out = "out" in names
-    # Positions in (arguments..., out, extras..., shapes...), the tuple that `record` picks from.
-    op.pick = _picker([known.index(n) for n in names])
     op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
-    op.kept_inputs = tuple(i for i in op.tensors if op.params[i] in names)
-    op.keeps_input, op.keeps_other = 0 in op.kept_inputs, 1 in op.kept_inputs
+    op.plans = _plans(op, grads, names, known)
     # Other arguments that are kept and may hold tensors, such as indices.
     op.watched = tuple(
         i for i, p in enumerate(op.signature.parameters.values())
         if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
     )  # fmt: skip
-    op.frees = bool(op.kept_inputs or op.keeps_out or any(n in op.extras for n in names))
+    op.keeps_extras = any(n in op.extras for n in names)
     op.joint = joint
     op.rules = ()
     if grads and joint is None:
@@ -234,6 +230,37 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
             _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
         )
     op.backward = _bind_backward(op.rules, joint)
+
+
+class Plan(NamedTuple):
+    """What to keep for backward, given which tensor arguments need a gradient.
+
+    pick: takes it from (arguments..., out, extras..., shapes..., None), in the order of
+    `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments among
+    it, whose versions are guarded. keeps_out: whether the output is among it.
+    """
+
+    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    inputs: tuple[int, ...]
+    keeps_out: bool
+
+
+def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str, ...]) -> tuple[Plan, ...]:
+    """A plan for each set of needed gradients, read as a binary number; the last is for all of them."""
+    needs = [set(list(inspect.signature(grads[op.params[i]]).parameters)[2:]) if op.params[i] in grads else set()
+             for i in op.tensors]  # fmt: skip
+    plans = []
+    # A joint rule, and a list of tensors, have one plan.
+    for bits in range(2 ** len(op.tensors)) if grads else (0,):
+        needed = set().union(*(n for k, n in enumerate(needs) if bits >> k & 1)) if grads else set(names)
+        plans.append(
+            Plan(
+                _picker([known.index(n) if n in needed else len(known) for n in names]),
+                tuple(i for i in op.tensors if op.params[i] in needed),
+                "out" in needed,
+            )
+        )
+    return tuple(plans)
 
 
 def _bind_backward(rules: tuple[Any, ...], joint: Rule | None) -> Callable[..., Sequence[Any]]:

@@ -31,7 +31,8 @@ def inplace(op: Op) -> Callable[..., Tensor]:
         recording = mode.enabled and (self._requires_grad or any(t._requires_grad for t in others))
         if recording:
             # Rules may need the old value, which is about to be overwritten.
-            old = wrap(backend_for(self._array).clone(self._array)) if "input" in op.keep else self.detach()
+            keeps_old = 0 in op.plans[_bits(op, (self, *args)) if op.rules and not kwargs else -1].inputs
+            old = wrap(backend_for(self._array).clone(self._array)) if keeps_old else self.detach()
             _take_history(old, self)
             result = op.call(old, *args, **kwargs)
         else:
@@ -62,6 +63,12 @@ def inplace(op: Op) -> Callable[..., Tensor]:
     return method
 
 
+def _bits(op: Op, args: tuple[Any, ...]) -> int:
+    """Which tensors need a gradient, as a binary number: the place of the op's plan (`declare.Plan`)."""
+    tensors = [args[place] if place < len(args) else None for place in op.tensors]
+    return sum(1 << k for k, t in enumerate(tensors) if isinstance(t, Tensor) and t._requires_grad)
+
+
 def _take_history(copy: Tensor, of: Tensor) -> None:
     if of._requires_grad:
         node, nr = edge_of(of)
@@ -73,7 +80,7 @@ def _give_history(target: Tensor, result: Tensor) -> None:
     """`target` now holds what `result` computed; the node must see `target`'s version from here on."""
     node, nr = edge_of(result)
     assert node is not None
-    if isinstance(node, OpNode) and node.op.keeps_out:
+    if isinstance(node, OpNode):
         node.replace_output(target)
     written(target, node, nr)
 

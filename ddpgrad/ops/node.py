@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..autograd.accumulate import edge_of, tensor_at
-from ..autograd.graph import NO_EDGE, Node, next_sequence
+from ..autograd.graph import NO_EDGE, Edge, Node, next_sequence
 from ..errors import GraphError
 from ..tensor import Tensor, wrap
 
@@ -47,14 +47,16 @@ class OpNode(Node):
         return self.op.backward(F, grad, kept, self.next_functions)
 
     def release(self) -> None:
-        if self.op.frees:  # what keeps only shapes can run again, as in PyTorch
+        if self._counters or self.op.keeps_extras:  # what keeps only shapes can run again, as in PyTorch
             self._kept = None
 
     def replace_output(self, target: Tensor) -> None:
         """An in-place op has put the output into `target`'s memory: keep that, not the temporary."""
-        assert self._kept is not None
+        keep = self.op.keep
+        if self._kept is None or "out" not in keep or self._kept[keep.index("out")] is None:
+            return
         kept = list(self._kept)
-        kept[self.op.keep.index("out")] = target._array
+        kept[keep.index("out")] = target._array
         self._kept = tuple(kept)
         self._counters = (*self._counters[:-1], target._versions)
         self._versions = (*self._versions[:-1], target._versions[0])
@@ -82,15 +84,15 @@ class OpNode(Node):
         return tuple(values)
 
     def _modified(self, i: int) -> GraphError:
-        op = self.op
-        names = [op.params[p] for p in (*op.kept_inputs, *op.watched)]
-        inputs = len(self._counters) - op.keeps_out
-        if i == inputs:
-            what = "the output"
-        elif op.sequence:
-            what = f"{op.params[0]}[{i}]"
+        op, kept = self.op, self._kept or ()
+        if op.sequence:
+            names = [f"{op.params[0]}[{k}]" for k in range(len(self.next_functions))]
         else:
-            what = names[i] if len(names) == inputs else "an argument"
+            # Numbers have no version.
+            inputs = op.plans[_bits(self.next_functions) if op.rules else -1].inputs
+            names = [n for n in (op.params[k] for k in inputs) if hasattr(kept[op.keep.index(n)], "dtype")]
+            names += [op.params[k] for k in op.watched]
+        what = names[i] if i < len(names) else "the output"
         return GraphError(
             f"one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {self._counters[i][0]}; "
@@ -99,6 +101,11 @@ class OpNode(Node):
 
 
 _new = object.__new__
+
+
+def _bits(edges: Sequence[Edge]) -> int:
+    """Which edges need a gradient, as a binary number: the place of the plan."""
+    return sum(1 << k for k, (node, _) in enumerate(edges) if node is not None)
 
 
 def _shape_of(argument: Any) -> Any:
@@ -120,14 +127,15 @@ def record_single(
     node.sequence = next_sequence()
     node._counters = node._versions = ()
     if op.keep:
-        node._kept = op.pick((*raw, array, raw[0].shape))
-        if op.keeps_input:
+        plan = op.plans[-1]
+        node._kept = plan.pick((*raw, array, raw[0].shape))
+        if plan.inputs:
             node._counters = (input._versions,)
             node._versions = (input._versions[0],)
         if watched:
             node._counters += tuple(watched)
             node._versions += tuple([counter[0] for counter in watched])
-        if op.keeps_out:
+        if plan.keeps_out:
             node._counters += (out._versions,)
             node._versions += (out._versions[0],)
     else:
@@ -141,43 +149,39 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
     node = _new(OpNode)
     node.op = op
     # As `edge_of`, for the usual case that a tensor is no view and has a history.
+    bits = 0
+    edge = other_edge = NO_EDGE
     if input._requires_grad:
+        bits = 1
         fn = input._grad_fn
         edge = (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input)
-    else:
-        edge = NO_EDGE
     if other is not None and other._requires_grad:
+        bits |= 2
         fn = other._grad_fn
-        node.next_functions = (
-            edge,
-            (fn, other._output_nr) if fn is not None and other._view is None else edge_of(other),
-        )
-    else:
-        node.next_functions = (edge, NO_EDGE)
+        other_edge = (fn, other._output_nr) if fn is not None and other._view is None else edge_of(other)
+    node.next_functions = (edge, other_edge)
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
     node.sequence = next_sequence()
     node._counters = node._versions = ()
     if op.keep:
+        pick, inputs, keeps_out = op.plans[bits]
         if op.shapes:
-            node._kept = op.pick((a, b, array, a.shape, () if other is None else b.shape))
+            node._kept = pick((a, b, array, a.shape, () if other is None else b.shape, None))
         else:
-            node._kept = op.pick((a, b, array))
-        if op.keeps_input:
-            counter = input._versions
-            if op.keeps_other and other is not None:
-                second = other._versions
-                node._counters = (counter, second)
-                node._versions = (counter[0], second[0])
-            else:
+            node._kept = pick((a, b, array, None))
+        if inputs:
+            first = input if inputs[0] == 0 else other
+            if first is not None:
+                counter = first._versions
                 node._counters = (counter,)
                 node._versions = (counter[0],)
-        elif op.keeps_other and other is not None:
-            counter = other._versions
-            node._counters = (counter,)
-            node._versions = (counter[0],)
-        if op.keeps_out:
+            if len(inputs) == 2 and other is not None:
+                counter = other._versions
+                node._counters += (counter,)
+                node._versions += (counter[0],)
+        if keeps_out:
             node._counters += (out._versions,)
             node._versions += (0,)
     else:
@@ -211,19 +215,20 @@ def record(
     node.sequence = next_sequence()
     if op.shapes:
         extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
-    node._kept = kept = op.pick((*raw, array, *extras)) if op.keep else ()
-    if kept:
+    if op.keep:
+        plan = op.plans[_bits(node.next_functions) if op.rules else -1]
+        node._kept = plan.pick((*raw, array, *extras, None))
         if op.sequence:
-            counters = [t._versions for t in given] if op.kept_inputs else []
+            counters = [t._versions for t in given] if plan.inputs else []
         else:
-            counters = [t._versions for i in op.kept_inputs if isinstance(t := given[op.tensors.index(i)], Tensor)]
+            counters = [t._versions for i in plan.inputs if isinstance(t := given[op.tensors.index(i)], Tensor)]
         counters += watched
-        if op.keeps_out:
+        if plan.keeps_out:
             counters.append(out._versions)
-        node._counters = counters
-        node._versions = [c[0] for c in counters]
+        node._counters = tuple(counters)
+        node._versions = tuple([c[0] for c in counters])
     else:
-        node._counters = node._versions = ()
+        node._kept = node._counters = node._versions = ()
     if outs is None:
         out._requires_grad = True
         out._grad_fn = node

@@ -109,11 +109,26 @@ class _Member:
         self.grad: Array = None
         self.single: _Single | None = None
 
-    def remember(self, state: State, names: tuple[str, ...]) -> None:
+    def remember(self, owners: _Owners) -> None:
         """Note where the parameter and its state are now."""
         self.param = self.variable._array
-        self.state = state
-        self.values = tuple([state[name]._array for name in names])
+        self.state = owners[self.variable]
+        self.values = tuple([self.state[name]._array for name in owners.names])
+
+    def in_place(self, owners: _Owners) -> bool:
+        """True when the parameter and its state are where they were."""
+        if self.variable._array is not self.param:
+            return False
+        if not owners.names:
+            return True
+        state = owners.states.get(self.variable)
+        if state is None or state is not self.state:
+            return False
+        for name, value in zip(owners.names, self.values, strict=True):
+            found = state.get(name)
+            if found is None or found._array is not value:
+                return False
+        return True
 
 
 class _Owners:
@@ -164,7 +179,7 @@ class FlatMemory:
         owners = _Owners(states, names, new, self._fresh)
         plan = self._plans.get(id(group))
         if plan is None or not plan.renew(group["params"], owners):
-            plan = self._plans[id(group)] = _Plan(group["params"], owners)
+            plan = self._plans[id(group)] = _Plan(group["params"], owners, plan)
         return plan.runs
 
     def forget(self) -> None:
@@ -179,19 +194,34 @@ class FlatMemory:
 class _Plan:
     """Which parameters of a group are updated together. runs: what to call the kernel with."""
 
-    def __init__(self, params: Sequence[Tensor], owners: _Owners) -> None:
+    def __init__(self, params: Sequence[Tensor], owners: _Owners, former: _Plan | None) -> None:
         self.names = owners.names
         self.members = [_Member(p) for p in params]
-        self.runs: list[Run] = [_join(chain, owners) for chain in self._chains(owners)]
+        self.joint: list[tuple[list[_Member], Run]] = []
+        for chain in self._chains(owners):
+            kept = former.same(chain, owners) if former is not None and former.names == self.names else None
+            self.joint.append(kept or (chain, _join(chain, owners)))
+        by_variable = {id(m.variable): m for chain, _ in self.joint for m in chain}
+        self.members = [by_variable.get(id(m.variable), m) for m in self.members]
+        self.runs: list[Run] = [run for _, run in self.joint]
         for member in self.members:
             if member.live and member.grad is None:
                 member.single = _alone(member, owners)
                 self.runs.append(member.single)
 
+    def same(self, chain: list[_Member], owners: _Owners) -> tuple[list[_Member], Run] | None:
+        """What this plan has for exactly these parameters and gradients, if it is still in place."""
+        for members, run in self.joint:
+            if len(members) == len(chain) and all(
+                m.variable is new.variable and m.grad is _gradient(new.variable) and m.in_place(owners)
+                for m, new in zip(members, chain, strict=True)
+            ):
+                return members, run
+        return None
+
     def renew(self, params: Sequence[Tensor], owners: _Owners) -> bool:
         """Take up this step's gradients. False when something is not where it was planned."""
-        names, states = owners.names, owners.states
-        if len(params) != len(self.members) or names != self.names:
+        if len(params) != len(self.members) or owners.names != self.names:
             return False
         bases: set[int] = set()
         for p, member in zip(params, self.members, strict=True):
@@ -201,16 +231,8 @@ class _Plan:
             if grad is None:
                 continue
             array = grad._array
-            if p._array is not member.param:
+            if not member.in_place(owners):
                 return False
-            if names:
-                state = states.get(p)
-                if state is None or state is not member.state:
-                    return False
-                for name, value in zip(names, member.values, strict=True):
-                    found = state.get(name)
-                    if found is None or found._array is not value:
-                        return False
             if member.single is None:
                 if array is not member.grad:
                     return False
@@ -271,9 +293,9 @@ def _join(chain: list[_Member], owners: _Owners) -> Run:
         name: lay_flat([state[name] for state in states], range(len(chain)) if name == STEP else places)
         for name in owners.names
     }
-    for member, gradient, state in zip(chain, grads, states, strict=True):
+    for member, gradient in zip(chain, grads, strict=True):
         member.grad = gradient
-        member.remember(state, owners.names)
+        member.remember(owners)
     return Run(variables, param, grad, flat_state, owners.fresh)
 
 
@@ -285,7 +307,7 @@ def _alone(member: _Member, owners: _Owners) -> _Single:
         array = state[name]._array
         if not array.flags.c_contiguous:
             state[name]._array = backend_for(array).contiguous(array)
-    member.remember(state, owners.names)
+    member.remember(owners)
     flat_state = {name: state[name]._array.reshape(-1) for name in owners.names}
     grad = _gradient(parameter).reshape(-1)
     return _Single((parameter,), parameter._array.reshape(-1), grad, flat_state, owners.fresh)

@@ -37,9 +37,11 @@ def joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
 
 
 def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
-    """Make the tensors views of one flat array, each at its place; of the one that they are in, if it is so already."""
+    """Make the tensors views of one flat array, each at its place; of the one that they are in, if they fill it."""
     arrays = [t._array for t in tensors]
-    flat = joined(arrays, places)
+    # In a gap of an array that they are in already, another tensor may live.
+    gapless = sum(array.size for array in arrays) == places[-1] + arrays[-1].size
+    flat = joined(arrays, places) if gapless else None
     if flat is None:
         flat = backend_for(arrays[0]).new_zeros(arrays[0], (places[-1] + arrays[-1].size,))
         for tensor, array, place in zip(tensors, arrays, places, strict=True):
@@ -49,12 +51,12 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
 
 
 def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
-    """Those that share memory with another of them, which must not be parted."""
+    """Those that share memory with another of them, or occur twice: they must not be parted."""
     spans = sorted(((address(t._array), t._array.nbytes, t) for t in tensors), key=lambda span: span[:2])
     found: set[Tensor] = set()
     end, last = -1, None
     for start, size, tensor in spans:
-        if last is not None and start < end and last is not tensor:
+        if last is not None and start < end:
             found |= {last, tensor}
         if start + size > end:
             end, last = start + size, tensor

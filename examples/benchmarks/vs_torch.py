@@ -53,11 +53,9 @@ def duration(seconds: float) -> str:
 
 def rounds(team: list[Player], args: argparse.Namespace) -> list[list[list[float]]]:
     """For every player, the seconds of its repetitions in each round."""
-    for player in team:
-        player.turn(3)  # what is compiled, allocated or laid out in the first steps
     counts = []
     for player in team:
-        one = median(player.turn(3))
+        one = player.turn(3)[-1]  # after what is compiled, allocated or laid out in the first steps
         fill = (0.15 if args.quick else 0.5) / one
         counts.append(args.steps or max(2, min(2000, round(fill))))
     times: list[list[list[float]]] = [[] for _ in team]

@@ -71,7 +71,7 @@ def test_assignment_decides_what_a_name_is() -> None:
         (lambda n: setattr(n, "first", 3), TypeError, "'int' object to child module 'first'"),
         (lambda n: setattr(n, "scale", "x"), TypeError, "buffer 'scale'.*Tensor or None"),
         (lambda n: n.register_buffer("forward", torch.ones(1)), KeyError, "attribute 'forward' already exists"),
-        (lambda n: n.add_module("a.b", nn.Identity()), KeyError, 'can\'t contain "."'),
+        (lambda n: n.add_module("a.b", nn.Identity()), KeyError, 'must not contain "."'),
         (lambda n: n.add_module("b", 3), TypeError, "int is not a Module subclass"),
         (lambda n: n.missing, AttributeError, "'Net' object has no attribute 'missing'"),
         (lambda n: n.to(torch.int64), TypeError, "only accepts floating point"),
@@ -203,7 +203,7 @@ def test_dropout_follows_the_mode_and_the_seed() -> None:
     a, b = drop(x), drop(x)
     torch.manual_seed(1)
     assert torch.equal(a, drop(x)) and not torch.equal(a, b)
-    assert set(a.tolist()) == {0.0, pytest.approx(1 / 0.75)} and 200 < int((a == 0).sum()) < 300
+    assert float(a.max()) == pytest.approx(1 / 0.75) and 200 < int((a == 0).sum()) < 300
     assert drop.eval()(x) is x
-    with pytest.raises(ValueError, match="between 0 and 1, but got 1.5"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, but got 1\.5"):
         nn.Dropout(1.5)

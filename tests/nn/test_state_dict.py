@@ -32,7 +32,7 @@ def test_layout_and_round_trip() -> None:
         assert torch.equal(value, state[name]), name
     assert all(p is q for p, q in zip(target.parameters(), before, strict=True))
     assert int(target[1].num_batches_tracked) == 1
-    assert list(source.state_dict(prefix="net."))[0] == "net.0.weight"
+    assert next(iter(source.state_dict(prefix="net."))) == "net.0.weight"
 
 
 def test_everything_that_is_wrong_is_listed_by_name() -> None:

@@ -16,7 +16,7 @@ from ..registry import Backend
 _FAMILIES = {
     "activation": (
         "gelu", "gelu_backward", "silu", "silu_backward", "softmax", "softmax_backward",
-        "log_softmax", "log_softmax_backward",
+        "log_softmax", "log_softmax_backward", "relu", "relu_backward",
     ),
     "attention": ("scaled_dot_product_attention", "attention_backward"),
     "conv": ("conv2d", "conv2d_input", "conv2d_weight"),
@@ -27,6 +27,7 @@ _FAMILIES = {
     "norm": ("layer_norm", "layer_norm_backward", "batch_norm", "batch_norm_backward"),
     "optimizer": ("sgd_step_", "adam_step_", "sum_of_squares", "scale_"),
     "pool": ("max_pool2d", "max_pool2d_backward", "avg_pool2d", "avg_pool2d_backward"),
+    "reduce": ("sum",),
     "special": ("erf",),
 }  # fmt: skip
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import numpy_of
 from .vectormath import compiled_for, kernel
 
 # Below this many elements NumPy's own sum is done before a compiled one has started.
@@ -24,21 +23,19 @@ _BLOCK = 512
 def sum(
     input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
-    """The sum over `dim` (an int, a tuple of ints, None for all); integers and bool add up in int64."""
-    if dtype is None and input.size >= _WORTH_IT and compiled_for(input) and input.flags.c_contiguous:
-        dims = _dims(dim, input.ndim)
-        split = _split(input.shape, dims)
-        if split is not None:
-            out = np.empty(split[1], input.dtype)
-            if split[2] == 1:
-                _sum_columns(input.reshape(split[:2]), out)
-            else:
-                _sum_rows(input.reshape(split), out)
-            return out.reshape(_shape(input.shape, dims, keepdim))
-    kind = None if dtype is None else numpy_of(dtype)
-    if kind is None and input.dtype.kind in "bui":
-        kind = np.int64
-    return np.sum(input, axis=dim, keepdims=keepdim, dtype=kind)
+    """The sum over `dim` (an int, a tuple of ints, None for all) of a C-contiguous array that is not small."""
+    if dtype is not None or input.size < _WORTH_IT or not compiled_for(input) or not input.flags.c_contiguous:
+        return NotImplemented
+    dims = _dims(dim, input.ndim)
+    split = _split(input.shape, dims)
+    if split is None:
+        return NotImplemented
+    out = np.empty(split[1], input.dtype)
+    if split[2] == 1:
+        _sum_columns(input.reshape(split[:2]), out)
+    else:
+        _sum_rows(input.reshape(split), out)
+    return out.reshape(_shape(input.shape, dims, keepdim))
 
 
 def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:

@@ -1,0 +1,94 @@
+"""Grad modes as context managers, decorators and at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import ddpgrad as torch
+
+X = torch.ones(2, requires_grad=True)
+
+
+def recorded() -> bool:
+    return (X * 2).requires_grad
+
+
+def test_contexts_nest_and_restore():
+    with torch.no_grad():
+        assert not recorded()
+        with torch.enable_grad():
+            assert recorded()
+            with torch.set_grad_enabled(False):
+                assert not recorded()
+            assert recorded()
+        assert not torch.is_grad_enabled()
+    assert recorded()
+    with torch.inference_mode():
+        assert not recorded()
+    with torch.inference_mode(False), torch.inference_mode(mode=False):
+        assert recorded()
+
+
+def test_restored_after_an_error():
+    with pytest.raises(ZeroDivisionError), torch.no_grad():
+        _ = 1 / 0
+    assert recorded()
+
+
+def test_decorators():
+    for decorate in (torch.no_grad(), torch.no_grad, torch.inference_mode(), torch.inference_mode):
+        assert not decorate(recorded)()
+        assert recorded()
+    assert not torch.set_grad_enabled(False)(recorded)()
+    assert recorded()
+    with torch.no_grad():
+        assert torch.enable_grad()(recorded)()
+
+
+def test_decorated_generator_holds_the_mode_only_while_it_runs():
+    @torch.no_grad()
+    def steps():
+        """Documented."""
+        got = yield recorded()
+        try:
+            yield got, recorded()
+        except KeyError:
+            yield "caught"
+        return recorded()
+
+    generator = steps()
+    assert steps.__doc__ == "Documented."
+    assert next(generator) is False
+    assert recorded()
+    assert generator.send("sent") == ("sent", False)
+    assert generator.throw(KeyError()) == "caught"
+    with pytest.raises(StopIteration) as stop:
+        next(generator)
+    assert stop.value.value is False
+
+
+def test_set_grad_enabled_acts_at_once():
+    torch.set_grad_enabled(False)
+    assert not recorded()
+    torch.set_grad_enabled(True)
+    assert recorded()
+
+
+def test_mode_belongs_to_the_thread():
+    seen = []
+    with torch.no_grad():
+        thread = threading.Thread(target=lambda: seen.append(torch.is_grad_enabled()))
+        thread.start()
+        thread.join()
+    assert seen == [True]
+
+
+def test_backward_inside_no_grad():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = (x * x).sum()
+    with torch.no_grad():
+        y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+    assert not x.grad.requires_grad

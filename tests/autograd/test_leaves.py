@@ -1,0 +1,86 @@
+"""What is a leaf, who requires grad, and what detaching does."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+import ddpgrad as torch
+
+
+def test_is_leaf():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    assert x.is_leaf and x.grad_fn is None
+    assert not y.is_leaf and y.requires_grad
+    assert torch.ones(2).is_leaf
+    assert (torch.ones(2) * 2).is_leaf, "what needs no gradient is a leaf"
+    assert y.detach().is_leaf and not y.detach().requires_grad
+    with torch.no_grad():
+        assert (x * 2).is_leaf
+    assert not x[0].is_leaf
+
+
+def test_requires_grad_rules():
+    x = torch.ones(2)
+    assert x.requires_grad_() is x and x.requires_grad
+    with pytest.raises(RuntimeError, match="floating point"):
+        torch.tensor([1, 2]).requires_grad_()
+    with pytest.raises(RuntimeError, match="can only change requires_grad flags of leaf variables"):
+        (x * 2).requires_grad_(False)
+    (x * 2).requires_grad_(True)
+    y = x.detach().requires_grad_()
+    (y * 3).sum().backward()
+    assert x.grad is None and y.grad.tolist() == [3.0, 3.0]
+
+
+def test_no_gradient_through_integers_and_comparisons():
+    x = torch.tensor([1.5, 2.5], requires_grad=True)
+    assert not x.long().requires_grad
+    assert not (x > 2).requires_grad
+    assert not x.argmax().requires_grad
+    z = torch.zeros(2, dtype=torch.int64)
+    z[0] = x[0]
+    assert not z.requires_grad and z.tolist() == [1, 0]
+
+
+def test_detach_shares_memory_and_version():
+    x = torch.ones(2, requires_grad=True)
+    d = x.detach()
+    d.add_(1)
+    assert x.tolist() == [2.0, 2.0]
+    assert x._version == d._version == 1
+    assert x.data._version == 0, ".data has its own counter"
+
+
+def test_detach_in_place():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    v = y[:1]
+    assert y.detach_() is y and y.is_leaf and not y.requires_grad
+    v.sum().backward()
+    assert x.grad.tolist() == [2.0, 0.0], "a view made before keeps its history"
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        v.detach_()
+
+
+def test_deepcopy():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    x.sum().backward()
+    y = copy.deepcopy(x)
+    y.detach().add_(1)
+    assert x.tolist() == [1.0, 2.0] and y.requires_grad and y.grad.tolist() == [1.0, 1.0]
+    pair = copy.deepcopy([x, x])
+    assert pair[0] is pair[1]
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        copy.deepcopy(x * 2)
+
+
+def test_data_can_be_replaced():
+    x = torch.ones(2, requires_grad=True)
+    node = (x * 1).grad_fn.next_functions[0][0]
+    x.data = torch.full((3,), 2.0, dtype=torch.float64)
+    (x * x).sum().backward()
+    assert (x.grad * x * x).grad_fn.next_functions[1][0] is node
+    assert x.grad.dtype is torch.float64 and x.grad.tolist() == [4.0] * 3

@@ -1,0 +1,90 @@
+"""Version counters: in-place damage to what backward needs is found, harmless writes are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.errors import GraphError
+
+Tensor = torch.Tensor
+
+
+def start() -> tuple[Tensor, Tensor]:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    return x, x * 1
+
+
+DAMAGE: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], object], str]] = {
+    "input": (lambda y: y * y, lambda y, z: y.add_(1), "of mul"),
+    "output": (torch.exp, lambda y, z: z.mul_(2), "the output of exp"),
+    "through a view": (lambda y: y * y, lambda y, z: y[:1].add_(1), "of mul"),
+    "through detach": (lambda y: y * y, lambda y, z: y.detach().zero_(), "of mul"),
+    "by assignment": (torch.log, lambda y, z: y.__setitem__(0, 5.0), "input of log"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found(name: str):
+    forward, damage, what = DAMAGE[name]
+    _, y = start()
+    z = forward(y)
+    damage(y, z)
+    with pytest.raises(GraphError, match=rf"modified by an inplace operation: .*{what}.* is at version \d; expected"):
+        z.sum().backward()
+
+
+def test_damage_under_no_grad_to_a_parameter():
+    x, w = torch.ones(2), torch.ones(2, requires_grad=True)
+    x.requires_grad_()
+    loss = (x * w).sum()
+    with torch.no_grad():
+        w.sub_(0.1)
+    with pytest.raises(GraphError, match="other of mul"):
+        loss.backward()
+
+
+def test_damage_to_an_index():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    i = torch.tensor([0, 2])
+    picked = [x[i], torch.gather(x, 0, i), x.index_select(0, i)]
+    i.add_(-i)
+    for y in picked:
+        with pytest.raises(GraphError, match="index of"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("forward", "write"),
+    [
+        (lambda y: y + y, lambda y, z: y.add_(1)),  # a sum needs no values
+        (lambda y: y * 2, lambda y, z: y.mul_(3)),  # the number is kept, not y
+        (lambda y: y * torch.full((2,), 2.0), lambda y, z: y.zero_()),  # the other needs no gradient
+        (torch.exp, lambda y, z: y.add_(1)),  # exp needs its output only
+        (torch.log, lambda y, z: z.add_(1)),  # log needs its input only
+        (lambda y: y.sum(), lambda y, z: y.zero_()),
+        (lambda y: y * y, lambda y, z: z.add_(1)),
+    ],
+)
+def test_harmless_writes(forward: Callable[[Tensor], Tensor], write: Callable[[Tensor, Tensor], object]):
+    x, y = start()
+    (expected,) = torch.autograd.grad(forward(x * 1).sum(), x)
+    z = forward(y)
+    write(y, z)
+    z.sum().backward()
+    assert x.grad.tolist() == expected.tolist()
+
+
+def test_counters():
+    x = torch.zeros(3)
+    v = x[1:]
+    v.add_(1)
+    x[0] = 2.0
+    x += 1
+    assert x._version == v._version == 3
+    with torch.no_grad():
+        x.zero_()
+    assert v._version == 4
+    assert (x + 1)._version == 0

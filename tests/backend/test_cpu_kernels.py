@@ -1,0 +1,225 @@
+"""Each compiled CPU kernel computes what the portable body of the same name computes.
+
+Shapes are uneven on purpose: they leave a rest in every vector, block, tile and group of images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad  # noqa: F401 - declares the ops, whose portable bodies are the reference
+from ddpgrad import environment
+from ddpgrad.backend.cpu import load
+from ddpgrad.backend.registry import Backend
+
+pytestmark = pytest.mark.skipif(
+    not environment.numba_enabled(), reason="DDPGRAD_NUMBA=0 switches the kernels off"
+)
+
+NATIVE = load()
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("DDPGRAD_NUMBA", "0")
+    PORTABLE = load()
+ERROR = {np.float32: 3e-5, np.float64: 1e-12}
+Case = tuple[str, Callable[[Callable[..., np.ndarray]], tuple[Any, ...]]]
+
+
+def _cases() -> Iterator[Case]:
+    """(kernel, arguments): the latter are given a function that makes random arrays of a shape."""
+    for mode in ("none", "tanh"):
+        yield "gelu", lambda x, mode=mode: (4 * x(5, 37), mode)
+        yield "gelu_backward", lambda x, mode=mode: (x(5, 37), 4 * x(5, 37), mode)
+    yield "silu", lambda x: (4 * x(5, 37),)
+    yield "silu_backward", lambda x: (x(5, 37), 4 * x(5, 37))
+    for name in ("softmax", "log_softmax"):
+        yield name, lambda x: (20 * x(2, 3, 67), 2)
+        yield name, lambda x: (x(6, 67).T, 1)
+        yield f"{name}_backward", lambda x, name=name: (x(7, 67), getattr(PORTABLE, name)(x(7, 67), 1), 1)
+    yield "layer_norm", lambda x: (x(7, 67) + 3, x(67), x(67), 1, 1e-5)
+    yield "layer_norm", lambda x: (x(4, 3, 7), None, None, 2, 1e-5)
+    yield "layer_norm_backward", lambda x: (x(7, 67), *_normal(x(7, 67), 1, 1), x(67), x(67))
+    yield "batch_norm", lambda x: (x(5, 3, 7, 3) + 3, x(3), None, 1e-5)
+    yield "batch_norm", lambda x: (x(9, 3), None, x(3), 1e-5)
+    yield (
+        "batch_norm_backward",
+        lambda x: (x(5, 3, 7, 3), *_normal(x(5, 3, 7, 3), (0, 2, 3), None), x(3), x(3)),
+    )
+    target = np.array([3, 0, -100, 10, 4], np.int64)
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0.0, 0.1):
+            options = (target, None, -100, smoothing, reduction)
+            yield "cross_entropy", lambda x, options=options: (9 * x(5, 11), *options)
+            yield "cross_entropy_backward", lambda x, options=options: _cross_entropy(x, *options)
+    for causal in (False, True):
+        for t, s in ((130, 130), (1, 300), (200, 70), (70, 200)):
+            yield (
+                "scaled_dot_product_attention",
+                lambda x, c=causal, t=t, s=s: (*_heads(x, t, s), None, c, 0.3),
+            )
+            yield "attention_backward", lambda x, c=causal, t=t, s=s: _attention(x, t, s, c)
+    indices = np.array([[4, 1, 4], [0, 2, 4]], np.int64)
+    yield "embedding_backward", lambda x: (x(2, 3, 5), indices, 6, None)
+    yield "embedding_backward", lambda x: (x(2, 3, 5), indices, 6, 4)
+    for size in (1, 2049, 5000):
+        yield "dropout", lambda x, size=size: (x(size), 0.3, 2**63 + 12345)
+    yield "linear", lambda x: (x(2, 3, 5), x(7, 5), x(7))
+    yield "linear", lambda x: (np.broadcast_to(x(1), (3, 5)), x(5, 7).T, None)
+    for shape, weight, stride, padding, dilation, groups in (
+        ((3, 17, 9, 12), (20, 17, 3, 3), (1, 1), (1, 1), (1, 1), 1),  # Winograd
+        ((2, 16, 7, 5), (16, 16, 3, 3), (1, 1), (0, 2), (1, 1), 1),
+        ((40, 16, 4, 4), (18, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+        ((70, 3, 9, 8), (4, 3, 3, 2), (2, 1), (1, 0), (1, 2), 1),  # columns
+        ((3, 4, 19, 20), (6, 2, 5, 3), (1, 3), (2, 1), (1, 1), 2),
+        ((5, 4, 6, 6), (8, 4, 1, 1), (2, 2), (0, 0), (1, 1), 1),  # a product
+        ((3, 4, 3, 3), (8, 4, 1, 1), (4, 4), (1, 1), (1, 1), 1),
+    ):
+        options = (stride, padding, dilation, groups)
+        yield "conv2d", lambda x, s=shape, w=weight, o=options: (x(*s), x(*w), x(w[0]), *o)
+        size = PORTABLE.conv2d(np.zeros(shape), np.zeros(weight), None, *options).shape
+        yield "conv2d_input", lambda x, s=shape, w=weight, o=options, g=size: (x(*g), x(*w), s, *o)
+        yield "conv2d_weight", lambda x, s=shape, w=weight, o=options, g=size: (x(*g), x(*s), w, *o)
+    for shape, kernel, stride, padding, dilation, ceil in (
+        ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0), (1, 1), False),
+        ((2, 3, 7, 9), (2, 2), (2, 2), (0, 0), (1, 1), True),
+        ((2, 3, 11, 12), (3, 2), (1, 3), (1, 1), (2, 1), False),
+        ((2, 3, 9, 8), (3, 3), (2, 2), (1, 1), (1, 1), True),
+    ):
+        yield "max_pool2d", lambda x, s=shape, o=(kernel, stride, padding, dilation, ceil): (x(*s), *o)
+        if dilation == (1, 1):
+            size = PORTABLE.avg_pool2d(np.zeros(shape), kernel, stride, padding, ceil, True).shape
+            for counted in (False, True):
+                options = (kernel, stride, padding, ceil, counted)
+                yield "avg_pool2d", lambda x, s=shape, o=options: (x(*s), *o)
+                yield "avg_pool2d_backward", lambda x, g=size, s=shape, o=options: (x(*g), s, *o)
+    yield "sum_of_squares", lambda x: (x(3, 333),)
+    yield "relu", lambda x: (x(5, 37),)
+    for dim in (None, (0, 2), 0, (1, 2), (0, 1)):
+        yield "sum", lambda x, dim=dim: (x(11, 30, 37), dim)
+
+
+def _normal(x: np.ndarray, axis: Any, ndim: int | None) -> Any:
+    """(x, placeholders for weight and bias, options, mean, rstd): see `_arranged`."""
+    return x, axis, ndim
+
+
+def _cross_entropy(x: Any, target: np.ndarray, *options: Any) -> tuple[Any, ...]:
+    logits = x(5, 11)
+    g = x(5) if options[-1] == "none" else x(1).reshape(())
+    lse = np.log(np.exp(logits.astype(np.float64)).sum(1)).astype(logits.dtype)
+    return g, logits, target, *options, lse
+
+
+def _heads(x: Any, t: int, s: int) -> tuple[np.ndarray, ...]:
+    """query, key and value (2, 3, *, 8) as a model has them: heads transposed, strided."""
+    return tuple(x(2, n, 3, 8).transpose(0, 2, 1, 3) for n in (t, s, s))
+
+
+def _attention(x: Any, t: int, s: int, causal: bool) -> tuple[Any, ...]:
+    query, key, value = _heads(x, t, s)
+    out, lse = NATIVE.scaled_dot_product_attention(query, key, value, None, causal, 0.3)
+    g = np.broadcast_to(x(1), out.shape) if t == 130 else x(*out.shape)
+    return g, query, key, value, None, causal, 0.3, out, lse
+
+
+def _arranged(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Put mean and rstd, which belong to the input, where the gradients of the norms take them."""
+    if name not in ("layer_norm_backward", "batch_norm_backward"):
+        return args
+    g, x, axis, ndim, weight, bias = args
+    mean = x.mean(axis)
+    rstd = (1 / np.sqrt(x.var(axis) + 1e-5)).astype(x.dtype)
+    return (g, x, weight, bias, *(() if ndim is None else (ndim,)), 1e-5, mean, rstd)
+
+
+CASES = list(_cases())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{i}-{name}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_with_the_portable_body(case: int, dtype: type) -> None:
+    name, make = CASES[case]
+    rng = np.random.default_rng(case)
+    args = _arranged(name, make(lambda *shape: rng.standard_normal(shape).astype(dtype)))
+    before = [a.copy() for a in args if isinstance(a, np.ndarray)]
+    found = getattr(NATIVE, name)(*args)
+    exact = [a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype == dtype else a for a in args]
+    wanted = getattr(PORTABLE, name)(*exact)
+    found, wanted = (v if isinstance(v, tuple) else (v,) for v in (found, wanted))
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        if theirs is None:  # what only the compiled backward needs, or no weight
+            continue
+        assert np.shape(ours) == np.shape(theirs)
+        scale = max(1.0, float(np.abs(theirs).max()))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=ERROR[dtype] * scale)
+        if isinstance(ours, np.ndarray) and ours.dtype.kind == "f":
+            assert ours.dtype == dtype
+    for old, new in zip(before, (a for a in args if isinstance(a, np.ndarray)), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_nan_and_infinity_come_through() -> None:
+    nan, inf = math.nan, math.inf
+    rows = np.array([[nan, 1, 2], [1, 2, inf], [-inf, 1, 2], [-inf, -inf, -inf]], np.float32)
+    out = NATIVE.softmax(rows, 1)
+    assert np.isnan(out[[0, 1, 3]]).all()
+    np.testing.assert_allclose(out[2], [0, 0.26894143, 0.73105857], rtol=1e-6)
+    assert np.isnan(NATIVE.gelu(np.array([nan], np.float32))[0])
+    image = np.zeros((1, 1, 2, 4), np.float32)
+    image[0, 0, :, 1] = nan
+    image[0, 0, 1, 3] = inf
+    out, indices = NATIVE.max_pool2d(image, (2, 2), (2, 2), (0, 0), (1, 1), False)
+    np.testing.assert_array_equal(out.ravel(), [nan, inf])
+    assert indices.ravel().tolist() == [5, 7]  # the last NaN, as PyTorch has it
+
+
+def test_float32_exponential_is_accurate_over_its_whole_range() -> None:
+    # One column against a large 0 gives exp(x) / (1 + exp(x)) for x <= 0, in which nothing cancels.
+    x = np.linspace(-86, 0, 100_001, dtype=np.float32)
+    out = NATIVE.softmax(np.stack([x, np.zeros_like(x)], axis=1), 1)[:, 0]
+    exact = np.exp(x.astype(np.float64))
+    exact /= 1 + exact
+    assert np.abs(out / exact - 1).max() < 4e-7
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_optimizer_steps_agree_with_their_portable_bodies(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    start = rng.standard_normal((4, 101)).astype(dtype)
+
+    def steps(backend: Backend, kernel: str, *options: Any) -> np.ndarray:
+        param, buffers = start[0].copy(), np.abs(start[1:]) * 0
+        for step in range(1, 6):
+            grad = rng.standard_normal(101).astype(dtype)
+            if kernel == "adam_step_":
+                *head, step_options = options
+                last = buffers[2] if head[0] else None
+                getattr(backend, kernel)(param, grad, *buffers[:2], last, *head[1:], step, *step_options)
+            else:
+                getattr(backend, kernel)(param, grad, buffers[0], *options, step == 1)
+        return param
+
+    for kernel, *options in (
+        ("sgd_step_", 0.1, 0.9, 0.0, 0.01, True, False),
+        ("sgd_step_", 0.1, 0.9, 0.3, 0.0, False, True),
+        ("adam_step_", False, 0.01, 0.9, 0.999, 1e-8, 0.1, True, (False, 0.5)),
+        ("adam_step_", True, 0.01, 0.9, 0.99, 1e-8, 0.1, False, (True, 2.0)),
+    ):
+        rng = np.random.default_rng(1)
+        found = steps(NATIVE, kernel, *options)
+        rng = np.random.default_rng(1)
+        wanted = steps(PORTABLE, kernel, *options)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=ERROR[dtype])
+
+
+def test_cross_entropy_refuses_a_target_out_of_range() -> None:
+    logits = np.zeros((2, 3), np.float32)
+    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+        NATIVE.cross_entropy(logits, np.array([0, 3]), None, -100, 0.0, "mean")
+    loss, _ = NATIVE.cross_entropy(logits, np.array([-100, -100]), None, -100, 0.0, "mean")
+    assert np.isnan(loss)

@@ -1,0 +1,93 @@
+"""What `nn.functional` refuses, and what only ddpgrad promises; values are compared in tests/parity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+
+ERRORS: list[tuple[Any, type[Exception], str]] = [
+    (
+        lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7])),
+        IndexError,
+        "Target 7 is out of bounds",
+    ),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.tensor([0, -1])), IndexError, "Target -1 is out of bounds"),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.tensor([0])), ValueError, r"Expected target size \[2\]"),
+    (lambda: F.mse_loss(torch.ones(1), torch.ones(1), reduction="avg"), ValueError, "'avg'.*none, mean, sum"),
+    (lambda: F.binary_cross_entropy(torch.ones(2) * 2, torch.ones(2)), RuntimeError, "between 0 and 1"),
+    (lambda: F.layer_norm(torch.ones(2, 3), (4,)), RuntimeError, r"expected input with shape \[\*, 4\]"),
+    (lambda: nn.BatchNorm2d(3)(torch.ones(2, 3)), ValueError, "expected 4D input"),
+    (lambda: nn.BatchNorm1d(3)(torch.ones(1, 3)), ValueError, "more than 1 value per channel"),
+    (lambda: nn.Softmax()(torch.ones(2, 2)), TypeError, "dim must be given"),
+    (lambda: nn.Conv2d(3, 4, 3, groups=2), ValueError, "groups must be positive and divide"),
+    (lambda: nn.Conv2d(3, 4, 3)(torch.ones(1, 2, 5, 5)), RuntimeError, "to have 3 channels, but got 2"),
+    (lambda: nn.Linear(3, 4)(torch.ones(2, 5)), RuntimeError, "must end in in_features=3"),
+    (lambda: nn.Embedding(3, 2)(torch.tensor([3])), IndexError, "3 with a table of 3 rows"),
+    (lambda: nn.Embedding(3, 2, max_norm=1.0), NotImplementedError, "max_norm"),
+    (lambda: F.one_hot(torch.tensor([0, 4]), 3), RuntimeError, r"\[0, 3\), got values from 0 to 4"),
+    (lambda: F.pad(torch.ones(2), (1, 1), mode="reflect"), NotImplementedError, "'reflect'"),
+    (lambda: nn.init.kaiming_uniform_(torch.ones(3)), ValueError, "fewer than 2 dimensions"),
+]
+
+
+@pytest.mark.parametrize(("act", "error", "message"), ERRORS)
+def test_errors(act: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        act()
+
+
+def test_shapes_that_broadcast_by_mistake_are_told() -> None:
+    with pytest.warns(UserWarning, match="different to the input size"):
+        F.mse_loss(torch.ones(3, 1), torch.ones(3))
+
+
+def test_attention_dropout_drops_weights_and_keeps_their_mean() -> None:
+    torch.manual_seed(0)
+    q = torch.zeros(1, 200, 4)
+    value = torch.ones(1, 200, 3)
+    out = F.scaled_dot_product_attention(q, q, value, dropout_p=0.5, is_causal=True)
+    assert out.shape == (1, 200, 3)
+    first = set(out[0, 0].tolist())  # position 0 sees itself only: kept, and doubled, or dropped
+    assert first in ({0.0}, {2.0})
+    assert float(out[0, 100:].mean()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_gradient_norm_does_not_depend_on_the_layout() -> None:
+    values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    together = [torch.from_numpy(part) for part in np.split(values, [7, 300])]
+    apart = [torch.from_numpy(part.copy()) for part in reversed(np.split(values, [7, 300]))]
+    norms = []
+    for grads in (together, apart[::-1]):
+        owners = [nn.Parameter(torch.zeros(*g.shape)) for g in grads]
+        for p, g in zip(owners, grads, strict=True):
+            p.grad = g
+        norms.append(nn.utils.clip_grad_norm_(owners, 1.0).item())
+        assert nn.utils.get_total_norm([p.grad for p in owners]).item() == pytest.approx(1.0, rel=1e-6)
+    assert norms[0] == norms[1]
+
+
+def test_clipping_of_numbers_that_are_none() -> None:
+    p = nn.Parameter(torch.zeros(2))
+    assert nn.utils.clip_grad_norm_([p], 1.0).item() == 0.0
+    p.grad = torch.tensor([1.0, float("inf")])
+    with pytest.raises(RuntimeError, match="non-finite"):
+        nn.utils.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
+    p.grad = torch.tensor([1.0, float("nan")])
+    nn.utils.clip_grad_norm_([p], 1.0)
+    assert p.grad.isnan().all()
+
+
+def test_parameters_as_a_vector_and_back() -> None:
+    model = nn.Linear(2, 3)
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    assert vector.shape == (9,) and vector.requires_grad
+    nn.utils.vector_to_parameters(vector.detach() * 2, model.parameters())
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), vector.detach() * 2)
+    with pytest.raises(ValueError, match="8 elements, the parameters have 9"):
+        nn.utils.vector_to_parameters(torch.ones(8), model.parameters())

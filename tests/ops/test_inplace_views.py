@@ -1,0 +1,284 @@
+"""In-place operations, views, and both together: values, histories and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.autograd import gradcheck
+from ddpgrad.ops.declare import OPS
+
+Tensor = torch.Tensor
+
+
+def leaf(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+# Each program takes fresh inputs x (3, 4) and w (4,), and writes in place on copies of them.
+PROGRAMS: dict[str, Callable[[Tensor, Tensor], Any]] = {}
+
+
+def program(function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@program
+def chain_on_one_tensor(x, w):
+    y = x * 2
+    y.add_(w).mul_(w).sin_()
+    y -= x
+    return y.sigmoid_()
+
+
+@program
+def write_through_a_view(x, w):
+    y = x * 1
+    y[1].mul_(w)
+    return y * y
+
+
+@program
+def write_through_a_view_of_a_view(x, w):
+    y = x * 1
+    y.t()[1:3].t()[0].copy_(w[:2])
+    return y * y
+
+
+@program
+def other_views_see_the_write(x, w):
+    y = x * 1
+    before, column = y * 3, y[:, 2]
+    y[0].mul_(w)
+    return before * y, column * column
+
+
+@program
+def views_see_a_write_to_the_base(x, w):
+    y = x * 1
+    view = y[1:].reshape(8)[::2]
+    y.mul_(w)
+    return view * view
+
+
+@program
+def view_used_before_and_after(x, w):
+    y = x * 1
+    row = y[0]
+    first = row * 5
+    row.mul_(w)
+    return first + row + y[0]
+
+
+@program
+def alternating_writes(x, w):
+    y = x * 1
+    a, b = y[:2], y[1:]
+    a.mul_(w)
+    b.add_(a[0])
+    a.sin_()
+    return y, a * b
+
+
+@program
+def reshape_and_transpose(x, w):
+    y = (x * 1).t()
+    flat = y.t().flatten()
+    flat[3:7] = w
+    return y * y
+
+
+@program
+def write_into_plain_memory(x, w):
+    y = torch.zeros(3, 4, dtype=torch.float64)
+    for i in range(3):
+        y[i] = x[i] * w
+    return y * y
+
+
+@program
+def plain_view_of_plain_memory(x, w):
+    y = torch.ones(3, 4, dtype=torch.float64)
+    row, twice = y[1], y[1][1:]
+    y.mul_(w)
+    return row * row, twice * 3
+
+
+@program
+def plain_view_and_write_through_another(x, w):
+    y = torch.ones(3, 4, dtype=torch.float64)
+    column, row = y[:, 0], y[2]
+    row.mul_(w)
+    return column * column
+
+
+@program
+def assign_broadcast_and_advanced(x, w):
+    y = x * 1
+    y[:, 1] = w[0]
+    y[torch.tensor([0, 2]), torch.tensor([2, 3])] = w[:2] * 2
+    y[y > 100] = 0.0
+    y[2, ::2] = w[None, :2]
+    return y * y
+
+
+@program
+def fill_zero_and_masked(x, w):
+    y = x * 1
+    y[0].zero_()
+    y[1, 1:3].fill_(2.0)
+    y.masked_fill_(torch.tensor([False, True, False, False]), 3.0)
+    return y * w
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients(name: str):
+    assert gradcheck(PROGRAMS[name], (leaf(3, 4), leaf(4)))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.torch
+def test_as_pytorch(name: str, monkeypatch: pytest.MonkeyPatch):
+    oracle = pytest.importorskip("torch")
+    x, w = leaf(3, 4), leaf(4)
+    results = []
+    for library in (torch, oracle):
+        monkeypatch.setitem(PROGRAMS[name].__globals__, "torch", library)
+        a = library.tensor(x.detach().numpy(), requires_grad=True)
+        b = library.tensor(w.detach().numpy(), requires_grad=True)
+        outputs = PROGRAMS[name](a, b)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        total = sum(o.sum() for o in outputs)
+        grads = library.autograd.grad(total, (a, b), allow_unused=True)
+        results.append([t if t is None else t.detach().numpy() for t in (*outputs, *grads)])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_second_derivative_through_a_view_write():
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        y = x * 1
+        y[1].mul_(w)
+        y[:, 0] = w[0] * x[:, 1]
+        return y * y
+
+    x, w = leaf(3, 4), leaf(4)
+    (g,) = torch.autograd.grad(function(x, w).sum(), w, create_graph=True)
+    (again,) = torch.autograd.grad((g * g).sum(), w)
+    step = 1e-6
+    slope = torch.zeros_like(w)
+    for i in range(4):
+        ends = []
+        for sign in (1, -1):
+            moved = w.detach().clone()
+            moved[i] += sign * step
+            moved.requires_grad_()
+            (h,) = torch.autograd.grad(function(x, moved).sum(), moved)
+            ends.append((h * h).sum())
+        slope[i] = (ends[0] - ends[1]) / (2 * step)
+    assert torch.allclose(again, slope, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_inf_stay_where_they_belong():
+    x = leaf(2)
+    y = x * 1
+    y[0] = 5.0
+    y.backward(torch.tensor([float("inf"), 1.0], dtype=torch.float64))
+    assert x.grad.tolist() == [0.0, 1.0]
+
+
+def test_under_no_grad_only_values_and_versions_change():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    view = x[:1]
+    with torch.no_grad():
+        x.mul_(2)
+        view.add_(1)
+        x[1] = 7.0
+    assert x.tolist() == [3.0, 7.0] and x.is_leaf and x._version == 3
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    y = x * 1
+    with torch.no_grad():
+        y.zero_()
+    y.sum().backward()  # the recorded history stays
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_refresh_inside_no_grad_keeps_the_history():
+    x = leaf(3)
+    y = x * 1
+    view = y[:2]
+    y.mul_(2)
+    with torch.no_grad():
+        assert view.grad_fn is not None
+    view.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 0.0]
+
+
+def test_what_is_a_view():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    base = x._base
+    for view in (
+        x[0], x[0, 1, 2], x[...], x[:, None], x[torch.tensor(1)], x.t() if x.ndim == 2 else x.transpose(0, 1), x.T,
+        x.view(6, 4), x.reshape(-1), x.flatten(1), x.squeeze(), x.unsqueeze(0), x.expand(5, 2, 3, 4), x.narrow(2, 1, 2),
+        x.split(1)[0], x.chunk(2, 1)[1], x.unbind()[0], x.select(1, 0), x.movedim(0, 2), x.permute(2, 0, 1),
+    ):  # fmt: skip
+        assert view._base is base, "views of views share one base"
+        assert np.shares_memory(view.numpy(), x.numpy())
+    copies = (
+        x[[0]], x[x > 3], x.transpose(0, 1).reshape(-1), x.clone(), x.flip(0), x.roll(0, 0), x.repeat(1, 1, 1), x.tril(9),
+    )  # fmt: skip
+    for copy in copies:
+        assert not copy._is_view()
+        assert not np.shares_memory(copy.numpy(), x.numpy())
+
+
+@pytest.mark.parametrize("name", sorted({op.name for op in OPS.values() if op.samples and not op.view}))
+def test_only_views_share_memory(name: str):
+    op = OPS[name]
+    for args, kwargs in op.samples(np.random.default_rng(0)):
+        tensors = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in args]
+        out = op.call(*tensors, **kwargs)
+        for result in out if isinstance(out, tuple) else (out,):
+            for array in (a for a in args if isinstance(a, np.ndarray)):
+                assert not np.shares_memory(result.numpy(), array)
+
+
+def test_elements_are_views():
+    x = torch.zeros(3)
+    x[1].add_(5)
+    list(x)[2].fill_(7)
+    assert x.tolist() == [0.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (lambda x: x.add_(1), "a leaf Variable that requires grad"),
+        (lambda x: x[0].zero_(), "a view of a leaf Variable that requires grad"),
+        (lambda x: x.__setitem__(0, 1.0), "a leaf Variable that requires grad"),
+        (lambda x: no_grad_view(x).add_(1), "a view of a leaf Variable that requires grad"),
+        (lambda x: no_grad_view(x * 1).add_(1), "A view was created in no_grad mode"),
+        (lambda x: x.detach().expand(2, 3).add_(1), "more than one element .* single memory location"),
+        (lambda x: torch.arange(3).add_(1.5), "result type float32 can't be cast to the desired output type int64"),
+        (lambda x: torch.arange(3).div_(2), "can't be cast"),
+        (lambda x: torch.ones(3).add_(torch.ones(2, 3)), r"output with shape \[3\] doesn't match .* \[2, 3\]"),
+    ],
+)
+def test_refusals(write: Callable[[Tensor], object], text: str):
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match=text):
+        write(x)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def no_grad_view(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x[:2]
