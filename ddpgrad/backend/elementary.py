@@ -139,7 +139,7 @@ def _shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.squeeze(input, axis=dim)
 
     def flip(input: Array, dims: tuple[int, ...]) -> Array:
-        return xp.flip(input, dims)
+        return xp.flip(input, dims).copy()
 
     def roll(input: Array, shifts: Any, dims: Any = None) -> Array:
         return xp.roll(input, shifts, dims)

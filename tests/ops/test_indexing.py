@@ -1,0 +1,182 @@
+"""Indexing, reading and writing, against NumPy and PyTorch: any mixture of ints, slices, None, … and arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ddpgrad as torch
+
+SHAPE = (3, 4, 2)
+
+
+@st.composite
+def indexes(draw: st.DrawFn, advanced: bool) -> Any:
+    """An index into an array of SHAPE; tensors in it are NumPy arrays."""
+    parts: list[Any] = []
+    common = draw(st.sampled_from([(2,), (3, 1), ()])) if advanced else ()
+    for n in SHAPE[: draw(st.integers(0, len(SHAPE)))]:
+        kinds = ["int", "slice"] + (["array", "mask", "list"] if advanced else [])
+        match draw(st.sampled_from(kinds)):
+            case "int":
+                parts.append(draw(st.integers(-n, n - 1)))
+            case "slice":
+                bound = st.none() | st.integers(-n - 1, n + 1)
+                parts.append(slice(draw(bound), draw(bound), draw(st.none() | st.integers(1, 3))))
+            case "array":
+                size = int(np.prod(common))
+                values = draw(st.lists(st.integers(-n, n - 1), min_size=size, max_size=size))
+                parts.append(np.array(values, dtype=np.int64).reshape(common))
+            case "mask":
+                # One or two chosen, so that masks broadcast with arrays of two elements.
+                chosen = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+                parts.append(np.array(chosen))
+            case "list":
+                parts.append(draw(st.lists(st.integers(-n, n - 1), min_size=2, max_size=2)))
+    if draw(st.booleans()):
+        parts.insert(draw(st.integers(0, len(parts))), None)
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(parts)))
+        parts = [*parts[:at], Ellipsis, *_from_the_end(parts[at:])]
+    return tuple(parts) if len(parts) != 1 or draw(st.booleans()) else parts[0]
+
+
+def _from_the_end(parts: list[Any]) -> list[Any]:
+    """What follows an Ellipsis counts from the last dimension: keep what fits there."""
+    kept = [p for p in parts if p is None or isinstance(p, slice)]
+    return kept if sum(p is not None for p in kept) <= 1 else kept[:0]
+
+
+def with_tensors(index: Any, library: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(with_tensors(p, library) for p in index)
+    return library.tensor(index) if isinstance(index, np.ndarray) else index
+
+
+def data() -> np.ndarray:
+    return np.arange(24.0).reshape(SHAPE) + 1
+
+
+def is_mixed(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    arrays = [p for p in parts if isinstance(p, (np.ndarray, list))]
+    return bool(arrays) and len(arrays) < len(parts)
+
+
+@settings(max_examples=150, deadline=None)
+@given(indexes(advanced=False))
+def test_basic_reading_and_writing_as_numpy(index: Any):
+    array = data()
+    x = torch.tensor(array, requires_grad=True)
+    expected = array[index]
+    out = x[index]
+    assert out.shape == expected.shape
+    np.testing.assert_array_equal(out.detach().numpy(), expected)
+    assert out._is_view() and np.shares_memory(out.detach().numpy(), x.detach().numpy()) == bool(out.numel())
+    weights = np.arange(out.numel(), dtype=float).reshape(out.shape) + 1
+    (out * torch.tensor(weights)).sum().backward()
+    gradient = np.zeros(SHAPE)
+    gradient[index] = weights
+    np.testing.assert_array_equal(x.grad.numpy(), gradient)
+
+    y, value = x * 1, torch.tensor(weights, requires_grad=True)
+    y[index] = value
+    array[index] = weights
+    np.testing.assert_array_equal(y.detach().numpy(), array)
+    x.grad = None
+    (y * y).sum().backward()
+    np.testing.assert_array_equal(value.grad.numpy(), 2 * weights)
+    expected = 2 * array
+    expected[index] = 0
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+@pytest.mark.torch
+@settings(max_examples=300, deadline=None)
+@given(indexes(advanced=True))
+def test_all_indexing_as_pytorch(index: Any):
+    oracle = pytest.importorskip("torch")
+    results: list[Any] = []
+    for library in (oracle, torch):
+        try:
+            results.append(_read_and_write(library, with_tensors(index, library)))
+        except (IndexError, RuntimeError) as error:
+            results.append(error)
+            if library is oracle and not isinstance(error, IndexError):
+                return  # not an index that PyTorch takes
+    theirs, ours = results
+    if isinstance(theirs, IndexError):
+        assert isinstance(ours, IndexError), f"PyTorch says {theirs}"
+        return
+    assert not isinstance(ours, Exception), f"{index}: {ours}"
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
+def _read_and_write(library: Any, index: Any) -> list[np.ndarray]:
+    x = library.tensor(data(), requires_grad=True)
+    out = x[index]
+    weights = library.arange(1.0, out.numel() + 1, dtype=library.float64).reshape(out.shape)
+    (g,) = library.autograd.grad((out * weights).sum(), x)
+    found = [out, g]
+    y = x * 1
+    y[index] = -5.0  # one value, since repeated places make the order of writing matter
+    (g,) = library.autograd.grad((y * y).sum(), x)
+    return [t.detach().numpy() for t in (*found, y, g)]
+
+
+def test_repeated_places_add_up():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x[[0, 0, 2]].sum().backward()
+    assert x.grad.tolist() == [2.0, 0.0, 1.0]
+
+
+def test_values_broadcast_and_convert():
+    x = torch.zeros(2, 3, requires_grad=True) * 1
+    value = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    x[:, :] = value
+    x[0] = value  # more leading dimensions of length 1 than the place has
+    x[1, torch.tensor([0])] = np.array([7.0])
+    x.sum().backward()
+    assert x.tolist() == [[1.0, 2.0, 3.0], [7.0, 2.0, 3.0]]
+    assert value.grad.tolist() == [[1.0, 2.0, 2.0]]
+    n = torch.zeros(2, dtype=torch.int64)
+    n[0] = 1.9
+    assert n.tolist() == [1, 0]
+
+
+def test_gather_and_scatter_of_part():
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    index = torch.tensor([[2, 0]])
+    (torch.gather(x, 1, index) * torch.tensor([[1.0, 10.0]])).sum().backward()
+    assert x.grad.tolist() == [[10.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    src = torch.ones(2, 3, requires_grad=True)
+    (torch.zeros(2, 3).scatter_add(1, index, src) * 3).sum().backward()
+    assert src.grad.tolist() == [[3.0, 3.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (5, "index 5 is out of bounds for dimension 0 with size 3"),
+        ((0, 4), "index 4 is out of bounds for dimension 1 with size 4"),
+        ((0, 0, 0, 0), "too many indices"),
+        (1.5, "only integers, slices"),
+        ("a", "only integers, slices"),
+        (torch.tensor([1.0]), "must be long, int, byte or bool tensors, got float32"),
+        (torch.tensor([True, False]), "boolean index did not match"),
+        (([0, 1], [0, 1, 2]), "shape mismatch"),
+    ],
+)
+def test_wrong_indexes(index: Any, text: str):
+    x = torch.ones(SHAPE)
+    with pytest.raises(IndexError, match=text):
+        x[index]
+    if "must be long" not in text:
+        with pytest.raises((IndexError, RuntimeError), match=text):
+            x[index] = 0.0
