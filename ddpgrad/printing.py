@@ -65,7 +65,8 @@ def _formatter(values: np.ndarray) -> Any:
         return lambda v: str(v.item() if hasattr(v, "item") else v).rjust(width)
     if values.dtype.kind == "c":
         return lambda v: f"{v.real:.4f}{v.imag:+.4f}j"
-    finite = np.abs(values[np.isfinite(values) & (values != 0)].astype(np.float64))
+    counted = values[np.isfinite(values) & (values != 0)]  # only these decide format and width
+    finite = np.abs(counted.astype(np.float64))
     if not finite.size:
         text = _plain
     else:
@@ -74,7 +75,7 @@ def _formatter(values: np.ndarray) -> Any:
             text = _scientific if (high / low > 1000.0 and high > 1.0e8) or high > 1.0e8 else _plain
         else:
             text = _scientific if high / low > 1000.0 or high > 1.0e8 or low < 1.0e-4 else _fixed
-    width = max((len(text(float(v))) for v in values), default=0)
+    width = max((len(text(float(v))) for v in counted), default=0)
     return lambda v: text(float(v)).rjust(width)
 
 

@@ -23,7 +23,7 @@ def draw(root: Tensor | Node, names: Names | None = None) -> str:
     start = edge_of(root)[0] if isinstance(root, Tensor) else root
     if start is None:
         raise ValueError("draw(): the tensor does not require grad and has no graph")
-    pairs = names.items() if isinstance(names, Mapping) else names or ()
+    pairs: Iterable[tuple[str, Tensor]] = names.items() if isinstance(names, Mapping) else names or ()
     known = {id(tensor): name for name, tensor in pairs}
     numbers = {start: 0}
     order, lines, arrows = [start], [], []
@@ -45,7 +45,9 @@ def _line(number: int, node: Node, known: dict[int, str]) -> str:
         name = known.get(id(node.variable), "leaf")
         return f'  n{number} [shape=box, style=filled, label="{_escaped(name)}\\n{_kind(node.shape, node.dtype)}"];'
     if node.outputs > 1:
-        kinds = "\\n".join(f"{i}: {_kind(s, d)}" for i, (s, d) in enumerate(zip(node.shape, node.dtype, strict=True)))
+        kinds = "\\n".join(
+            f"{i}: {_kind(s, d)}" for i, (s, d) in enumerate(zip(node.shape, node.dtype, strict=True))
+        )
     else:
         kinds = _kind(node.shape, node.dtype)
     return f'  n{number} [shape=ellipse, label="{_escaped(node.name())}\\n{kinds}"];'

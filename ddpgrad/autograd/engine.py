@@ -18,6 +18,7 @@ from ..tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .graph import Edge, Node
+from .hooks import call_hooks, call_prehooks, call_tensor_hooks
 
 # The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
 _tensor_vocabulary: list[Any] = []
@@ -91,7 +92,7 @@ class _Walk:
         self.captured: list[Any] = []
         self.needed: set[Node] | None = None  # nodes that gradients must reach; None for all
         self.stops: set[Node] = set()  # those of them that nothing is needed beyond
-        self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be changed in place
+        self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be written to
 
     def run(
         self, roots: Sequence[Edge], grads: Sequence[Tensor], inputs: Sequence[Edge] | None, accumulate: bool
@@ -153,8 +154,8 @@ class _Walk:
     # -- one node ------------------------------------------------------------------------
 
     def _enqueue(self, node: Node, F: Any) -> None:
-        if node.__class__ is AccumulateGrad:
-            self._leaf(node, F)  # type: ignore[arg-type]
+        if isinstance(node, AccumulateGrad):
+            self._leaf(node, F)
         else:
             heappush(self.ready, (-node.sequence, node))
 
@@ -204,7 +205,7 @@ class _Walk:
                 if left:
                     waiting[target] = left
                 elif leaf:
-                    self._leaf(target, F)
+                    self._enqueue(target, F)
                 else:
                     heappush(ready, (-target.sequence, target))
 
@@ -214,13 +215,13 @@ class _Walk:
         if self.vocabulary is None and grad is not None:
             grad, F = _on_its_backend(grad, F)
         if node._tensor_hooks is not None and grad is not None:
-            grad = self._call_tensor_hooks(node, grad, F)
+            grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
         if self.captures:
             self._capture(node, grad)
         if node in self.stops:
             return
         if node._prehooks is not None and grad is not None:
-            grad = self._call_prehooks(node, grad, F)
+            grad = call_prehooks(node, grad, F, self.vocabulary is not None)
         if grad is None:
             results: Sequence[Any] = (None,) * len(node.next_functions)
         else:
@@ -230,13 +231,15 @@ class _Walk:
         if not self.retain_graph:
             node.release()
         if node._hooks is not None:
-            results = self._call_hooks(node, results, grad, F)
+            results = call_hooks(node, results, grad, F, self.vocabulary is not None)
         for (target, nr), g in zip(node.next_functions, results, strict=True):
             if target is None or (self.needed is not None and target not in self.needed):
                 continue
             if g is not None:
                 # A node that is special may return what others have too, or has shown it to hooks.
-                self._add(target, nr, g, F, not node.special and g is not grad and getattr(g, "base", None) is None)
+                self._add(
+                    target, nr, g, F, not node.special and g is not grad and getattr(g, "base", None) is None
+                )
             left = self.waiting[target] = self.waiting[target] - 1
             if left == 0:
                 self._enqueue(target, F)
@@ -249,12 +252,12 @@ class _Walk:
         if self.vocabulary is None:
             grad, F = _on_its_backend(grad, F)
         if leaf._hooks is not None:
-            grad = self._call_tensor_hooks(node, grad, F)
+            grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
         if self.captures:
             self._capture(node, grad)
             return
         if node._prehooks is not None:
-            grad = self._call_prehooks(node, grad, F)
+            grad = call_prehooks(node, grad, F, self.vocabulary is not None)
         if not leaf._requires_grad or grad is None:
             return
         if self.vocabulary is not None:
@@ -269,7 +272,7 @@ class _Walk:
             for hook in list(leaf._post_accumulate_hooks.values()):
                 hook(leaf)
         if node._hooks is not None:
-            self._call_hooks(node, (), grad, F)
+            call_hooks(node, (), grad, F, self.vocabulary is not None)
 
     def _add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
         """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype.
@@ -307,60 +310,11 @@ class _Walk:
             return tuple(grads)
         some = next(g for g in grads if g is not None)
         return tuple(
-            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i]) if g is None and node.shape[i] is not None else g
+            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i])
+            if g is None and node.shape[i] is not None
+            else g
             for i, g in enumerate(grads)
         )
-
-    # -- hooks and captures: Tensors outside, the walk's own values inside -----------------
-
-    def _out(self, grad: Any, F: Any) -> Tensor | None:
-        return grad if grad is None or self.vocabulary else wrap(F.asarray(grad))
-
-    def _in(self, grad: Tensor | None) -> Any:
-        return grad if grad is None or self.vocabulary else grad._array
-
-    def _call_tensor_hooks(self, node: Node, grad: Any, F: Any) -> Any:
-        grads = list(grad) if node.outputs > 1 else [grad]
-        if isinstance(node, AccumulateGrad):
-            by_output = {0: node.variable._hooks or {}}
-        else:
-            by_output = node._tensor_hooks or {}
-        for nr, hooks in by_output.items():
-            for _, hook in sorted(hooks.items(), key=lambda item: item[0] < 0):  # retain_grad's last
-                if grads[nr] is None:
-                    break
-                result = hook(self._out(grads[nr], F))
-                if result is not None:
-                    grads[nr] = self._in(_checked(result, node, nr, hook))
-        return grads if node.outputs > 1 else grads[0]
-
-    def _call_prehooks(self, node: Node, grad: Any, F: Any) -> Any:
-        grads = list(grad) if node.outputs > 1 else [grad]
-        for hook in list((node._prehooks or {}).values()):
-            result = hook(tuple(self._out(g, F) for g in grads))
-            if result is not None:
-                replaced = _as_tuple(result)
-                if len(replaced) != len(grads):
-                    raise RuntimeError(
-                        f"prehook '{_name(hook)}' of {node.name()} returned {len(replaced)} gradients, expected "
-                        f"{len(grads)}"
-                    )
-                grads = [None if g is None else self._in(_checked(g, node, i, hook)) for i, g in enumerate(replaced)]
-        return grads if node.outputs > 1 else grads[0]
-
-    def _call_hooks(self, node: Node, results: Sequence[Any], grad: Any, F: Any) -> Sequence[Any]:
-        assert node._hooks is not None
-        grads = grad if isinstance(grad, (list, tuple)) else (grad,)
-        outputs = tuple(self._out(g, F) for g in grads)
-        for hook in list(node._hooks.values()):
-            replaced = hook(tuple(self._out(g, F) for g in results), outputs)
-            if replaced is not None:
-                count, results = len(results), [self._in(g) for g in _as_tuple(replaced)]
-                if len(results) != count:
-                    raise RuntimeError(
-                        f"hook '{_name(hook)}' of {node.name()} returned {len(results)} gradients, expected {count}"
-                    )
-        return results
 
     def _capture(self, node: Node, grad: Any) -> None:
         for nr in range(node.outputs):
@@ -378,32 +332,3 @@ def _on_its_backend(grad: Any, F: Any) -> tuple[Any, Any]:
         return grad, F
     F = backend_for(some)
     return (grad if isinstance(grad, list) else F.asarray(grad)), F
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _name(hook: Any) -> str:
-    return getattr(hook, "__name__", type(hook).__name__)
-
-
-def _checked(grad: Any, node: Node, nr: int, hook: Any) -> Tensor:
-    """What a hook returned must be of the kind of the gradient that it replaces."""
-    if not isinstance(grad, Tensor):
-        raise TypeError(
-            f"hook '{_name(hook)}' on the output of {node.name()} must return a Tensor or None, got "
-            f"{type(grad).__name__}"
-        )
-    shape, dtype = (node.shape[nr], node.dtype[nr]) if node.outputs > 1 else (node.shape, node.dtype)
-    if grad._array.shape != shape:
-        raise RuntimeError(
-            f"hook '{_name(hook)}' has changed the size of value: the gradient of the output of {node.name()} has "
-            f"shape {list(shape)}, the hook returned {list(grad._array.shape)}"
-        )
-    if grad._array.dtype != dtype:
-        raise RuntimeError(
-            f"hook '{_name(hook)}' has changed the type of value: the gradient of the output of {node.name()} is "
-            f"{dtype.name}, the hook returned {grad._array.dtype.name}"
-        )
-    return grad

@@ -82,6 +82,7 @@ class FunctionNode(Node):
 
     __slots__ = ("ctx", "places")
 
+    materialize_grads: bool = True
     special = True  # users' backward may return an array that they keep
     function: ClassVar[type[Function]]
 
@@ -129,8 +130,10 @@ class FunctionNode(Node):
                 )
         found: list[Any] = []
         for place, (target, nr) in zip(self.places, self.next_functions, strict=True):
-            r = results[place] if target is not None else None
-            if r is not None:
+            r = results[place]
+            if target is None:
+                r = None
+            elif r is not None:
                 shape = target.shape[nr] if target.outputs > 1 else target.shape
                 if not _reducible(r._array.shape, shape):
                     raise RuntimeError(
@@ -191,7 +194,9 @@ class Function:
         cls._node_class = type(f"{cls.__name__}Backward", (FunctionNode,), {"function": cls})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(f"{type(self).__name__} is not made into an object: call {type(self).__name__}.apply(...)")
+        raise RuntimeError(
+            f"{type(self).__name__} is not made into an object: call {type(self).__name__}.apply(...)"
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -206,7 +211,9 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Compute the gradients of the arguments of forward."""
-        raise NotImplementedError("You must implement the backward function to use backward with a custom Function.")
+        raise NotImplementedError(
+            "You must implement the backward function to use backward with a custom Function."
+        )
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -232,12 +239,16 @@ class Function:
 Function._node_class = type("FunctionBackward", (FunctionNode,), {"function": Function})
 
 
-def _join(node: FunctionNode, args: Sequence[Any], outputs: tuple[Any, ...], recording: bool) -> tuple[Any, ...]:
+def _join(
+    node: FunctionNode, args: Sequence[Any], outputs: tuple[Any, ...], recording: bool
+) -> tuple[Any, ...]:
     """The outputs of forward as they go to the user: in the graph when `recording`."""
     ctx = node.ctx
     for t in ctx.dirty_tensors:
         if not _among(t, args):
-            raise RuntimeError(f"{node.name()}: mark_dirty() was given a tensor that is not an argument of forward")
+            raise RuntimeError(
+                f"{node.name()}: mark_dirty() was given a tensor that is not an argument of forward"
+            )
         if not _among(t, outputs):
             raise RuntimeError(
                 f"Some elements marked as dirty during the forward method of {node.name()} were not returned as "
@@ -317,12 +328,17 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         if not recording:
             return results
         node = ctx._node()
-        edges = [*(edge_of(g) for g in grads if isinstance(g, Tensor)), *(node.next_functions if node else ())]
+        edges = [
+            *(edge_of(g) for g in grads if isinstance(g, Tensor)),
+            *(node.next_functions if node else ()),
+        ]
         if all(edge[0] is None for edge in edges):
             return results
         several = isinstance(results, tuple)
         name = backward.__qualname__
-        return tuple(_refusing(name, r, edges) for r in results) if several else _refusing(name, results, edges)
+        return (
+            tuple(_refusing(name, r, edges) for r in results) if several else _refusing(name, results, edges)
+        )
 
     return wrapper
 

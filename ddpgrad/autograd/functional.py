@@ -90,10 +90,14 @@ def grad(
     Source: torch.autograd.grad.
     """
     if not only_inputs:
-        raise ValueError("only_inputs argument is deprecated and must be True; use backward() to fill all leaves")
+        raise ValueError(
+            "only_inputs argument is deprecated and must be True; use backward() to fill all leaves"
+        )
     sources, wanted = _sequence(outputs), _sequence(inputs)
     if is_grads_batched:
-        return _batched(sources, wanted, _sequence(grad_outputs), create_graph, allow_unused, materialize_grads)
+        return _batched(
+            sources, wanted, _sequence(grad_outputs), create_graph, allow_unused, materialize_grads
+        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."

@@ -107,7 +107,9 @@ def gradgradcheck(
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
-    return [o for o in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if isinstance(o, Tensor)]
+    return [
+        o for o in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if isinstance(o, Tensor)
+    ]
 
 
 def _differentiable(outputs: Any) -> list[Tensor]:

@@ -8,8 +8,9 @@ reducer waits for what is still under way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -68,11 +69,24 @@ class Bucket:
             view._versions[0] += 1
 
 
+def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
+    """What the accumulator of parameter i calls. It does not keep the reducer, and its buckets, alive."""
+
+    def hook(inputs: Any, outputs: Any) -> None:
+        alive = reducer()
+        if alive is not None:
+            alive._arrived(i)
+
+    return hook
+
+
 class Reducer:
     """Keeps the gradients of `parameters` equal on all ranks after each backward.
 
     find_unused: parameters that get no gradient count as zeros, instead of being an error.
     `enabled` is off within `no_sync`: gradients then only add up locally.
+    A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
+    parameters are as if it had never been.
     """
 
     def __init__(
@@ -86,28 +100,37 @@ class Reducer:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.cap_bytes, self.find_unused = cap_bytes, find_unused
         self.enabled = True
-        self.arrivals: list[int] | None = []  # order of the first backward; None once buckets were rebuilt
+        # Order of the first backward, until the buckets are laid out by it. Where parameters may be
+        # unused there is no such order: each rank would have its own.
+        self.arrivals: list[int] | None = None if find_unused else []
         self.gradients = [
             Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device)))
             for n, p in zip(names, parameters, strict=True)
         ]
-        # Held for good: an accumulator, and with it our hook, lives only as long as somebody refers to it.
+        # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
         self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
-        for i, node in enumerate(self.accumulators):
-            node.register_hook(lambda inputs, outputs, i=i: self._arrived(i))
+        self.hooks = [node.register_hook(_arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
         self.buckets: list[Bucket] = []
+        self.place: dict[int, tuple[Bucket, Tensor]] = {}
         self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes))
 
     def _build(self, layouts: Sequence[Layout]) -> None:
         """Allocate the buckets and let each accumulator write there."""
         self.buckets = [Bucket(layout, self.names, self.parameters, self.communicator) for layout in layouts]
-        self.place: dict[int, tuple[Bucket, Tensor]] = {}
+        self.place = {}
         for bucket in self.buckets:
             for i, view in zip(bucket.layout.indices, bucket.views, strict=True):
                 self.place[i] = (bucket, view)
                 self._adopt(i, view)
                 self.accumulators[i].bucket = view
         self._begin()
+
+    def __del__(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        for i, (_, view) in self.place.items():
+            if self.accumulators[i].bucket is view:
+                self.accumulators[i].bucket = None
 
     def _adopt(self, i: int, view: Tensor) -> None:
         """Move a gradient that lies elsewhere into the bucket."""
@@ -120,6 +143,8 @@ class Reducer:
         self.ready: set[int] = set()
         self.next = 0  # the first bucket that was not handed over yet
         self.backward_runs = False
+        if self.arrivals:
+            self.arrivals = []
         for bucket in self.buckets:
             bucket.missing = len(bucket.layout.indices)
 
@@ -127,7 +152,8 @@ class Reducer:
 
     def _arrived(self, i: int) -> None:
         """The hook of parameter i's accumulator: its gradient is complete on this rank."""
-        if not self.enabled:
+        bucket, view = self.place[i]
+        if not self.enabled or self.accumulators[i].bucket is not view:
             return
         if not self.backward_runs:
             self.backward_runs = True
@@ -140,7 +166,6 @@ class Reducer:
         self.ready.add(i)
         if self.arrivals is not None:
             self.arrivals.append(i)
-        bucket, view = self.place[i]
         self._adopt(i, view)
         bucket.missing -= 1
         if bucket.missing == 0:
@@ -171,13 +196,10 @@ class Reducer:
             bucket.finish()
         if self.find_unused:
             self._share_used(unused)
-        arrivals = self.arrivals
+        arrivals, self.arrivals = self.arrivals, None
         self._begin()
-        if arrivals is not None and not unused:
-            self.arrivals = None
+        if arrivals is not None:
             self._rebuild(arrivals)
-        elif arrivals is not None:
-            arrivals.clear()
 
     def _share_used(self, unused: Sequence[int]) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""

@@ -58,9 +58,6 @@ def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
     parameter.data = changed
     if grad is not None:
         parameter.grad = fn(grad)
-    node = None if parameter._accumulator is None else parameter._accumulator()
-    if node is not None:  # kept alive by its hooks; gradients must arrive in the new type
-        node.shape, node.dtype = changed._array.shape, changed._array.dtype
 
 
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:

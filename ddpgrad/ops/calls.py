@@ -12,6 +12,7 @@ import numpy as np
 
 from ..autograd.grad_mode import mode
 from ..autograd.views import remember_plain_view
+from ..backend.dtype import bfloat16
 from ..backend.registry import backend_for
 from ..tensor import Tensor, View, wrap
 from .explain import explain
@@ -105,7 +106,11 @@ def _binary(op: Op) -> Callable[..., Any]:
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
         out = wrap(result)
-        if (input._requires_grad or (other is not None and other._requires_grad)) and mode.enabled and differentiable:
+        if (
+            (input._requires_grad or (other is not None and other._requires_grad))
+            and mode.enabled
+            and differentiable
+        ):
             record_pair(op, input, other, a, b, out)
         return out
 
@@ -166,8 +171,9 @@ def _general(op: Op) -> Callable[..., Any]:
             args = adapt(*args)
         given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
         raw = list(args)
+        dtype = None
         if op.promotion is not None:
-            promote(op, given, raw)
+            dtype = promote(op, given, raw)
         elif sequence:
             raw[0] = [_array(op, t) for t in given]
         else:
@@ -189,6 +195,8 @@ def _general(op: Op) -> Callable[..., Any]:
         # A scalar of NumPy's becomes an array; what was moved to another device is one already.
         if result.__class__ is not first.__class__ and isinstance(result, np.generic):
             result = backend_for(first).asarray(result)
+        if dtype is bfloat16 and result.dtype == np.float32:
+            result = result.astype(dtype.numpy)  # NumPy takes a bfloat16 array and a number to float32
         out = wrap(result)
         if mode.enabled and differentiable:
             for t in given:

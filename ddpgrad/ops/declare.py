@@ -61,10 +61,39 @@ class Op:
     """One operation. `call` is the public function."""
 
     __slots__ = (
-        "name", "signature", "params", "defaults", "varargs", "tensors", "sequence", "rules", "joint", "keep",
-        "view", "promotion", "promoted", "adapt", "check", "outputs", "extras", "differentiable", "grad_name",
-        "kernels", "call", "samples", "reference", "method", "aliases", "doc", "plans", "watched", "keeps_extras", "backward",
-        "kept_tensors", "shapes", "tolerance",
+        "adapt",
+        "aliases",
+        "backward",
+        "call",
+        "check",
+        "defaults",
+        "differentiable",
+        "doc",
+        "extras",
+        "grad_name",
+        "joint",
+        "keep",
+        "keeps_extras",
+        "kept_tensors",
+        "kernels",
+        "method",
+        "name",
+        "outputs",
+        "params",
+        "plans",
+        "promoted",
+        "promotion",
+        "reference",
+        "rules",
+        "samples",
+        "sequence",
+        "shapes",
+        "signature",
+        "tensors",
+        "tolerance",
+        "varargs",
+        "view",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -114,7 +143,9 @@ class Op:
                 raise TypeError(f"{self.name}() missing required argument '{name}'")
         if kwargs:
             known = ", ".join(self.params)
-            raise TypeError(f"{self.name}() got an unexpected or repeated argument '{next(iter(kwargs))}'; it has ({known})")
+            raise TypeError(
+                f"{self.name}() got an unexpected or repeated argument '{next(iter(kwargs))}'; it has ({known})"
+            )
         return bound
 
     def __repr__(self) -> str:
@@ -212,7 +243,9 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     known = (*op.params, "out", *op.extras, *(f"{op.params[i]}_shape" for i in op.shapes))
     for name in [*names, *grads]:
         if name not in known:
-            raise TypeError(f"op {op.name}: a gradient rule names '{name}', which is none of {', '.join(known)}")
+            raise TypeError(
+                f"op {op.name}: a gradient rule names '{name}', which is none of {', '.join(known)}"
+            )
     op.keep = tuple(names)
     op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip

@@ -39,7 +39,10 @@ def different_devices(name: str, arrays: Sequence[Any]) -> DeviceError:
 
 def require_one_kind(name: str, *arrays: Any) -> None:
     """`DeviceError` for raw arrays of which some are on the CPU and some on GPUs."""
-    if any(a.__class__ is not arrays[0].__class__ for a in arrays) and len({backend_for(a) for a in arrays}) > 1:
+    if (
+        any(a.__class__ is not arrays[0].__class__ for a in arrays)
+        and len({backend_for(a) for a in arrays}) > 1
+    ):
         raise different_devices(name, arrays)
 
 
@@ -49,7 +52,11 @@ def _flatten(args: Sequence[Any]) -> list[Any]:
 
 def _in_our_words(text: str) -> str:
     """NumPy's message with PyTorch's terms."""
-    text = text.replace("along axis", "along dimension").replace("for axis", "for dimension").replace("numpy ", "")
+    text = (
+        text.replace("along axis", "along dimension")
+        .replace("for axis", "for dimension")
+        .replace("numpy ", "")
+    )
     return text.replace("arrays", "tensors").replace("array", "tensor")
 
 

@@ -52,7 +52,9 @@ def inplace(op: Op) -> Callable[..., Tensor]:
                 f"{list(result.shape)}"
             )
         if recording and not result._requires_grad:
-            raise RuntimeError(f"{op.name}_(): the derivative is not implemented; do it under torch.no_grad()")
+            raise RuntimeError(
+                f"{op.name}_(): the derivative is not implemented; do it under torch.no_grad()"
+            )
         _store(op, self, Ellipsis, result._array)
         if recording:
             _give_history(self, result)

@@ -120,7 +120,9 @@ def record_single(
     node = _new(OpNode)
     node.op = op
     fn = input._grad_fn
-    node.next_functions = ((fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),)
+    node.next_functions = (
+        (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),
+    )
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
@@ -221,7 +223,9 @@ def record(
         if op.sequence:
             counters = [t._versions for t in given] if plan.inputs else []
         else:
-            counters = [t._versions for i in plan.inputs if isinstance(t := given[op.tensors.index(i)], Tensor)]
+            counters = [
+                t._versions for i in plan.inputs if isinstance(t := given[op.tensors.index(i)], Tensor)
+            ]
         counters += watched
         if plan.keeps_out:
             counters.append(out._versions)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
-def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> None:
-    """Replace the tensor arguments in `raw` by arrays of the common dtype; numbers stay numbers.
+def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+    """Replace the tensor arguments in `raw` by arrays of the common dtype, which is returned; numbers stay numbers.
 
     given: the tensor arguments as the user passed them. `op.promotion` is "same" (the common
     type) or "float" (integers become the default floating-point type).
@@ -42,12 +42,13 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> None:
     converted = [_convert(value, dtype) for value in values]
     if op.sequence:
         raw[0] = converted
-        return
+        return dtype
     for i, value in zip(op.promoted, converted, strict=True):
         raw[i] = value
     for i in op.tensors:
         if isinstance(raw[i], Tensor):
             raw[i] = raw[i]._array
+    return dtype
 
 
 def _operand(op: Op, value: Any) -> Any:

@@ -42,7 +42,9 @@ def test_second_backward_needs_retain_graph():
     y.backward(retain_graph=True)
     y.backward()
     assert x.grad.tolist() == [4.0, 8.0]
-    with pytest.raises(GraphError, match=r"Trying to backward through the graph a second time.*retain_graph=True"):
+    with pytest.raises(
+        GraphError, match=r"Trying to backward through the graph a second time.*retain_graph=True"
+    ):
         y.backward()
 
 
@@ -99,7 +101,7 @@ def test_grad_stops_at_its_inputs():
 def test_grad_of_unused_inputs():
     x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
     y = (x * 2).sum()
-    with pytest.raises(GraphError, match="appears to not have been used in the graph.*allow_unused=True"):
+    with pytest.raises(GraphError, match=r"appears to not have been used in the graph.*allow_unused=True"):
         torch.autograd.grad(y, [x, w], retain_graph=True)
     assert torch.autograd.grad(y, [x, w], allow_unused=True, retain_graph=True)[1] is None
     assert torch.autograd.grad(y, [x, w], materialize_grads=True)[1].tolist() == [0.0, 0.0]

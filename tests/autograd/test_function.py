@@ -181,7 +181,9 @@ def test_saved_tensors_are_guarded_and_freed():
     a = x * 1
     y = Scaled.apply(a, x, 1.0)
     a.add_(1)
-    with pytest.raises(GraphError, match="saved tensor 0 of ScaledBackward .* is at version 1; expected version 0"):
+    with pytest.raises(
+        GraphError, match=r"saved tensor 0 of ScaledBackward .* is at version 1; expected version 0"
+    ):
         y.sum().backward()
     y = Scaled.apply(x, x, 1.0).sum()
     y.backward()
@@ -248,7 +250,10 @@ class Product(Function):
     [
         (lambda g: g, r"ProductBackward returned an incorrect number of gradients \(expected 2, got 1\)"),
         (lambda g: (g, None, g), r"incorrect number of gradients \(expected 2, got 3\)"),
-        (lambda g: (g[:1].repeat(3), None), r"invalid gradient at index 0 - got \[3\] but expected shape .* \[2\]"),
+        (
+            lambda g: (g[:1].repeat(3), None),
+            r"invalid gradient at index 0 - got \[3\] but expected shape .* \[2\]",
+        ),
         (lambda g: (3.0, None), "returned float as gradient 0, expected a Tensor or None"),
         (lambda g: (g, g), "gradient different from None at position 1, but .* was not a Tensor"),
     ],
@@ -282,7 +287,7 @@ def test_misuse():
             ctx.mark_dirty(x)
             return x + 1
 
-    with pytest.raises(RuntimeError, match="marked as dirty .* not returned"):
+    with pytest.raises(RuntimeError, match=r"marked as dirty .* not returned"):
         Forgetful.apply(torch.ones(2))
 
     class Number(Function):

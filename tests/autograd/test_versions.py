@@ -32,7 +32,9 @@ def test_damage_is_found(name: str):
     _, y = start()
     z = forward(y)
     damage(y, z)
-    with pytest.raises(GraphError, match=rf"modified by an inplace operation: .*{what}.* is at version \d; expected"):
+    with pytest.raises(
+        GraphError, match=rf"modified by an inplace operation: .*{what}.* is at version \d; expected"
+    ):
         z.sum().backward()
 
 

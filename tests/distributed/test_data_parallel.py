@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -289,6 +290,63 @@ def test_unused_parameters_count_as_zeros_where_that_is_asked_for():
     for found in ranks(2, program):
         for step in found:
             assert_close(step, expected)  # `spare` has no gradient on any rank
+
+
+def test_ranks_may_differ_in_what_they_leave_unused_from_step_to_step():
+    x = torch.ones(2, 3)
+
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.always, self.extra = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor, extra: bool) -> torch.Tensor:
+            return self.extra(self.always(x)) if extra else self.always(x)
+
+    def program():
+        ddp = DDP(Sometimes(), find_unused_parameters=True)
+        found = []
+        for step in range(3):
+            ddp.zero_grad()
+            ddp(x, extra=dist.get_rank() == 0 or step == 2).sum().backward()
+            found.append(gradients(ddp.module))
+        return found
+
+    whole = Sometimes()
+    whole(x, extra=True).sum().backward()
+    for found in ranks(2, program):
+        for step, share_of_extra in enumerate((0.5, 0.5, 1.0)):
+            expected = gradients(whole)["extra.weight"] * share_of_extra
+            np.testing.assert_allclose(found[step]["extra.weight"], expected, rtol=1e-6)
+
+
+def test_a_model_may_be_wrapped_again():
+    x, y = batch_for(perceptron)
+    alone = perceptron()
+    F.cross_entropy(alone(x), y).backward()
+
+    def program():
+        model = perceptron()
+        found, kept = [], []
+        for keep in (False, True, False):
+            ddp = DDP(model)
+            model.zero_grad()
+            F.cross_entropy(ddp(share(x)), share(y)).backward()
+            found.append(gradients(model))
+            kept += [ddp] * keep
+        dropped = weakref.ref(ddp.reducer)
+        del ddp
+        kept.clear()
+        model.zero_grad()
+        F.cross_entropy(model(share(x)), share(y)).backward()  # on its own again: nothing is averaged
+        return found, dropped() is None, gradients(model)
+
+    (found, dropped, left), (_, _, right) = ranks(2, program)
+    for step in found:
+        assert_close(step, gradients(alone))
+    assert dropped, "a wrapper that is no longer used keeps its buckets"
+    assert not np.array_equal(left["0.weight"], right["0.weight"])
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,6 @@ def data() -> np.ndarray:
     return np.arange(24.0).reshape(SHAPE) + 1
 
 
-def is_mixed(index: Any) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    arrays = [p for p in parts if isinstance(p, (np.ndarray, list))]
-    return bool(arrays) and len(arrays) < len(parts)
-
-
 @settings(max_examples=150, deadline=None)
 @given(indexes(advanced=False))
 def test_basic_reading_and_writing_as_numpy(index: Any):

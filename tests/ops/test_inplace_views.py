@@ -271,9 +271,15 @@ def test_elements_are_views():
         (lambda x: no_grad_view(x).add_(1), "a view of a leaf Variable that requires grad"),
         (lambda x: no_grad_view(x * 1).add_(1), "A view was created in no_grad mode"),
         (lambda x: x.detach().expand(2, 3).add_(1), "more than one element .* single memory location"),
-        (lambda x: torch.arange(3).add_(1.5), "result type float32 can't be cast to the desired output type int64"),
+        (
+            lambda x: torch.arange(3).add_(1.5),
+            "result type float32 can't be cast to the desired output type int64",
+        ),
         (lambda x: torch.arange(3).div_(2), "can't be cast"),
-        (lambda x: torch.ones(3).add_(torch.ones(2, 3)), r"output with shape \[3\] doesn't match .* \[2, 3\]"),
+        (
+            lambda x: torch.ones(3).add_(torch.ones(2, 3)),
+            r"output with shape \[3\] doesn't match .* \[2, 3\]",
+        ),
     ],
 )
 def test_refusals(write: Callable[[Tensor], object], text: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ _math_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 def load() -> Backend:
     """The CPU backend. Without Numba (DDPGRAD_NUMBA=0) every kernel is the portable one."""
+    # Like PyTorch, say nothing of infinities and nans that arithmetic makes; only where ddpgrad computes.
+    for text in ("divide by zero", "invalid value", "overflow", "underflow"):
+        warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
     families = {f"{__name__}.{name}": names for name, names in _FAMILIES.items()}
     if not environment.numba_enabled():
         families = {}
