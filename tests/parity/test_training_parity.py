@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import ddpgrad
 
@@ -25,6 +27,13 @@ JOBS = {
     "cnn": (partial(models.mnist_cnn, side=8, width=8, dropout=0.0, size=16), 0.01),
     "gpt": (partial(models.gpt, layers=2, width=32, heads=4, context=32, size=4), 1e-3),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of BLAS and OpenMP wait for each other in loops, which takes minutes where cores are shared."""
+    with threadpool_limits(1):
+        yield
 
 
 def batches(job: models.Job) -> list[tuple[np.ndarray, ...]]:
