@@ -6,7 +6,7 @@ face: every name that users import from the top level is listed here.
 
 from __future__ import annotations
 
-from . import autograd
+from . import autograd, cuda, distributed, nn, optim, random, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backend.device import Device as device
 from .backend.dtype import (
@@ -33,6 +33,7 @@ from .backend.dtype import (
 from .backend.dtype import (
     bool_ as bool,
 )
+from .nn import parallel
 from .ops.activation import log_softmax, relu, softmax
 from .ops.composed import (
     add,
@@ -174,8 +175,6 @@ from .ops.shape import (
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from .serialization import load, save
 from .tensor import Size, Tensor
-from . import cuda, distributed, nn, optim, random, utils
-from .nn import parallel
 
 float = float32
 double = float64

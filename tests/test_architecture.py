@@ -35,7 +35,7 @@ ALLOWED = {
 
 
 def layer(module: str) -> int:
-    top = module.split(".")[0]
+    top = module.partition(".")[0]
     for i, names in enumerate(LAYERS):
         if top in names:
             return i
@@ -66,7 +66,13 @@ def imports(path: Path) -> list[str]:
             else:
                 # What is no module comes from the package's own page, which is on top of all.
                 names = [".".join((*base, alias.name)) for alias in node.names]
-                found += [n for n in names if (ROOT / n.replace(".", "/")).exists() or (ROOT / f"{n.replace('.', '/')}.py").exists() or base]
+                found += [
+                    n
+                    for n in names
+                    if (ROOT / n.replace(".", "/")).exists()
+                    or (ROOT / f"{n.replace('.', '/')}.py").exists()
+                    or base
+                ]
     return found
 
 

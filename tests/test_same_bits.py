@@ -21,7 +21,9 @@ def ddprun(*options: str) -> list[str]:
 
 
 def mpirun() -> list[str]:
-    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{__import__('os').environ['PATH']}")
+    mpiexec = shutil.which(
+        "mpiexec", path=f"{Path(sys.executable).parent}:{__import__('os').environ['PATH']}"
+    )
     if mpiexec is None:
         pytest.skip("no mpiexec: pip install 'ddpgrad[mpich]'")
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
@@ -56,7 +58,9 @@ def test_mpirun(one_process: dict[str, Any], tmp_path: Path):
     assert run(mpirun(), "--checkpoints", str(tmp_path)) == one_process
 
 
-def test_mpi_carries_the_gradients(one_process: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_mpi_carries_the_gradients(
+    one_process: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     command = mpirun()
     monkeypatch.setenv("DDPGRAD_TRANSPORT", "mpi")
     assert run(command, "--checkpoints", str(tmp_path)) == one_process

@@ -13,7 +13,7 @@ KINDS = ("cpu", "cuda")
 class Device:
     """`Device("cuda", 1)` or `Device("cuda:1")`: a kind and, for GPUs, an index."""
 
-    __slots__ = ("type", "index")
+    __slots__ = ("index", "type")
 
     def __init__(self, kind: str | Device | int, index: int | None = None) -> None:
         if isinstance(kind, Device):
@@ -27,7 +27,7 @@ class Device:
             index = int(number)
         if kind not in KINDS:
             raise DeviceError(f"unknown device '{kind}': expected one of {', '.join(KINDS)} (or 'cuda:0' …)")
-        self.type = kind
+        self.type: str = kind
         self.index = index
 
     def __eq__(self, other: object) -> bool:

@@ -17,7 +17,7 @@ from ..rank_local import RankLocal
 class DType:
     """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it."""
 
-    __slots__ = ("name", "numpy", "category", "itemsize")
+    __slots__ = ("category", "itemsize", "name", "numpy")
 
     def __init__(self, name: str, numpy: Any, category: int) -> None:
         self.name = name

@@ -21,15 +21,23 @@ Dim = int | tuple[int, ...] | None
 
 def elementary(xp: ModuleType) -> dict[str, Any]:
     """Kernel name -> function on the arrays of `xp`."""
-    return {**_ufuncs(xp), **_composed(xp), **_reductions(xp), **_shapes(xp), **_indexing(xp), **_creation(xp)}
+    return {
+        **_ufuncs(xp),
+        **_composed(xp),
+        **_reductions(xp),
+        **_shapes(xp),
+        **_indexing(xp),
+        **_creation(xp),
+    }
 
 
 def _ufuncs(xp: ModuleType) -> dict[str, Any]:
-    same_name = (
-        "exp expm1 log log1p log2 log10 sqrt sin cos tan tanh sinh cosh floor ceil trunc square sign "
-        "maximum minimum isnan isinf isfinite logical_and logical_or logical_xor logical_not "
-        "bitwise_and bitwise_or bitwise_xor floor_divide remainder fmod logaddexp"
-    ).split()
+    same_name = [
+        "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "floor",
+        "ceil", "trunc", "square", "sign", "maximum", "minimum", "isnan", "isinf", "isfinite", "logical_and",
+        "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide",
+        "remainder", "fmod", "logaddexp",
+    ]  # fmt: skip
     renamed = {
         "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide", "pow": "power",
         "neg": "negative", "abs": "absolute", "eq": "equal", "ne": "not_equal", "lt": "less",
@@ -75,7 +83,13 @@ def _composed(xp: ModuleType) -> dict[str, Any]:
 
 def _reductions(xp: ModuleType) -> dict[str, Any]:
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
-        kind = xp.int64 if dtype is None and input.dtype.kind in "bui" else None if dtype is None else numpy_of(dtype)
+        kind = (
+            xp.int64
+            if dtype is None and input.dtype.kind in "bui"
+            else None
+            if dtype is None
+            else numpy_of(dtype)
+        )
         return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
 
     def prod(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:

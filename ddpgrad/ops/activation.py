@@ -42,7 +42,11 @@ def leaky_relu(F: Any, input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 
 @op(
-    grads={"input": lambda F, g, input, alpha: F.where(input > 0, g, g * alpha * F.exp(F.minimum(input, F.full_like(input, 0))))},
+    grads={
+        "input": lambda F, g, input, alpha: F.where(
+            input > 0, g, g * alpha * F.exp(F.minimum(input, F.full_like(input, 0)))
+        )
+    },
     samples=calls((), (0.5,)),
     reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x)),
     method=False,

@@ -131,7 +131,15 @@ def attention_backward(
 
 
 def _mask_gradient(
-    F: Any, g: Any, needs: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float
+    F: Any,
+    g: Any,
+    needs: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    is_causal: bool,
+    scale: float,
 ) -> Any:
     """An added mask that is learned (a position bias) gets the gradient of the scores."""
     if not needs[3]:

@@ -40,7 +40,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return pointwise.floor_divide(input, other)
     if rounding_mode == "trunc":
         return elementwise.trunc(pointwise.div(input, other))
-    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}")
+    raise RuntimeError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}"
+    )
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -75,12 +77,16 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     """The `k` largest (or smallest) elements along `dim`, in order, and their indices."""
     dim = wrap_dim("topk", dim, input.ndim)
     if not 0 <= k <= input.shape[dim]:
-        raise RuntimeError(f"selected index k out of range: k={k}, dimension {dim} has size {input.shape[dim]}")
+        raise RuntimeError(
+            f"selected index k out of range: k={k}, dimension {dim} has size {input.shape[dim]}"
+        )
     order = shape.narrow(index.argsort(input, dim, largest), dim, 0, k)
     return MinMax(index.gather(input, dim, order), order)
 
 
-def std(input: Tensor, dim: Any = None, correction: Any = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
+def std(
+    input: Tensor, dim: Any = None, correction: Any = 1, keepdim: bool = False, unbiased: bool | None = None
+) -> Tensor:
     """The square root of the variance over `dim`."""
     return elementwise.sqrt(reduce.var(input, dim, correction, keepdim, unbiased))
 
@@ -210,16 +216,24 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape and bool(reduce.all(pointwise.eq(input, other)))
 
 
-def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
     """True where |input - other| <= atol + rtol * |other|."""
     close = elementwise.abs(input - other) <= atol + rtol * elementwise.abs(other)
-    close = pointwise.logical_or(pointwise.eq(input, other), pointwise.logical_and(close, elementwise.isfinite(other)))
+    close = pointwise.logical_or(
+        pointwise.eq(input, other), pointwise.logical_and(close, elementwise.isfinite(other))
+    )
     if equal_nan:
-        close = pointwise.logical_or(close, pointwise.logical_and(elementwise.isnan(input), elementwise.isnan(other)))
+        close = pointwise.logical_or(
+            close, pointwise.logical_and(elementwise.isnan(input), elementwise.isnan(other))
+        )
     return close
 
 
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
     """True when `isclose` holds everywhere."""
     return bool(reduce.all(isclose(input, other, rtol, atol, equal_nan)))
 
@@ -237,13 +251,20 @@ def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
     ...
 
 
-def to(input: Tensor, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
+def to(
+    input: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
     """On `device` and in `dtype` (either may be left out, or taken from another tensor); itself if nothing changes."""
     for arg in args:
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, bool):
-            non_blocking = arg
+            pass  # non_blocking by position: copies are ordered by the stream anyway
         elif isinstance(arg, (str, devices.Device, int)):
             device = arg
         elif arg is not None:

@@ -71,7 +71,7 @@ def _reference(
     x: Any, w: Any, b: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Any:
     (sh, sw), (ph, pw), (dh, dw) = _pair(stride), _pair(padding), _pair(dilation)
-    n, c, h, wd = x.shape
+    n, _, h, wd = x.shape
     o, cg, kh, kw = w.shape
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     oh, ow = output_size(h, kh, sh, ph, dh), output_size(wd, kw, sw, pw, dw)
@@ -80,8 +80,12 @@ def _reference(
     for k in range(groups):
         for i in range(kh):
             for j in range(kw):
-                part = x[:, k * cg : (k + 1) * cg, i * dh : i * dh + sh * oh : sh, j * dw : j * dw + sw * ow : sw]
-                out[:, k * og : (k + 1) * og] += np.einsum("nchw,oc->nohw", part, w[k * og : (k + 1) * og, :, i, j])
+                part = x[
+                    :, k * cg : (k + 1) * cg, i * dh : i * dh + sh * oh : sh, j * dw : j * dw + sw * ow : sw
+                ]
+                out[:, k * og : (k + 1) * og] += np.einsum(
+                    "nchw,oc->nohw", part, w[k * og : (k + 1) * og, :, i, j]
+                )
     return out if b is None else out + b[:, None, None]
 
 
@@ -112,7 +116,14 @@ def _rule(
     )
 
 
-@op(joint=_rule, adapt=_adapt, samples=_samples, reference=_reference, method=False, grad_name="ConvolutionBackward0")
+@op(
+    joint=_rule,
+    adapt=_adapt,
+    samples=_samples,
+    reference=_reference,
+    method=False,
+    grad_name="ConvolutionBackward0",
+)
 def conv2d(
     F: Any,
     input: Tensor,
@@ -126,7 +137,10 @@ def conv2d(
     """Cross-correlation of `input` (N, C, H, W) with `weight` (O, C/groups, kh, kw), plus `bias` (O,)."""
     o = weight.shape[0]
     total = None
-    size = [output_size(*a) for a in zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)]
+    size = [
+        output_size(*a)
+        for a in zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    ]
     padded = _padded(F, input, padding)
     for i, j, rows, columns in _taps(weight.shape, size, stride, dilation):
         part = F.getitem(padded, (slice(None), slice(None), rows, columns))
@@ -156,7 +170,9 @@ def _taps(weight_shape: Any, size: Any, stride: Pair, dilation: Pair) -> Any:
 @op(
     joint=lambda F, g, needs, grad, weight, input_shape, stride, padding, dilation, groups: (
         F.conv2d(g, weight, None, stride, padding, dilation, groups) if needs[0] else None,
-        F.conv2d_weight(grad, g, tuple(weight.shape), stride, padding, dilation, groups) if needs[1] else None,
+        F.conv2d_weight(grad, g, tuple(weight.shape), stride, padding, dilation, groups)
+        if needs[1]
+        else None,
     ),
     method=False,
 )

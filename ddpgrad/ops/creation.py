@@ -81,7 +81,9 @@ def from_numpy(array: np.ndarray) -> Tensor:
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     if array.dtype not in dtypes.BY_NUMPY:
         known = ", ".join(str(d) for d in dtypes.BY_NUMPY)
-        raise TypeError(f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}.")
+        raise TypeError(
+            f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}."
+        )
     return wrap(np.asarray(array))
 
 
@@ -110,12 +112,16 @@ def full(
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of zeros."""
-    return full(_shape(size), 0, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+    return full(
+        _shape(size), 0, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of ones."""
-    return full(_shape(size), 1, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+    return full(
+        _shape(size), 1, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -126,7 +132,12 @@ def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 def _like(function: Any) -> Any:
     def like(
-        input: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **kwargs: Any
+        input: Tensor,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        **kwargs: Any,
     ) -> Tensor:
         return function(
             tuple(input.shape),
@@ -142,7 +153,13 @@ def _like(function: Any) -> Any:
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, … before `end`."""
     if end is None:
@@ -157,7 +174,13 @@ def arange(
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`steps` evenly spaced values from start to end, both included."""
     array = np.linspace(start, end, steps).astype(dtypes.numpy_of(dtype or dtypes.get_default_dtype()))

@@ -16,7 +16,9 @@ Unary = Callable[[Tensor], Tensor]
 _vectorized_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _function(name: str, rule: Rule, reference: Any, low: float = -2.0, high: float = 2.0, *aliases: str) -> Unary:
+def _function(
+    name: str, rule: Rule, reference: Any, low: float = -2.0, high: float = 2.0, *aliases: str
+) -> Unary:
     """Declare the primitive `name` of one tensor whose gradient is `rule(F, g, …)`."""
 
     def function(F: Any, input: Tensor) -> Tensor: ...
@@ -46,12 +48,18 @@ atan = _function("atan", lambda F, g, input: g / (1 + input * input), np.arctan,
 sinh = _function("sinh", lambda F, g, input: g * F.cosh(input), np.sinh)
 cosh = _function("cosh", lambda F, g, input: g * F.sinh(input), np.cosh)
 tanh = _function("tanh", lambda F, g, out: g * (1 - out * out), np.tanh)
-asinh = _function("asinh", lambda F, g, input: g * F.rsqrt(input * input + 1), np.arcsinh, -2.0, 2.0, "arcsinh")
-acosh = _function("acosh", lambda F, g, input: g * F.rsqrt(input * input - 1), np.arccosh, 1.2, 3.0, "arccosh")
+asinh = _function(
+    "asinh", lambda F, g, input: g * F.rsqrt(input * input + 1), np.arcsinh, -2.0, 2.0, "arcsinh"
+)
+acosh = _function(
+    "acosh", lambda F, g, input: g * F.rsqrt(input * input - 1), np.arccosh, 1.2, 3.0, "arccosh"
+)
 atanh = _function("atanh", lambda F, g, input: g / (1 - input * input), np.arctanh, -0.9, 0.9, "arctanh")
 sigmoid = _function("sigmoid", lambda F, g, out: g * out * (1 - out), lambda x: 1 / (1 + np.exp(-x)))
 erf = _function(
-    "erf", lambda F, g, input: g * (2 / math.sqrt(math.pi)) * F.exp(-input * input), lambda x: _vectorized_erf(x)
+    "erf",
+    lambda F, g, input: g * (2 / math.sqrt(math.pi)) * F.exp(-input * input),
+    lambda x: _vectorized_erf(x),
 )
 
 
@@ -62,7 +70,9 @@ def _same_type(name: str, rule: Rule | None, reference: Any, low: float = -2.0, 
 
     function.__name__ = name
     function.__doc__ = f"Elementwise {name}."
-    return primitive(grads={"input": rule} if rule else None, samples=one(low, high), reference=reference)(function)
+    return primitive(grads={"input": rule} if rule else None, samples=one(low, high), reference=reference)(
+        function
+    )
 
 
 neg = _same_type("neg", lambda F, g: -g, np.negative)

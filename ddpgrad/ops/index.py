@@ -200,7 +200,11 @@ def _index_samples(rng: Any) -> Any:
             g, input_shape, (slice(None),) * dim + (index,)
         )
     },
-    adapt=lambda input, dim, index: (input, wrap_dim("index_select", dim, input.ndim), raw_index(input, index)),
+    adapt=lambda input, dim, index: (
+        input,
+        wrap_dim("index_select", dim, input.ndim),
+        raw_index(input, index),
+    ),
     samples=_index_samples,
     reference=lambda x, d, i: np.take(x, i, axis=d),
 )
@@ -226,7 +230,11 @@ def _adapt_gather(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
 
 
 @primitive(
-    grads={"input": lambda F, g, input_shape, dim, index: F.scatter_add(F.new_zeros(g, input_shape), dim, index, g)},
+    grads={
+        "input": lambda F, g, input_shape, dim, index: F.scatter_add(
+            F.new_zeros(g, input_shape), dim, index, g
+        )
+    },
     adapt=_adapt_gather,
     samples=_gather_samples,
     reference=lambda x, d, i: np.take_along_axis(x, i, d),
@@ -250,9 +258,14 @@ def _np_scatter_add(x: Any, d: int, i: Any, src: Any) -> Any:
 
 
 @primitive(
-    grads={"input": lambda F, g: g, "src": lambda F, g, dim, index, src_shape: _src_grad(F, g, dim, index, src_shape)},
+    grads={
+        "input": lambda F, g: g,
+        "src": lambda F, g, dim, index, src_shape: _src_grad(F, g, dim, index, src_shape),
+    },
     adapt=_adapt_scatter,
-    samples=lambda rng: [((x, d, i, rng.standard_normal((3, 4))), {}) for (x, d, i), _ in _gather_samples(rng)],
+    samples=lambda rng: [
+        ((x, d, i, rng.standard_normal((3, 4))), {}) for (x, d, i), _ in _gather_samples(rng)
+    ],
     reference=_np_scatter_add,
 )
 def scatter_add(F: Any, input: Tensor, dim: int, index: Any, src: Tensor) -> Tensor:
@@ -272,7 +285,9 @@ def _src_grad(F: Any, g: Any, dim: int, index: Any, src_shape: Any) -> Any:
         "src": lambda F, g, dim, index, src_shape: _src_grad(F, g, dim, index, src_shape),
     },
     adapt=_adapt_scatter,
-    samples=lambda rng: [((rng.standard_normal((3, 4)), 1, np.array([[0, 3], [1, 2], [2, 0]]), rng.random((3, 2))), {})],
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 4)), 1, np.array([[0, 3], [1, 2], [2, 0]]), rng.random((3, 2))), {})
+    ],
     reference=lambda x, d, i, s: _np_scatter(x, d, i, s),
 )
 def scatter(F: Any, input: Tensor, dim: int, index: Any, src: TensorLike) -> Tensor:
@@ -310,7 +325,7 @@ def _indices(indices: Any, table: Tensor) -> Any:
             f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
             f"got {array.dtype} instead (while checking arguments for embedding)"
         )
-    if isinstance(array, np.ndarray) and array.size and not (0 <= array.min() and array.max() < rows):
+    if isinstance(array, np.ndarray) and array.size and (array.min() < 0 or array.max() >= rows):
         bad = array[(array < 0) | (array >= rows)][0]
         raise IndexError(f"embedding(): index out of range in self: {bad} with a table of {rows} rows")
     return array
@@ -318,7 +333,12 @@ def _indices(indices: Any, table: Tensor) -> Any:
 
 @op(
     grads={"g": lambda F, g, indices, padding_idx: _embedding_again(F, g, indices, padding_idx)},
-    adapt=lambda g, indices, num_embeddings, padding_idx=None: (g, raw_index(g, indices), num_embeddings, padding_idx),
+    adapt=lambda g, indices, num_embeddings, padding_idx=None: (
+        g,
+        raw_index(g, indices),
+        num_embeddings,
+        padding_idx,
+    ),
     samples=lambda rng: [((rng.standard_normal((2, 3, 4)), np.array([[0, 4, 4], [2, 1, 0]]), 5), {})],
     reference=lambda g, i, n: _np_embedding_backward(g, i, n),
     method=False,

@@ -28,11 +28,15 @@ def _adapt(
         )
     require_one_kind("cross_entropy", input._array, array)
     if array.dtype.kind not in "iu":
-        raise RuntimeError(f"cross_entropy(): expected class indices of dtype int64 as target, got {array.dtype}")
+        raise RuntimeError(
+            f"cross_entropy(): expected class indices of dtype int64 as target, got {array.dtype}"
+        )
     if isinstance(array, np.ndarray):
         wrong = ((array < 0) | (array >= input.shape[1])) & (array != ignore_index)
         if wrong.any():
-            raise IndexError(f"Target {array[wrong][0]} is out of bounds: there are {input.shape[1]} classes.")
+            raise IndexError(
+                f"Target {array[wrong][0]} is out of bounds: there are {input.shape[1]} classes."
+            )
     if array.dtype != np.int64:
         array = array.astype(np.int64)
     if isinstance(weight, Tensor):
@@ -41,7 +45,12 @@ def _adapt(
 
 
 def _reference(
-    x: Any, t: Any, weight: Any = None, ignore_index: int = -100, smoothing: float = 0.0, reduction: str = "mean"
+    x: Any,
+    t: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    smoothing: float = 0.0,
+    reduction: str = "mean",
 ) -> Any:
     logp = x - np.log(np.exp(x).sum(1, keepdims=True))
     w = np.ones(x.shape[1]) if weight is None else weight

@@ -20,7 +20,9 @@ def _matmul_grad_input(F: Any, g: Any, other: Any, input_shape: Any) -> Any:
     if len(other.shape) == 1:  # (..., k) @ (k,): g has lost the last dimension
         return g * other if len(input_shape) == 1 else F.unsqueeze(g, len(g.shape)) * other
     if len(input_shape) == 1:  # (k,) @ (..., k, n)
-        return F.sum_to(F.squeeze(F.matmul(other, F.unsqueeze(g, len(g.shape))), (len(other.shape) - 1,)), input_shape)
+        return F.sum_to(
+            F.squeeze(F.matmul(other, F.unsqueeze(g, len(g.shape))), (len(other.shape) - 1,)), input_shape
+        )
     if len(other.shape) == 2 and len(g.shape) > 2:
         # One large product instead of many small ones.
         flat = F.matmul(F.reshape(g, (-1, g.shape[-1])), _t(F, other))
@@ -34,7 +36,10 @@ def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
             return g * input
         return F.reshape(input, (-1, 1)) * F.unsqueeze(g, len(g.shape) - 1)
     if len(other_shape) == 1:
-        return F.sum_to(F.squeeze(F.matmul(_t(F, input), F.unsqueeze(g, len(g.shape))), (len(input.shape) - 1,)), other_shape)
+        return F.sum_to(
+            F.squeeze(F.matmul(_t(F, input), F.unsqueeze(g, len(g.shape))), (len(input.shape) - 1,)),
+            other_shape,
+        )
     if len(other_shape) == 2 and len(g.shape) > 2:
         # The sum over the batch is part of one large product.
         return F.matmul(_t(F, F.reshape(input, (-1, input.shape[-1]))), F.reshape(g, (-1, g.shape[-1])))

@@ -11,7 +11,16 @@ from .declare import composite, op
 
 
 def _layer_norm_rule(
-    F: Any, g: Any, needs: Any, input: Any, weight: Any, bias: Any, ndim: int, eps: float, mean: Any, rstd: Any
+    F: Any,
+    g: Any,
+    needs: Any,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    ndim: int,
+    eps: float,
+    mean: Any,
+    rstd: Any,
 ) -> Any:
     return F.layer_norm_backward(g, input, weight, bias, ndim, eps, mean, rstd)
 
@@ -35,7 +44,12 @@ def _np_layer_norm(x: Any, w: Any = None, b: Any = None, ndim: int = 1, eps: flo
     grad_name="NativeLayerNormBackward0",
 )
 def layer_norm(
-    F: Any, input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, ndim: int = 1, eps: float = 1e-5
+    F: Any,
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    ndim: int = 1,
+    eps: float = 1e-5,
 ) -> Tensor:
     """The last `ndim` dimensions brought to mean 0 and variance 1, then scaled and shifted."""
     dims = tuple(range(len(input.shape) - ndim, len(input.shape)))

@@ -73,13 +73,19 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
     if isinstance(input, (bool, int, float)):
         return g * out * (float(np.log(input)) if input > 0 else 0.0)
     # 0**x is 0 for x > 0, and so is its derivative; log(0) would give nan.
-    return g * F.where(input == 0, F.full_like(out, 0), out * F.log(F.where(input == 0, F.full_like(input, 1), input)))
+    return g * F.where(
+        input == 0, F.full_like(out, 0), out * F.log(F.where(input == 0, F.full_like(input, 1), input))
+    )
 
 
 @primitive(
     grads={"input": _pow_grad_input, "other": _pow_grad_other},
     promotion="same",
-    samples=lambda rng: [*two(0.5, 2.0)(rng), ((rng.uniform(0.5, 2, (3,)), 2), {}), ((rng.uniform(0.5, 2, 3), 3), {})],
+    samples=lambda rng: [
+        *two(0.5, 2.0)(rng),
+        ((rng.uniform(0.5, 2, (3,)), 2), {}),
+        ((rng.uniform(0.5, 2, 3), 3), {}),
+    ],
     reference=np.power,
 )
 def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
@@ -304,7 +310,10 @@ def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tenso
         "weight": lambda F, g, input, end: g * (end - input),
     },
     promotion="same",
-    samples=lambda rng: [((*rng.standard_normal((2, 2, 3)), 0.3), {}), (tuple(rng.standard_normal((3, 3))), {})],
+    samples=lambda rng: [
+        ((*rng.standard_normal((2, 2, 3)), 0.3), {}),
+        (tuple(rng.standard_normal((3, 3))), {}),
+    ],
     reference=lambda a, b, w: a + w * (b - a),
 )
 def lerp(F: Any, input: Tensor, end: Tensor, weight: TensorLike) -> Tensor:

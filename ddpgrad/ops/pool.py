@@ -30,7 +30,14 @@ def _adapt_max(
 ) -> tuple[Any, ...]:
     kernel = _pair(kernel_size)
     _check("max_pool2d", input, kernel, _pair(padding), _pair(dilation))
-    return input, kernel, kernel if stride is None or stride == () else _pair(stride), _pair(padding), _pair(dilation), ceil_mode
+    return (
+        input,
+        kernel,
+        kernel if stride is None or stride == () else _pair(stride),
+        _pair(padding),
+        _pair(dilation),
+        ceil_mode,
+    )
 
 
 def _check(name: str, input: Tensor, kernel: Pair, padding: Pair, dilation: Pair) -> None:
@@ -38,12 +45,18 @@ def _check(name: str, input: Tensor, kernel: Pair, padding: Pair, dilation: Pair
         raise RuntimeError(f"{name}(): expected a 4D input (N, C, H, W), got {list(input.shape)}")
     for k, p, d, n in zip(kernel, padding, dilation, input.shape[2:], strict=True):
         if p > k // 2:
-            raise RuntimeError(f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k}")
+            raise RuntimeError(
+                f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k}"
+            )
         if n + 2 * p < d * (k - 1) + 1:
-            raise RuntimeError(f"{name}(): kernel {kernel} is larger than the padded input {list(input.shape)}")
+            raise RuntimeError(
+                f"{name}(): kernel {kernel} is larger than the padded input {list(input.shape)}"
+            )
 
 
-def _reference_max(x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
+def _reference_max(
+    x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
     (kh, kw), (ph, pw), (dh, dw) = _pair(kernel), _pair(padding), _pair(dilation)
     sh, sw = (kh, kw) if stride is None else _pair(stride)
     n, c, h, w = x.shape
@@ -70,7 +83,9 @@ def _reference_max(x: Any, kernel: Any, stride: Any = None, padding: Any = 0, di
         ((rng.permutation(120).reshape(2, 2, 5, 6) / 9.0, 3), {"stride": 2, "padding": 1}),
         ((rng.permutation(120).reshape(2, 2, 5, 6) / 9.0, (2, 3)), {"stride": (2, 1), "ceil_mode": True}),
     ],
-    reference=lambda x, k, stride=None, padding=0, ceil_mode=False: _reference_max(x, k, stride, padding, 1, ceil_mode),
+    reference=lambda x, k, stride=None, padding=0, ceil_mode=False: _reference_max(
+        x, k, stride, padding, 1, ceil_mode
+    ),
     method=False,
     grad_name="MaxPool2DWithIndicesBackward0",
 )
@@ -92,7 +107,14 @@ def max_pool2d(
 
 
 def _windows(
-    F: Any, input: Any, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool, fill: float
+    F: Any,
+    input: Any,
+    kernel: Pair,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    ceil_mode: bool,
+    fill: float,
 ) -> Any:
     """(taps, N, C, OH, OW): what each tap of the window meets, and the flat index of each in the image."""
     h, w = input.shape[2:]
@@ -129,7 +151,9 @@ def max_pool2d_backward(F: Any, g: Tensor, indices: Any, input_shape: Any) -> Te
     """`g` added at the places that were largest; zeros elsewhere."""
     n, c, h, w = input_shape
     zeros = F.new_zeros(g, (n, c, h * w))
-    return F.reshape(F.scatter_add(zeros, 2, _flat_images(F, _raw(indices)), _flat_images(F, g)), tuple(input_shape))
+    return F.reshape(
+        F.scatter_add(zeros, 2, _flat_images(F, _raw(indices)), _flat_images(F, g)), tuple(input_shape)
+    )
 
 
 @op(
@@ -155,7 +179,14 @@ def _adapt_avg(
 ) -> tuple[Any, ...]:
     kernel = _pair(kernel_size)
     _check("avg_pool2d", input, kernel, _pair(padding), (1, 1))
-    return input, kernel, kernel if stride is None else _pair(stride), _pair(padding), ceil_mode, count_include_pad
+    return (
+        input,
+        kernel,
+        kernel if stride is None else _pair(stride),
+        _pair(padding),
+        ceil_mode,
+        count_include_pad,
+    )
 
 
 def _counts(shape: Any, kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bool, include_pad: bool) -> Any:
@@ -170,13 +201,22 @@ def _counts(shape: Any, kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bo
     return lengths[0][:, None] * lengths[1][None, :]
 
 
-def _reference_avg(x: Any, kernel: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True) -> Any:
+def _reference_avg(
+    x: Any,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:
     kernel, padding = _pair(kernel), _pair(padding)
     stride = kernel if stride is None else _pair(stride)
     n, c, h, w = x.shape
     oh = pooled_size(h, kernel[0], stride[0], padding[0], 1, ceil_mode)
     ow = pooled_size(w, kernel[1], stride[1], padding[1], 1, ceil_mode)
-    big = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0] + kernel[0]), (padding[1], padding[1] + kernel[1])))
+    big = np.pad(
+        x, ((0, 0), (0, 0), (padding[0], padding[0] + kernel[0]), (padding[1], padding[1] + kernel[1]))
+    )
     out = np.empty((n, c, oh, ow))
     for i, j in np.ndindex(oh, ow):
         y, z = i * stride[0], j * stride[1]
@@ -240,5 +280,10 @@ def avg_pool2d_backward(
     big = F.new_zeros(g, (n, c, max(room[0], h + padding[0]), max(room[1], w + padding[1])))
     for i in range(kernel_size[0]):
         for j in range(kernel_size[1]):
-            big[:, :, i : i + stride[0] * (oh - 1) + 1 : stride[0], j : j + stride[1] * (ow - 1) + 1 : stride[1]] += share
+            big[
+                :,
+                :,
+                i : i + stride[0] * (oh - 1) + 1 : stride[0],
+                j : j + stride[1] * (ow - 1) + 1 : stride[1],
+            ] += share
     return big[:, :, padding[0] : padding[0] + h, padding[1] : padding[1] + w]

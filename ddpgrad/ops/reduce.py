@@ -33,17 +33,15 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
     return index % limit
 
 
-def _adapt(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> tuple[Any, ...]:
-    return input, _no_dims(input, _dims("reduce", dim, input.ndim)), keepdim, dtype
+def _adapt(name: str) -> Any:
+    """`adapt` of a reduction: the dims made non-negative, or an error that names the op."""
 
+    def adapt(input: Tensor, dim: Any = None, keepdim: bool = False, *dtype: Any) -> tuple[Any, ...]:
+        # A 0-dimensional tensor accepts dim 0 and -1, which reduce nothing.
+        dims = _dims(name, dim, input.ndim)
+        return input, None if input.ndim == 0 else dims, keepdim, *dtype
 
-def _adapt2(input: Tensor, dim: Any = None, keepdim: bool = False) -> tuple[Any, ...]:
-    return input, _no_dims(input, _dims("reduce", dim, input.ndim)), keepdim
-
-
-def _no_dims(input: Tensor, dim: Dim) -> Dim:
-    """A 0-dimensional tensor accepts dim 0 and -1, which reduce nothing."""
-    return None if input.ndim == 0 else dim
+    return adapt
 
 
 def _restore(F: Any, g: Any, shape: Any, dim: Dim, keepdim: bool) -> Any:
@@ -65,7 +63,7 @@ def _np_dtype_free(function: Any) -> Any:
 
 @primitive(
     grads={"input": lambda F, g, input_shape, dim, keepdim: _spread(F, g, input_shape, dim, keepdim)},
-    adapt=_adapt,
+    adapt=_adapt("sum"),
     samples=reductions,
     reference=_np_dtype_free(np.sum),
 )
@@ -85,13 +83,13 @@ def _adapt_mean(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: An
             f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
             f"Got: {input.dtype.name}. Use x.float().mean() or mean(dtype=torch.float32)."
         )
-    return _adapt(input, dim, keepdim, dtype)
+    return _adapt("mean")(input, dim, keepdim, dtype)
 
 
 @primitive(
     grads={
-        "input": lambda F, g, input_shape, dim, keepdim: (
-            _spread(F, g / _count(input_shape, dim), input_shape, dim, keepdim)
+        "input": lambda F, g, input_shape, dim, keepdim: _spread(
+            F, g / _count(input_shape, dim), input_shape, dim, keepdim
         )
     },
     adapt=_adapt_mean,
@@ -122,7 +120,9 @@ def _products_of_others(F: Any, x: Any, dim: Any) -> Any:
     return F.cat([b * a for b, a in zip(before, reversed(after), strict=True)], dim)
 
 
-@primitive(grads={"input": _prod_rule}, adapt=_adapt2, samples=along, reference=_np_dtype_free(np.prod))
+@primitive(
+    grads={"input": _prod_rule}, adapt=_adapt("prod"), samples=along, reference=_np_dtype_free(np.prod)
+)
 def prod(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The product over `dim` (all by default)."""
     ...
@@ -132,40 +132,52 @@ def _extremum_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, keepdim: bool
     """The gradient shared evenly by all places that hold the extremum."""
     shape = tuple(input.shape)
     mask = F.cast(input == _restore(F, out, shape, dim, keepdim), g.dtype)
-    return _restore(F, g, shape, dim, keepdim) * (mask / F.sum(mask, dim, True) if dim is not None else mask / F.sum(mask))
+    return _restore(F, g, shape, dim, keepdim) * (
+        mask / F.sum(mask, dim, True) if dim is not None else mask / F.sum(mask)
+    )
 
 
-@primitive(grads={"input": _extremum_rule}, adapt=_adapt2, samples=reductions, reference=_np_dtype_free(np.max))
+@primitive(
+    grads={"input": _extremum_rule},
+    adapt=_adapt("amax"),
+    samples=reductions,
+    reference=_np_dtype_free(np.max),
+)
 def amax(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """The largest element over `dim` (all by default)."""
     ...
 
 
-@primitive(grads={"input": _extremum_rule}, adapt=_adapt2, samples=reductions, reference=_np_dtype_free(np.min))
+@primitive(
+    grads={"input": _extremum_rule},
+    adapt=_adapt("amin"),
+    samples=reductions,
+    reference=_np_dtype_free(np.min),
+)
 def amin(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """The smallest element over `dim` (all by default)."""
     ...
 
 
-@primitive(adapt=_adapt2, samples=along, reference=_np_dtype_free(np.argmax))
+@primitive(adapt=_adapt("argmax"), samples=along, reference=_np_dtype_free(np.argmax))
 def argmax(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first largest element along `dim` (of the flattened tensor by default)."""
     ...
 
 
-@primitive(adapt=_adapt2, samples=along, reference=_np_dtype_free(np.argmin))
+@primitive(adapt=_adapt("argmin"), samples=along, reference=_np_dtype_free(np.argmin))
 def argmin(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first smallest element along `dim` (of the flattened tensor by default)."""
     ...
 
 
-@primitive(adapt=_adapt2, samples=reductions, reference=_np_dtype_free(np.any))
+@primitive(adapt=_adapt("any"), samples=reductions, reference=_np_dtype_free(np.any))
 def any(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """True where at least one element over `dim` is non-zero."""
     ...
 
 
-@primitive(adapt=_adapt2, samples=reductions, reference=_np_dtype_free(np.all))
+@primitive(adapt=_adapt("all"), samples=reductions, reference=_np_dtype_free(np.all))
 def all(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """True where all elements over `dim` are non-zero."""
     ...
@@ -193,7 +205,7 @@ def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
             * F.exp(input - _restore(F, out, tuple(input.shape), dim, keepdim))
         )
     },
-    adapt=_adapt2,
+    adapt=_adapt("logsumexp"),
     samples=lambda rng: [s for s in reductions(rng) if len(s[0]) > 1],
     reference=_np_logsumexp,
 )
@@ -231,7 +243,12 @@ def _adapt_var(
     reference=lambda x, dim=None, keepdim=False: np.var(x, axis=dim, keepdims=keepdim, ddof=1),
 )
 def var(
-    F: Any, input: Tensor, dim: Dim = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None
+    F: Any,
+    input: Tensor,
+    dim: Dim = None,
+    correction: int = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
 ) -> Tensor:
     """The variance over `dim`, with `correction` degrees of freedom taken off."""
     centred = input - F.mean(input, dim, True)
@@ -243,6 +260,8 @@ def var(
 def sum_to(F: Any, input: Any, shape: Any) -> Any:
     """Undo broadcasting: sum over what was added or stretched to get from `shape` to `input`'s."""
     lead = len(input.shape) - len(shape)
-    dims = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and input.shape[i + lead] != 1)
+    dims = tuple(range(lead)) + tuple(
+        i + lead for i, n in enumerate(shape) if n == 1 and input.shape[i + lead] != 1
+    )
     out = F.sum(input, dims, True) if dims else input
     return F.reshape(out, tuple(shape)) if lead else out

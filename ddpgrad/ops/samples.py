@@ -51,7 +51,9 @@ def along(rng: Rng) -> Iterable[Sample]:
     yield (x, -1), {}
 
 
-def calls(*arguments: tuple[Any, ...], shape: tuple[int, ...] = (2, 3, 4)) -> Callable[[Rng], Iterable[Sample]]:
+def calls(
+    *arguments: tuple[Any, ...], shape: tuple[int, ...] = (2, 3, 4)
+) -> Callable[[Rng], Iterable[Sample]]:
     """One array of `shape`, followed by each of `arguments` in turn."""
 
     def samples(rng: Rng) -> Iterable[Sample]:

@@ -140,7 +140,10 @@ def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
     grads={"input": lambda F, g: g},  # the engine sums over what was stretched
     adapt=_adapt_expand,
     view=True,
-    samples=lambda rng: [((rng.standard_normal((3, 1)), (2, 3, 4)), {}), ((rng.standard_normal(()), (2,)), {})],
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 1)), (2, 3, 4)), {}),
+        ((rng.standard_normal(()), (2,)), {}),
+    ],
     reference=np.broadcast_to,
 )
 def expand(F: Any, input: Tensor, *shape: int) -> Tensor:

@@ -36,7 +36,9 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.table(x)
         b, t, c = h.shape
-        q, k, v = self.qkv(self.norm(h)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm(h)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
         h = h + self.drop(self.proj(a))
         h = h + self.drop(self.down(F.gelu(self.up(h))))
@@ -62,7 +64,13 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     torch.manual_seed(100 + rank)
     losses: dict[str, str] = {}
-    saved = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader, "losses": losses}
+    saved = {
+        "model": model,
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "loader": loader,
+        "losses": losses,
+    }
     checkpoints = Checkpointer(args.checkpoints)
     step = (checkpoints.resume(**saved) or 0) if args.resume else 0
     end = args.stop_after or args.steps

@@ -23,7 +23,7 @@ def samples_of(op: Op) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 def to_tensors(value: Any, device: str, grad: bool = False) -> Any:
-    if isinstance(value, np.ndarray) or isinstance(value, np.floating):
+    if isinstance(value, (np.ndarray, np.floating)):
         t = torch.tensor(np.asarray(value), device=device)
         return t.requires_grad_() if grad and value.dtype.kind == "f" else t
     return [to_tensors(v, device, grad) for v in value] if isinstance(value, list) else value
@@ -47,7 +47,9 @@ def test_forward_equals_reference(name: str, device: str):
     op = OPS[name]
     assert op.reference is not None, f"op {name} has samples but no reference"
     for args, kwargs in samples_of(op):
-        out = op.call(*[to_tensors(a, device) for a in args], **{k: to_tensors(v, device) for k, v in kwargs.items()})
+        out = op.call(
+            *[to_tensors(a, device) for a in args], **{k: to_tensors(v, device) for k, v in kwargs.items()}
+        )
         expected = op.reference(*args, **kwargs)
         pairs = zip(out, expected, strict=True) if isinstance(out, tuple) else [(out, expected)]
         for got, want in pairs:
@@ -55,7 +57,9 @@ def test_forward_equals_reference(name: str, device: str):
             np.testing.assert_allclose(got.numpy(force=True), want, rtol=1e-9, atol=1e-12)
 
 
-def directional_error(function: Any, inputs: list[np.ndarray], gradients: list[np.ndarray], rng: Any) -> float:
+def directional_error(
+    function: Any, inputs: list[np.ndarray], gradients: list[np.ndarray], rng: Any
+) -> float:
     """|difference quotient - gradient . direction| along one random direction, relative."""
     step = 1e-6
     direction = [rng.standard_normal(x.shape) for x in inputs]
@@ -75,7 +79,9 @@ class Scalar:
     def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
         self.op, self.args, self.kwargs, self.device = op, args, kwargs, device
         # Masks given by keyword are not differentiated.
-        out = first(op.call(*to_tensors(list(args), device), **{k: to_tensors(v, device) for k, v in kwargs.items()}))
+        out = first(
+            op.call(*to_tensors(list(args), device), **{k: to_tensors(v, device) for k, v in kwargs.items()})
+        )
         self.weights = np.random.default_rng(1).standard_normal(out.shape)
 
     def tensors(self, values: list[np.ndarray] | None = None) -> list[Any]:
@@ -118,7 +124,10 @@ def test_gradient_and_second_gradient(name: str, device: str):
         if not any(g.requires_grad for g in gradients):
             assert directional_error(slope, values, [np.zeros_like(v) for v in values], rng) < 1e-5
             continue
-        total = sum(((g * torch.tensor(w, device=device)).sum() for g, w in zip(gradients, weights, strict=True)), torch.zeros(()))
+        total = sum(
+            ((g * torch.tensor(w, device=device)).sum() for g, w in zip(gradients, weights, strict=True)),
+            torch.zeros(()),
+        )
         second = torch.autograd.grad(total, variables, allow_unused=True, materialize_grads=True)
         error = directional_error(slope, values, [g.numpy(force=True) for g in second], rng)
         assert error < 1e-5, f"second gradient of {name}{kwargs or ''} is off by {error:.1e}"
