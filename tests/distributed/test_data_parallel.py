@@ -1,87 +1,17 @@
-"""Replicas that train as one: gradients, buckets, buffers, and what is said when models differ."""
+"""Gradients of replicas: averaged over the ranks, in buckets, also where parameters are unused."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
+from replicas import Words, assert_close, batch_for, convolution, gradients, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.errors import DistributedError, MismatchError
+from ddpgrad.errors import DistributedError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
-
-BATCH = 12
-
-
-def ranks(n: int, program: Callable[[], Any]) -> list[Any]:
-    """The results of `program` on `n` ranks of this process, each within a process group."""
-
-    def run() -> Any:
-        dist.init_process_group()
-        try:
-            return program()
-        finally:
-            dist.destroy_process_group()
-
-    return dist.simulate(run, n)
-
-
-def share(batch: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a batch."""
-    return batch.chunk(dist.get_world_size())[dist.get_rank()]
-
-
-def gradients(model: nn.Module) -> dict[str, np.ndarray]:
-    return {name: p.grad.numpy().copy() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def assert_close(
-    got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6
-) -> None:
-    """Each gradient within `tolerance` of the largest element expected in it."""
-    assert list(got) == list(expected)
-    for name, array in expected.items():
-        assert np.abs(got[name] - array).max() <= tolerance * np.abs(array).max(), name
-
-
-def perceptron() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 4))
-
-
-def convolution() -> nn.Module:
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 9, 4)]
-    return nn.Sequential(*layers)
-
-
-class Words(nn.Module):
-    """Embedding, attention and LayerNorm, with the embedding used twice: a small language model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.table, self.mix, self.norm = nn.Embedding(9, 16), nn.Linear(16, 48), nn.LayerNorm(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.table(x)
-        q, k, v = (t.view(*x.shape, 2, 8).transpose(1, 2) for t in self.mix(h).chunk(3, dim=-1))
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(*x.shape, 16)
-        return F.linear(self.norm(h + a), self.table.weight).transpose(1, 2)
-
-
-def batch_for(build: Callable[[], nn.Module]) -> tuple[torch.Tensor, torch.Tensor]:
-    torch.manual_seed(1)
-    if build is Words:
-        return torch.randint(0, 9, (BATCH, 7)), torch.randint(0, 9, (BATCH, 7))
-    x = torch.randn(BATCH, 1, 6, 6) if build is convolution else torch.randn(BATCH, 6)
-    return x, torch.randint(0, 4, (BATCH,))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -106,42 +36,6 @@ def test_gradients_equal_those_of_one_process_on_the_joined_batch(build, world_s
             assert_close(found[step], gradients(alone))
             for name, array in found[step].items():
                 assert array.tobytes() == results[0][step][name].tobytes(), "ranks differ in the bits"
-
-
-def test_replicas_begin_with_the_parameters_and_buffers_of_rank_0():
-    def program():
-        torch.manual_seed(dist.get_rank())
-        model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
-        torch.nn.init.normal_(model[1].running_mean)
-        before = model.state_dict()["0.weight"].numpy().copy()
-        state = DDP(model).state_dict()
-        return before, {name: value.numpy().copy() for name, value in state.items()}
-
-    (first, state_0), (second, state_1) = ranks(2, program)
-    assert not np.array_equal(first, second)
-    assert np.array_equal(first, state_0["0.weight"])
-    for name, value in state_0.items():
-        assert np.array_equal(value, state_1[name]), name
-
-
-def test_buffers_become_those_of_rank_0_before_each_forward_in_training():
-    def program():
-        ddp = DDP(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
-        norm = ddp.module[0]
-        torch.manual_seed(dist.get_rank())
-        ddp(torch.randn(8, 2)).sum().backward()
-        own = norm.running_mean.numpy().copy()
-        ddp.eval()(torch.randn(8, 2))
-        evaluated = norm.running_mean.numpy().copy()
-        seen = []
-        norm.register_forward_pre_hook(lambda *_: seen.append(norm.running_mean.numpy().copy()))
-        ddp.train()(torch.randn(8, 2))
-        return own, evaluated, seen[0]
-
-    (own_0, _, seen_0), (own_1, evaluated_1, seen_1) = ranks(2, program)
-    assert not np.array_equal(own_0, own_1)
-    assert np.array_equal(evaluated_1, own_1)
-    assert np.array_equal(seen_0, own_0) and np.array_equal(seen_1, own_0)
 
 
 def test_no_sync_accumulates_and_the_next_backward_averages_the_sum():
@@ -321,78 +215,6 @@ def test_ranks_may_differ_in_what_they_leave_unused_from_step_to_step():
             np.testing.assert_allclose(found[step]["extra.weight"], expected, rtol=1e-6)
 
 
-def test_a_model_may_be_wrapped_again():
-    x, y = batch_for(perceptron)
-    alone = perceptron()
-    F.cross_entropy(alone(x), y).backward()
-
-    def program():
-        model = perceptron()
-        found, kept = [], []
-        for keep in (False, True, False):
-            ddp = DDP(model)
-            model.zero_grad()
-            F.cross_entropy(ddp(share(x)), share(y)).backward()
-            found.append(gradients(model))
-            kept += [ddp] * keep
-        dropped = weakref.ref(ddp.reducer)
-        del ddp
-        kept.clear()
-        model.zero_grad()
-        F.cross_entropy(model(share(x)), share(y)).backward()  # on its own again: nothing is averaged
-        return found, dropped() is None, gradients(model)
-
-    (found, dropped, left), (_, _, right) = ranks(2, program)
-    for step in found:
-        assert_close(step, gradients(alone))
-    assert dropped, "a wrapper that is no longer used keeps its buckets"
-    assert not np.array_equal(left["0.weight"], right["0.weight"])
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda rank: nn.Sequential(nn.Linear(3, 4 + rank)),
-            r"parameter '0.weight': rank 0 has shape \[4, 3\]",
-        ),
-        (
-            lambda rank: nn.Sequential(*(nn.Linear(3, 3) for _ in range(1 + rank))),
-            "rank 1 has parameter '1.weight'",
-        ),
-        (lambda rank: nn.ModuleDict({"ab"[rank]: nn.Linear(3, 3)}), "'a.weight' where rank 1 has 'b.weight'"),
-        (
-            lambda rank: nn.Linear(3, 3, dtype=torch.float64 if rank else None),
-            "'weight': rank 0 has .* float32",
-        ),
-        (
-            lambda rank: nn.Linear(3, 3).requires_grad_(rank == 0),
-            "'weight': rank 0 trains it, rank 1 does not",
-        ),
-    ],
-    ids=["shape", "length", "name", "dtype", "trained"],
-)
-def test_a_model_that_differs_between_ranks_is_refused_by_name(build, message):
-    def program():
-        DDP(build(dist.get_rank()))
-
-    with pytest.raises(MismatchError, match=message):
-        ranks(2, program)
-
-
-def test_names_in_a_checkpoint_are_those_of_the_model():
-    def program():
-        ddp = DDP(perceptron())
-        state = ddp.state_dict()
-        pytorch_like = {f"module.{name}": value * 2 for name, value in state.items()}
-        ddp.load_state_dict(pytorch_like)
-        return list(state), ddp.module[0].weight.detach().numpy() / perceptron()[0].weight.detach().numpy()
-
-    ((names, ratio),) = ranks(1, program)
-    assert names == list(perceptron().state_dict())
-    assert np.all(ratio == 2)
-
-
 def test_dtypes_have_buckets_of_their_own_and_frozen_parameters_none():
     class Mixed(nn.Module):
         def __init__(self) -> None:
@@ -432,15 +254,5 @@ def test_a_backward_that_raised_is_not_taken_for_a_whole_one():
             ddp(x).sum().backward()
         with pytest.raises(DistributedError, match="did not run to its end"):
             ddp(x)
-
-    ranks(1, program)
-
-
-def test_a_model_without_anything_to_train_needs_no_wrapper():
-    def program():
-        with pytest.raises(RuntimeError, match="doesn't have any parameter that requires a gradient"):
-            DDP(nn.ReLU())
-        with pytest.raises(ValueError, match="bucket_cap_mb must be positive"):
-            DDP(perceptron(), bucket_cap_mb=0)
 
     ranks(1, program)
