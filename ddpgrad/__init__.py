@@ -7,6 +7,7 @@ face: every name that users import from the top level is listed here.
 from __future__ import annotations
 
 from . import autograd, cuda, distributed, nn, optim, random, utils
+from ._tensor import Size, Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backend.device import Device as device
 from .backend.dtype import (
@@ -174,7 +175,6 @@ from .ops.shape import (
 )  # fmt: skip
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from .serialization import load, save
-from .tensor import Size, Tensor
 
 float = float32
 double = float64

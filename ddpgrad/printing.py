@@ -10,7 +10,7 @@ import numpy as np
 from .backend import dtype as dtypes
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from ._tensor import Tensor
 
 _THRESHOLD, _EDGE, _WIDTH, _PRECISION = 1000, 3, 80, 4
 

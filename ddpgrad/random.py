@@ -25,7 +25,7 @@ from .backend import dtype as dtypes
 from .rank_local import RankLocal
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from ._tensor import Tensor
 
 Shape = int | Sequence[int]
 
@@ -91,7 +91,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The whole state as a uint8 tensor of 5056 bytes, in PyTorch's layout."""
-        from .tensor import wrap
+        from ._tensor import wrap
 
         twister: Any = self._twister.state
         position = int(twister["state"]["pos"])

@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from ._tensor import Size, Tensor, wrap
 from .backend import device as devices
 from .backend.device import CPU, Device
 from .backend.registry import to_device
 from .errors import CheckpointError
-from .tensor import Size, Tensor, wrap
 from .tensor_file import is_storable, read, write
 
 File = str | os.PathLike[str] | IO[bytes]

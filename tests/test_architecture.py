@@ -16,7 +16,7 @@ LAUNCHER = ROOT.parent / "launcher"
 LAYERS = [
     ["errors", "environment", "rank_local"],
     ["backend"],
-    ["tensor", "printing"],
+    ["_tensor", "printing"],
     ["autograd", "random", "cuda"],
     ["ops"],
     ["nn", "optim", "amp", "utils", "serialization", "tensor_file"],
@@ -29,7 +29,7 @@ ALLOWED = {
     ("autograd.functional", "ops"),  # stacking batched gradients, on use
     ("autograd.gradcheck", "ops"),
     ("autograd.function", "ops"),
-    ("random", "tensor"),
+    ("random", "_tensor"),
     ("ops.creation", "random"),
 }
 

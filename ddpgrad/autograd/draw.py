@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .accumulate import AccumulateGrad, edge_of
 from .graph import Node
 

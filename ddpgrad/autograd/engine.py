@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for
 from ..errors import GraphError
-from ..tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .graph import Edge, Node

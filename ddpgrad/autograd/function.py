@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 from weakref import ref
 
+from .._tensor import Tensor, View, wrap
 from ..errors import GraphError
-from ..tensor import Tensor, View, wrap
 from .accumulate import edge_of, tensor_at
 from .grad_mode import mode
 from .graph import NO_EDGE, Edge, Node

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
+from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for
 from ..errors import GraphError
-from ..tensor import Tensor, wrap
 from . import engine
 from .accumulate import accumulator, edge_of
 from .graph import RETAIN, Edge, RemovableHandle

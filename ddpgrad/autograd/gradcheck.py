@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for, to_device
-from ..tensor import Tensor, wrap
 from .functional import grad
 from .grad_mode import enable_grad
 

@@ -2,7 +2,7 @@
 
 Writing through a view changes its base. The base then gets a new history: its old value with
 the view's region replaced by what was written. Views that had a history find out by the `root`
-that they remember (`tensor.View`) and make theirs again when it is needed; views made while the
+that they remember (`_tensor.View`) and make theirs again when it is needed; views made while the
 base had none are listed in `base._plain_views` and get theirs at once.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from .._tensor import Tensor, View, wrap
 from ..backend.registry import backend_for
-from ..tensor import Tensor, View, wrap
 from .accumulate import edge_of, refresh_view, set_history
 from .grad_mode import mode
 from .graph import NO_EDGE, Node

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..errors import MismatchError
 from ..nn.module import Module
-from ..tensor import Tensor
 from .bucket import MIB
 from .communicator import Communicator
 from .process_group import ProcessGroup, default_group, give_back, on_host

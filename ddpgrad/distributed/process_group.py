@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..backend import device as devices
 from ..backend.registry import backend_for, to_device
 from ..errors import LaunchError
 from ..rank_local import RankLocal
-from ..tensor import Tensor
 from . import world
 from .communicator import Communicator
 from .communicator import Work as ArrayWork

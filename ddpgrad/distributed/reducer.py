@@ -14,11 +14,11 @@ from weakref import ref
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..autograd import engine
 from ..autograd.accumulate import AccumulateGrad, accumulator
 from ..backend.registry import backend_for
 from ..errors import DistributedError
-from ..tensor import Tensor, wrap
 from .bucket import Gradient, Layout, plan
 from .communicator import Communicator, Work
 

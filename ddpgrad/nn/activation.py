@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor
 from ..ops.creation import full
 from ..ops.pointwise import where
 from ..ops.shape import reshape
-from ..tensor import Tensor
 from . import functional as F
 from .module import Module
 from .parameter import Parameter

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .module import Module
 from .parameter import Parameter
 

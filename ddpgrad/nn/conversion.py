@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from .._tensor import Tensor
 from ..backend import device as devices
 from ..backend import dtype as dtypes
-from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from .module import Module

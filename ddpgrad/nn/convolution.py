@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .._tensor import Tensor
 from ..ops.creation import empty
-from ..tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

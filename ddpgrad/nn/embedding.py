@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..ops.creation import empty
-from ..tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

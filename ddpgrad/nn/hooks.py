@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._tensor import Tensor, wrap
 from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
 from ..autograd.graph import Node, RemovableHandle
-from ..tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from .module import Module

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..ops.creation import from_numpy
 from ..ops.inplace import copy_, fill_
 from ..random import Generator, default_generator
-from ..tensor import Tensor
 
 
 def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .._tensor import Tensor
 from ..ops.creation import empty
 from ..ops.shape import flatten
-from ..tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from .._tensor import Tensor
 from ..autograd.graph import RemovableHandle
 from ..backend import device as devices
 from ..backend import dtype as dtypes
-from ..tensor import Tensor
 from . import conversion, hooks, state
 from .tree import Tree
 

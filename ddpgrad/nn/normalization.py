@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor
 from ..ops.creation import empty, ones, zeros
-from ..tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor, wrap
 from ..ops.creation import empty
-from ..tensor import Tensor, wrap
 
 
 class Parameter(Tensor):

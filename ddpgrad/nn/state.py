@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..ops.inplace import copy_
-from ..tensor import Tensor
 from .parameter import Parameter
 
 if TYPE_CHECKING:

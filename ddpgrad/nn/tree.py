@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .parameter import Parameter
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .declare import composite, op
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._tensor import Tensor, View, wrap
 from ..autograd.grad_mode import mode
 from ..autograd.views import remember_plain_view
 from ..backend.dtype import bfloat16
 from ..backend.registry import backend_for
-from ..tensor import Tensor, View, wrap
 from .explain import explain
 from .node import record, record_pair, record_single
 from .promotion import promote

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .._tensor import Tensor, wrap
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, backend_of
-from ..tensor import Tensor, wrap
 from . import activation, elementwise, index, matrix, pointwise, reduce, shape
 from .declare import primitive
 from .reduce import wrap_dim

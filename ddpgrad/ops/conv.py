@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .declare import op
 
 Pair = tuple[int, int]

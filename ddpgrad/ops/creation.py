@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_of, to_device
 from ..random import Generator, default_generator
-from ..tensor import Tensor, wrap
 
 
 def _finish(array: Any, device: Any, requires_grad: bool) -> Tensor:

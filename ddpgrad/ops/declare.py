@@ -35,8 +35,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from .._tensor import Tensor
 from ..backend.registry import KernelByArray, register_body
-from ..tensor import Tensor
 from .calls import make_call
 from .node import OpNode
 

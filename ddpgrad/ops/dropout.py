@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..random import default_generator
-from ..tensor import Tensor
 from .declare import op
 
 

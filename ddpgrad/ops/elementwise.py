@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from .._tensor import Tensor
 from .declare import Rule, TensorLike, op, primitive
 from .samples import calls, one
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._tensor import Tensor
 from ..backend.registry import backend_for
 from ..errors import DdpgradError, DeviceError
-from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from .declare import Op

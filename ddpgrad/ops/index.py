@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, to_device
-from ..tensor import Tensor
 from .declare import TensorLike, op, primitive
 from .explain import require_one_kind
 from .reduce import wrap_dim

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
 from ..autograd.views import check_writable, written
 from ..backend.registry import backend_for
-from ..tensor import Tensor, wrap
 from .calls import versions_of
 from .declare import OPS, Op
 from .explain import explain

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..backend.registry import backend_for
-from ..tensor import Tensor
 from .declare import composite, op
 from .explain import require_one_kind
 

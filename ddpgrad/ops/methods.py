@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor
 from ..autograd import functional
 from ..backend import dtype as dtypes
-from ..tensor import Tensor
 from . import composed, creation, elementwise, index, inplace, matrix, pointwise, shape
 from .declare import OPS
 

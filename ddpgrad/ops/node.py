@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._tensor import Tensor, wrap
 from ..autograd.accumulate import edge_of, tensor_at
 from ..autograd.graph import NO_EDGE, Edge, Node, next_sequence
 from ..errors import GraphError
-from ..tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from .declare import Op

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, to_device
-from ..tensor import Tensor, wrap
 from .explain import different_devices
 
 if TYPE_CHECKING:

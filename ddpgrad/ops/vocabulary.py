@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for
-from ..tensor import Tensor, wrap
 
 
 class Vocabulary:

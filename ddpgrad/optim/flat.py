@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for
 from ..ops import update as _update  # noqa: F401  registers the kernels' portable bodies
-from ..tensor import Tensor, wrap
 from .layout import address, joined, lay_flat, real, tied
 
 Array = Any

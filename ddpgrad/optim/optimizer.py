@@ -8,9 +8,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .._tensor import Tensor
 from ..autograd.grad_mode import enable_grad
 from ..autograd.graph import RemovableHandle
-from ..tensor import Tensor
 from .flat import STEP, FlatMemory, Run, new_step
 
 Closure = Callable[[], Any]

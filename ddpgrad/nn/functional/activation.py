@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._tensor import Tensor
 from ...ops import activation as ops
 from ...ops.composed import chunk, softmax
 from ...ops.elementwise import clamp, sigmoid, tanh
 from ...ops.inplace import inplace as in_place
-from ...tensor import Tensor
 
 
 def _apply(op: Any, input: Tensor, inplace: bool, *options: Any) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..._tensor import Tensor, wrap
 from ...backend.registry import backend_for
 from ...ops import loss
 from ...ops.activation import log_softmax
@@ -11,7 +12,6 @@ from ...ops.index import gather
 from ...ops.pointwise import ne, where
 from ...ops.reduce import sum as sum_over
 from ...ops.shape import reshape
-from ...tensor import Tensor, wrap
 from .reduction import chosen
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
 from ...ops import attention, conv, index, norm, pool
 from ...ops import dropout as dropping
@@ -14,7 +15,6 @@ from ...ops.index import getitem
 from ...ops.inplace import copy_
 from ...ops.reduce import mean as mean_over
 from ...ops.shape import reshape, stack
-from ...tensor import Tensor
 
 
 def _batched(function: Callable[[Tensor], Any], input: Tensor) -> Any:

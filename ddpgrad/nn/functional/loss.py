@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 
+from ..._tensor import Tensor
 from ...ops.activation import softplus
 from ...ops.bernoulli_loss import bernoulli_loss
 from ...ops.elementwise import abs as magnitude
 from ...ops.elementwise import exp, log
 from ...ops.pointwise import where
 from ...ops.reduce import sum as sum_over
-from ...tensor import Tensor
 from .reduction import KNOWN, chosen, reduced
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..._tensor import Tensor
 from ...ops.reduce import mean
 from ...ops.reduce import sum as sum_over
-from ...tensor import Tensor
 
 KNOWN = ("none", "mean", "sum")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..._tensor import Tensor
 from ...backend import dtype as dtypes
 from ...ops.composed import norm
 from ...ops.creation import arange
 from ...ops.elementwise import clamp, sqrt
 from ...ops.reduce import sum as sum_over
 from ...ops.shape import constant_pad
-from ...tensor import Tensor
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:

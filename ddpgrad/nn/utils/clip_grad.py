@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from ..._tensor import Tensor, wrap
 from ...autograd.grad_mode import no_grad
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
@@ -19,7 +20,6 @@ from ...ops.composed import norm, to
 from ...ops.creation import full
 from ...ops.elementwise import clamp
 from ...ops.shape import stack
-from ...tensor import Tensor, wrap
 
 Tensors = Tensor | Iterable[Tensor]
 

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from ..._tensor import Tensor, wrap
 from ...backend.registry import to_device
 from ...random import Generator, default_generator
-from ...tensor import Tensor, wrap
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from ..._tensor import Tensor
 from ...errors import CheckpointError
 from ...random import Generator, default_generator
-from ...tensor import Tensor
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset, batch_reader, read_samples
 from .sampler import BatchSampler, RandomSampler, SequentialSampler

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ..._tensor import Tensor
 from ...random import Generator, default_generator
-from ...tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)
 
