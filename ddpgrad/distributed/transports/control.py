@@ -71,7 +71,7 @@ class Control:
         self._others = [proc for proc in range(procs) if proc != launch.proc]
         self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
         # Spinning helps only where every process has a core of its own.
-        self._spins = 2000 if procs <= _cores() else 20
+        self._spins = 100 if procs <= _cores() else 20
         self._next_check = 0.0
         self._meet(job, timeout)
 
