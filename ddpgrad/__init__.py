@@ -6,6 +6,8 @@ face: every name that users import from the top level is listed here.
 
 from __future__ import annotations
 
+import builtins
+
 from . import autograd, cuda, distributed, nn, optim, random, utils
 from ._tensor import Size, Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -186,6 +188,11 @@ concat = concatenate = cat
 clip = clamp
 swapaxes = transpose
 multiply, divide, subtract, true_divide = mul, div, sub, div
-is_tensor = lambda obj: isinstance(obj, Tensor)  # noqa: E731
+
+
+def is_tensor(obj: object) -> builtins.bool:
+    """True for a Tensor."""
+    return isinstance(obj, Tensor)
+
 
 __version__ = "0.1.0"

@@ -19,7 +19,7 @@ LAYERS = [
     ["_tensor", "printing"],
     ["autograd", "random", "cuda"],
     ["ops"],
-    ["nn", "optim", "amp", "utils", "serialization", "tensor_file"],
+    ["nn", "optim", "utils", "serialization", "tensor_file"],
     ["distributed"],
 ]
 # (importer, imported) that go upwards on purpose, each with its reason.
