@@ -10,6 +10,7 @@ change a run.
     DDPGRAD_DEBUGGER     1: the user debugs; waiting is never cut short
     DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
     DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes
+    OMP_NUM_THREADS      (or OPENBLAS_, MKL_) set: BLAS threads are left as they are
     DDPGRAD_NUMBA        0: portable NumPy kernels only
 """
 
@@ -116,6 +117,11 @@ def timeout() -> float:
 def transport() -> str | None:
     """The transport between processes that the user insists on, if any."""
     return os.environ.get("DDPGRAD_TRANSPORT") or None
+
+
+def blas_threads_chosen() -> bool:
+    """True when the user, or ddprun, said how many threads BLAS may use."""
+    return any(name in os.environ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"))
 
 
 def numba_enabled() -> bool:

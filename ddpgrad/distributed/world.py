@@ -8,6 +8,8 @@ import sys
 import threading
 import traceback
 
+from threadpoolctl import threadpool_limits
+
 from .. import environment, rank_local
 from ..environment import Launch
 from ..errors import DistributedError, LaunchError
@@ -35,6 +37,7 @@ class World:
         self._meetings: dict[str, Meeting] = {}
         self._transports: dict[str, Transport] = {}
         self._ranks_here: list[int] | None = None
+        self._one_thread: threadpool_limits | None = None
         self.pid = os.getpid()
 
     def transport(self, backend: str | None, timeout: float | None) -> Transport:
@@ -42,6 +45,7 @@ class World:
         name = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
+            self._limit_threads()
             transport = transports.connect(self.launch, name, timeout, generation=len(self._transports))
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
@@ -49,6 +53,11 @@ class World:
         elif timeout is not None:
             transport.timeout = timeout
         return transport
+
+    def _limit_threads(self) -> None:
+        """One BLAS thread a process: ranks share the cores, and the bits must not depend on how many there are."""
+        if self.launch.world_size > 1 and self._one_thread is None and not environment.blas_threads_chosen():
+            self._one_thread = threadpool_limits(1, "blas")
 
     def meeting(self, transport: Transport) -> Meeting:
         """Where the ranks of this process meet before they use `transport`."""
@@ -75,6 +84,8 @@ class World:
         if os.getpid() == self.pid:
             for transport in self._transports.values():
                 transport.close()
+            if self._one_thread is not None:
+                self._one_thread.restore_original_limits()
 
 
 class Member:

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ddpgrad import environment, rank_local
 from ddpgrad.distributed import host
@@ -202,3 +203,23 @@ def test_an_interrupt_reaches_the_rank_that_runs(tmp_path):
             host.run_script(str(path), [], Launch(world_size=2))
         finally:
             sys.argv, sys.path[:] = argv, path_before
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_ranks_compute_with_one_blas_thread_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def threads_of_a_rank() -> set[int]:
+        host.current().communicator()
+        return blas_threads()
+
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        assert host.simulate(threads_of_a_rank, 2) == [{1}, {1}]
+        assert blas_threads() == before
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        assert host.simulate(threads_of_a_rank, 2) == [before, before]
