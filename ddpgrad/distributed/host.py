@@ -106,6 +106,7 @@ def _run_threads(
         rank, error = failures[0]
         world.fail(rank, error)
         error.add_note(f"(raised by rank {rank})")
+        world.free_threads()
         raise error
     world.close()
     return [results[local] for local in range(len(threads))]

@@ -37,7 +37,11 @@ class World:
         self._meetings: dict[str, Meeting] = {}
         self._transports: dict[str, Transport] = {}
         self._ranks_here: list[int] | None = None
+        # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
+        # there are. Set here, in the main thread: once one thread has set it, OpenBLAS heeds no other.
         self._one_thread: threadpool_limits | None = None
+        if launch.world_size > 1 and not environment.blas_threads_chosen():
+            self._one_thread = threadpool_limits(1, "blas")
         self.pid = os.getpid()
 
     def transport(self, backend: str | None, timeout: float | None) -> Transport:
@@ -45,7 +49,6 @@ class World:
         name = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
-            self._limit_threads()
             transport = transports.connect(self.launch, name, timeout, generation=len(self._transports))
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
@@ -53,11 +56,6 @@ class World:
         elif timeout is not None:
             transport.timeout = timeout
         return transport
-
-    def _limit_threads(self) -> None:
-        """One BLAS thread a process: ranks share the cores, and the bits must not depend on how many there are."""
-        if self.launch.world_size > 1 and self._one_thread is None and not environment.blas_threads_chosen():
-            self._one_thread = threadpool_limits(1, "blas")
 
     def meeting(self, transport: Transport) -> Meeting:
         """Where the ranks of this process meet before they use `transport`."""
@@ -78,14 +76,19 @@ class World:
         for transport in self._transports.values():
             transport.fail(rank, _reason(error), victim=isinstance(error, DistributedError))
 
+    def free_threads(self) -> None:
+        """Let BLAS use as many threads again as before. May be called again."""
+        if self._one_thread is not None:
+            self._one_thread.restore_original_limits()
+            self._one_thread = None
+
     def close(self) -> None:
         """Tell the other processes that this one's ranks have ended. May be called again."""
         # A forked child (a loader's worker, say) must not speak for its parent.
         if os.getpid() == self.pid:
             for transport in self._transports.values():
                 transport.close()
-            if self._one_thread is not None:
-                self._one_thread.restore_original_limits()
+            self.free_threads()
 
 
 class Member:
