@@ -44,6 +44,7 @@ from .ops.composed import (
     addcmul,
     addmm,
     allclose,
+    argsort,
     bmm,
     chunk,
     div,
@@ -55,12 +56,12 @@ from .ops.composed import (
     mm,
     movedim,
     mv,
+    nonzero,
     norm,
     outer,
     select,
     sort,
     split,
-    std,
     sub,
     t,
     topk,
@@ -129,7 +130,7 @@ from .ops.elementwise import (
     tanh,
     trunc,
 )  # fmt: skip
-from .ops.index import argsort, gather, index_select, nonzero, scatter, scatter_add
+from .ops.index import gather, index_select, scatter, scatter_add
 from .ops.matrix import matmul
 from .ops.pointwise import (
     atan2,
@@ -157,7 +158,7 @@ from .ops.pointwise import (
     remainder,
     where,
 )  # fmt: skip
-from .ops.reduce import all, amax, amin, any, argmax, argmin, cumsum, logsumexp, mean, prod, sum, var
+from .ops.reduce import all, amax, amin, any, argmax, argmin, cumsum, logsumexp, mean, prod, std, sum, var
 from .ops.shape import (
     cat,
     expand,

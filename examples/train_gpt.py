@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from tqdm import tqdm
@@ -188,6 +189,14 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def open_metrics(path: Path, step: int) -> TextIO:
+    """The metrics, to be added to; rows beyond `step`, from where the run goes on, are made again."""
+    rows = path.read_text().splitlines() if path.exists() else []
+    file = path.open("w")
+    file.writelines(row + "\n" for row in rows if json.loads(row)["step"] <= step)
+    return file
+
+
 def plot(run: Path) -> str:
     """Draw the loss curve; says what it did."""
     try:
@@ -214,15 +223,23 @@ def main() -> None:
     dist.init_process_group()  # (1) meet the other ranks
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if args.batch % ranks:
-        raise SystemExit(f"--batch {args.batch} must be a multiple of the number of ranks, {ranks}")
+        raise SystemExit(
+            f"--batch {args.batch} must be a multiple of the number of ranks, {ranks}: try {-(-args.batch // ranks) * ranks}"
+        )
     folder = [str(args.run or Path("runs") / time.strftime("gpt-%Y%m%d-%H%M%S"))]
     dist.broadcast_object_list(folder)  # ranks may start in different seconds
     run = Path(folder[0])
     run.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpointer(run / "checkpoints")
+    if checkpoints.latest() and not args.resume:
+        raise SystemExit(f"--run {run} holds checkpoints: go on with --resume, or give another folder")
 
     training, validation = (Windows(text, args.context) for text in read_text(args.data))
     sampler = DistributedSampler(training, seed=args.seed)  # (2) every rank its own share of the data
     loader = DataLoader(training, batch_size=args.batch // ranks, sampler=sampler, drop_last=True)
+    if not len(loader) or not len(validation):
+        raise SystemExit(f"{len(training.text) + len(validation.text):,} bytes of text are too few for "
+                         f"--batch {args.batch} and --context {args.context}")  # fmt: skip
 
     torch.manual_seed(args.seed)
     model = GPT(args.context, args.layers, args.width, args.heads, args.dropout).to(args.device)
@@ -234,7 +251,6 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(step, args.steps))
     torch.manual_seed(args.seed + 1 + rank)  # dropout differs between ranks
 
-    checkpoints = Checkpointer(run / "checkpoints")
     saved = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
     step = (checkpoints.resume(**saved) or 0) if args.resume else 0
     end = min(args.steps, args.stop_after or args.steps)
@@ -242,9 +258,11 @@ def main() -> None:
     if rank == 0:
         print(f"{parameters:,} parameters, {len(training.text):,} bytes of text, {ranks} ranks by "
               f"{dist.get_backend()}, run folder {run}", flush=True)  # fmt: skip
+        if args.resume:
+            print(f"going on after step {step}" if step else "no checkpoint yet: from the start", flush=True)
     terminal = sys.stderr.isatty()
     bar = tqdm(total=args.steps, initial=step, disable=rank != 0 or not terminal, unit="step")
-    metrics = (run / "metrics.jsonl").open("a") if rank == 0 else None
+    metrics = open_metrics(run / "metrics.jsonl", step) if rank == 0 else None
     began, first, seen, loss_sum = time.perf_counter(), step, 0, 0.0
     rate = 0.0
 

@@ -93,7 +93,9 @@ def train(args: argparse.Namespace, load: Callable[[], Split]) -> float:
     dist.init_process_group()  # (1) meet the other ranks
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if args.batch % ranks:
-        raise SystemExit(f"--batch {args.batch} must be a multiple of the number of ranks, {ranks}")
+        raise SystemExit(
+            f"--batch {args.batch} must be a multiple of the number of ranks, {ranks}: try {-(-args.batch // ranks) * ranks}"
+        )
     training, test = load()
     sampler = DistributedSampler(training, seed=args.seed)  # (2) every rank its own share of the images
     loader = DataLoader(training, batch_size=args.batch // ranks, sampler=sampler, drop_last=True)

@@ -23,6 +23,8 @@ from .channel import MAX_TEXT, Failure
 _OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
 _MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen runpy>", "<frozen importlib._bootstrap>")
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
+# Of a message, in the one line that stands for the error.
+_MAX_LINE = 500
 _RAISED_BY = re.compile(r"\(raised by rank (\d+)\)")
 
 
@@ -59,19 +61,24 @@ def _ranks_named(error: BaseException) -> tuple[int, ...]:
 def _one_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     name = type(error).__name__
-    return f"{name}: {lines[0]}" if lines else name
+    return f"{name}: {_shortened(lines[0], _MAX_LINE)}" if lines else name
+
+
+def _shortened(text: str, limit: int) -> str:
+    """`text` without its middle, if it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} ... {len(text) - 2 * half} characters left out ... {text[-half:]}"
 
 
 def _text(error: BaseException, where: str) -> str:
     if isinstance(error, SystemExit):
         if isinstance(error.code, int):
             return f"sys.exit({error.code}) was called at {where}\n"
-        return f"{error.code}\n"
+        return f"{_shortened(str(error.code), MAX_TEXT)}\n"
     shown = traceback.TracebackException(type(error), error, _from_the_script_on(error.__traceback__))
-    text = "".join(shown.format())
-    if len(text) > MAX_TEXT:
-        half = MAX_TEXT // 2
-        text = f"{text[:half]}\n... {len(text) - MAX_TEXT} characters left out ...\n{text[-half:]}"
+    text = _shortened("".join(shown.format()), MAX_TEXT)
     if isinstance(error, bdb.BdbQuit) and not environment.debugger():
         text += "A debugger needs the terminal: start the same command with `ddprun --debug`.\n"
     return text

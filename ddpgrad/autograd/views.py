@@ -43,7 +43,11 @@ def history_changed(base: Tensor) -> None:
 def check_writable(name: str, tensor: Tensor) -> None:
     """Refuse in-place operation `name` on what it would silently get wrong."""
     array = tensor._array
-    if 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    if (
+        0 in array.strides
+        and array.size
+        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    ):
         raise RuntimeError(
             f"{name}(): unsupported operation: more than one element of the written-to tensor (shape "
             f"{list(array.shape)}) refers to a single memory location. Please clone() the tensor before performing "

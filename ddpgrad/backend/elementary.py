@@ -43,7 +43,7 @@ def _ufuncs(xp: ModuleType) -> dict[str, Any]:
         "neg": "negative", "abs": "absolute", "eq": "equal", "ne": "not_equal", "lt": "less",
         "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_not": "invert",
         "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-        "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "rint": "rint",
+        "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
     }  # fmt: skip
     return {name: getattr(xp, name) for name in same_name} | {k: getattr(xp, v) for k, v in renamed.items()}
 
@@ -51,6 +51,9 @@ def _ufuncs(xp: ModuleType) -> dict[str, Any]:
 def _composed(xp: ModuleType) -> dict[str, Any]:
     def reciprocal(input: Array) -> Array:
         return 1 / input
+
+    def rint(input: Array) -> Array:
+        return xp.rint(input) if input.dtype.kind not in "bui" else input.copy()
 
     def rsqrt(input: Array) -> Array:
         return 1 / xp.sqrt(input)
@@ -76,24 +79,22 @@ def _composed(xp: ModuleType) -> dict[str, Any]:
         return xp.ascontiguousarray(input) if input.ndim else input
 
     return {
-        "reciprocal": reciprocal, "rsqrt": rsqrt, "sigmoid": sigmoid, "clamp": clamp, "where": where,
+        "reciprocal": reciprocal, "rsqrt": rsqrt, "rint": rint, "sigmoid": sigmoid, "clamp": clamp, "where": where,
         "cast": cast, "clone": clone, "contiguous": contiguous,
     }  # fmt: skip
 
 
 def _reductions(xp: ModuleType) -> dict[str, Any]:
+    def _sum_type(input: Array) -> Any:
+        """None (its own), or int64 for integers and bools."""
+        return xp.int64 if input.dtype.kind in "bui" else None
+
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
-        kind = (
-            xp.int64
-            if dtype is None and input.dtype.kind in "bui"
-            else None
-            if dtype is None
-            else numpy_of(dtype)
-        )
+        kind = _sum_type(input) if dtype is None else numpy_of(dtype)
         return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
 
     def prod(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.prod(input, axis=dim, keepdims=keepdim)
+        return xp.prod(input, axis=dim, keepdims=keepdim, dtype=_sum_type(input))
 
     def mean(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         return xp.mean(input, axis=dim, keepdims=keepdim, dtype=None if dtype is None else numpy_of(dtype))
@@ -117,9 +118,13 @@ def _reductions(xp: ModuleType) -> dict[str, Any]:
         return xp.all(input, axis=dim, keepdims=keepdim)
 
     def cumsum(input: Array, dim: int) -> Array:
-        return xp.cumsum(input, axis=dim)
+        if not input.ndim:  # NumPy makes one dimension of none
+            return input.astype(_sum_type(input) or input.dtype)
+        return xp.cumsum(input, axis=dim, dtype=_sum_type(input))
 
     def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
+        if not input.ndim:
+            return xp.zeros((), xp.int64)
         if not descending:
             return xp.argsort(input, axis=dim, kind="stable")
         # Stable in descending order: sort the reversed array and read it backwards.
@@ -144,7 +149,9 @@ def _shapes(xp: ModuleType) -> dict[str, Any]:
         return input.swapaxes(dim0, dim1) if input.ndim else input[...]
 
     def expand(input: Array, shape: Sequence[int]) -> Array:
-        return xp.broadcast_to(input, shape)
+        out = xp.broadcast_to(input, shape)
+        # Where nothing is repeated the result can be written to, which NumPy would refuse.
+        return input.reshape(shape) if out.size == input.size else out
 
     def unsqueeze(input: Array, dim: int) -> Array:
         return xp.expand_dims(input, dim)
@@ -153,7 +160,7 @@ def _shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.squeeze(input, axis=dim)
 
     def flip(input: Array, dims: tuple[int, ...]) -> Array:
-        return xp.flip(input, dims).copy()
+        return xp.flip(input, dims).copy() if input.ndim else input.copy()
 
     def roll(input: Array, shifts: Any, dims: Any = None) -> Array:
         return xp.roll(input, shifts, dims)
@@ -224,6 +231,8 @@ def _indexing(xp: ModuleType) -> dict[str, Any]:
         return xp.take(input, indices, axis=0)
 
     def nonzero(input: Array) -> Array:
+        if not input.ndim:
+            return xp.empty((int(input != 0), 0), xp.int64)
         return xp.stack(xp.nonzero(input), axis=1)
 
     return {
@@ -235,7 +244,7 @@ def _indexing(xp: ModuleType) -> dict[str, Any]:
 
 def _along(xp: ModuleType, index: Array, dim: int) -> tuple[Array, ...]:
     """Advanced index that walks `index` along `dim` and counts the other dimensions."""
-    dim %= index.ndim
+    dim %= index.ndim or 1
     grid = []
     for axis, size in enumerate(index.shape):
         shape = [1] * index.ndim

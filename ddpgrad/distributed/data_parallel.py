@@ -58,6 +58,7 @@ class DistributedDataParallel(Module):
         c = self.process_group.communicator
         verify(c, [*module.named_parameters(), *module.named_buffers()])
         trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        self.frozen = [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
         if not trained:
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
@@ -74,11 +75,22 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
         self.reducer.check_idle()
+        self._check_frozen()
         if self.broadcast_buffers and self.training and self.reducer.enabled:
             buffers = list(self.module.buffers())
             if buffers:
                 broadcast(self.process_group.communicator, buffers, "buffers of rank 0")
         return self.module(*inputs, **kwargs)
+
+    def _check_frozen(self) -> None:
+        """What had no gradient at construction has no place in a bucket: its gradient would stay local."""
+        for name, p in self.frozen:
+            if p.requires_grad:
+                raise RuntimeError(
+                    f"parameter '{name}' was frozen when DistributedDataParallel took the model over, and requires a "
+                    "gradient now, which would not be averaged over the ranks. Wrap the model again after "
+                    "requires_grad_(True)."
+                )
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

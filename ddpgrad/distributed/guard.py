@@ -19,7 +19,7 @@ import hashlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -170,8 +170,10 @@ def _difference(expected: Sequence[str], got: Sequence[str]) -> str:
     return "other options"
 
 
-def rank_failed(ranks: Iterable[int], what: str, waiting: Mapping[int, Sequence[str]]) -> RankFailedError:
+def rank_failed(ranks: Collection[int], what: str, waiting: Mapping[int, Sequence[str]]) -> RankFailedError:
     """The error for ranks that wait for `ranks`, which `what` ("died …", "raised …")."""
+    # Those at fault may have begun the collective too, asynchronously, before they failed.
+    waiting = {rank: fields for rank, fields in waiting.items() if rank not in ranks}
     lines = [f"{_ranks(ranks)} {what}. Others wait:", *_listing(waiting)]
     return RankFailedError("\n".join(lines))
 

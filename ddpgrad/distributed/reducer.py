@@ -220,10 +220,13 @@ class Reducer:
     def _unused_message(self, unused: Sequence[int]) -> str:
         shown = ", ".join(f"'{self.names[i]}'" for i in unused[:8])
         more = f" and {len(unused) - 8} more" if len(unused) > 8 else ""
+        cause = "Either the forward pass did not use them, or the loss does not depend on them."
+        if not all(self.parameters[i].requires_grad for i in unused):
+            cause = "Their requires_grad was turned off after the model was wrapped: wrap it again."
         return (
             f"rank {self.communicator.rank}: backward ended, but {len(unused)} of {len(self.parameters)} parameters got "
-            f"no gradient: {shown}{more}. Either the forward pass did not use them, or the loss does not depend on "
-            "them. If that is meant, wrap with DistributedDataParallel(model, find_unused_parameters=True)."
+            f"no gradient: {shown}{more}. {cause} If that is meant, wrap with "
+            "DistributedDataParallel(model, find_unused_parameters=True)."
         )
 
     def check_idle(self) -> None:

@@ -73,28 +73,31 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     return MinMax(index.gather(input, dim, order), order)
 
 
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Indices that sort along `dim`; equal elements keep their order."""
+    return index.argsort(input, dim, descending)
+
+
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> MinMax:
     """The `k` largest (or smallest) elements along `dim`, in order, and their indices."""
     dim = wrap_dim("topk", dim, input.ndim)
-    if not 0 <= k <= input.shape[dim]:
-        raise RuntimeError(
-            f"selected index k out of range: k={k}, dimension {dim} has size {input.shape[dim]}"
-        )
-    order = shape.narrow(index.argsort(input, dim, largest), dim, 0, k)
+    size = input.shape[dim] if input.ndim else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
+    order = index.argsort(input, dim, largest)
+    if input.ndim:
+        order = shape.narrow(order, dim, 0, k)
     return MinMax(index.gather(input, dim, order), order)
-
-
-def std(
-    input: Tensor, dim: Any = None, correction: Any = 1, keepdim: bool = False, unbiased: bool | None = None
-) -> Tensor:
-    """The square root of the variance over `dim`."""
-    return elementwise.sqrt(reduce.var(input, dim, correction, keepdim, unbiased))
 
 
 def norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The p-norm of the elements over `dim` (all by default)."""
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            f"norm(): expected a floating point or complex tensor as input, got {input.dtype.name}. Use x.float()."
+        )
     if p in (2, 2.0, "fro", None):
-        return elementwise.sqrt(reduce.sum(input * input, dim, keepdim))
+        return reduce.euclidean_norm(input, dim, keepdim)
     magnitude = elementwise.abs(input)
     if p == math.inf:
         return reduce.amax(magnitude, dim, keepdim)
@@ -109,12 +112,14 @@ def norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> T
 
 def split(tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of one size (the last may be smaller) or of the sizes given."""
+    _require_dimensions("split", tensor)
     dim = wrap_dim("split", dim, tensor.ndim)
     total = tensor.shape[dim]
     if isinstance(split_size, int):
         if split_size <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={split_size}")
         sizes = [split_size] * (total // split_size) + ([total % split_size] if total % split_size else [])
+        sizes = sizes or [0]
     else:
         sizes = [int(n) for n in split_size]
         if math.fsum(sizes) != total:
@@ -133,8 +138,14 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    _require_dimensions("chunk", input)
     n = input.shape[wrap_dim("chunk", dim, input.ndim)]
-    return split(input, -(-n // chunks) or 1, dim)
+    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
+
+
+def _require_dimensions(name: str, input: Tensor) -> None:
+    if not input.ndim:
+        raise RuntimeError(f"{name}() expects at least a 1-dimensional tensor")
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -147,6 +158,13 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice `index` of `dim`, without that dimension; a view."""
     dim = wrap_dim("select", dim, input.ndim)
     return input[(slice(None),) * dim + (int(index),)]
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
+    if not as_tuple:
+        return index.nonzero(input)
+    return unbind(index.nonzero(input if input.ndim else shape.reshape(input, (1,))), 1)
 
 
 def t(input: Tensor) -> Tensor:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
+BOOL_MINUS = (
+    "the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+    "`logical_not()` operator instead."
+)
+
+
 def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
@@ -65,10 +71,7 @@ def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
     if op.name == "cat":
         return _cat_hint(tensors, args[1])
     if op.name in ("sub", "neg") and any(t.dtype.category == 0 for t in tensors):
-        return (
-            "the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-            "`logical_not()` operator instead."
-        )
+        return BOOL_MINUS
     return _broadcast_hint(tensors) if len(tensors) == 2 and op.promotion is not None else None
 
 

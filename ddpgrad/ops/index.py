@@ -104,13 +104,14 @@ def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
     if index.__class__ is int or index.__class__ is slice:
         return input, (index, Ellipsis)
     index = raw_index(input, index)
-    if is_basic(index):
-        # With an Ellipsis, ints for all dimensions give a 0-dimensional view; without one, NumPy copies.
-        if index.__class__ is not tuple:
-            index = (index, Ellipsis) if index is not Ellipsis else (index,)
-        elif Ellipsis not in index:
-            index = (*index, Ellipsis)
-    return input, index
+    return input, with_ellipsis(index) if is_basic(index) else index
+
+
+def with_ellipsis(index: Any) -> tuple[Any, ...]:
+    """A basic index that selects an array also when it names one element, where NumPy has a scalar."""
+    if index.__class__ is not tuple:
+        return (index, Ellipsis) if index is not Ellipsis else (index,)
+    return index if Ellipsis in index else (*index, Ellipsis)
 
 
 @primitive(
@@ -219,8 +220,17 @@ def _gather_samples(rng: Any) -> Any:
     yield (x, 0, np.array([[2, 0, 1, 1]])), {}
 
 
+def _positions(input: Tensor, index: Any) -> Any:
+    """`index` as an array where `input` is; one without dimensions stays an array."""
+    return (
+        _beside(input, index._array)
+        if isinstance(index, Tensor) and not index.ndim
+        else raw_index(input, index)
+    )
+
+
 def _adapt_gather(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
-    index = raw_index(input, index)
+    index = _positions(input, index)
     if index.ndim != input.ndim:
         raise RuntimeError(
             f"gather(): Index tensor must have the same number of dimensions as input tensor, got {index.ndim} "
@@ -245,7 +255,7 @@ def gather(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 def _adapt_scatter(input: Tensor, dim: int, index: Any, src: TensorLike) -> tuple[Any, ...]:
-    return input, wrap_dim("scatter", dim, input.ndim), raw_index(input, index), src
+    return input, wrap_dim("scatter", dim, input.ndim), _positions(input, index), src
 
 
 def _np_scatter_add(x: Any, d: int, i: Any, src: Any) -> Any:
@@ -365,20 +375,21 @@ def _np_embedding_backward(g: Any, indices: Any, rows: int) -> Any:
     return out
 
 
-@primitive(samples=lambda rng: [((np.array([[1, 0], [2, 3]]),), {})], reference=lambda x: np.argwhere(x))
+@primitive(
+    samples=lambda rng: [((np.array([[1, 0], [2, 3]]),), {})],
+    reference=lambda x: np.argwhere(x),
+    method=False,
+)
 def nonzero(F: Any, input: Tensor) -> Tensor:
     """Indices of the elements that are not zero, one row each."""
     ...
 
 
 @primitive(
-    adapt=lambda input, dim=-1, descending=False, stable=False: (
-        input,
-        wrap_dim("argsort", dim, input.ndim),
-        descending,
-    ),
+    adapt=lambda input, dim=-1, descending=False: (input, wrap_dim("argsort", dim, input.ndim), descending),
     samples=calls((0,), (-1, True)),
     reference=lambda x, d=-1, descending=False: np.argsort(-x if descending else x, axis=d, kind="stable"),
+    method=False,
 )
 def argsort(F: Any, input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     """Indices that sort along `dim`; equal elements keep their order."""

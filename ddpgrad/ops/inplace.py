@@ -18,7 +18,7 @@ from ..backend.registry import backend_for
 from .calls import versions_of
 from .declare import OPS, Op
 from .explain import explain
-from .index import index_put, is_mixed, raw_index, split_mixed, subscript
+from .index import index_put, is_basic, is_mixed, raw_index, split_mixed, subscript, with_ellipsis
 from .node import OpNode, record
 
 
@@ -105,6 +105,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if is_mixed(raw):
         first, raw = split_mixed(raw)
         self, index = subscript(self, first), raw
+    elif is_basic(raw):
+        raw = with_ellipsis(raw)
     check_writable("index_put_", self)
     if not isinstance(value, (Tensor, bool, int, float, complex)):
         value = wrap(backend_for(self._array).asarray(np.asarray(value), dtype=self.dtype))

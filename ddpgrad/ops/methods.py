@@ -11,6 +11,7 @@ from ..autograd import functional
 from ..backend import dtype as dtypes
 from . import composed, creation, elementwise, index, inplace, matrix, pointwise, shape
 from .declare import OPS
+from .reduce import wrap_dim
 
 _INPLACE = (
     "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos",
@@ -81,7 +82,7 @@ def _attach_methods() -> None:
     for name in _INPLACE:
         setattr(Tensor, f"{name}_", inplace.inplace(OPS[name]))
     for name in (
-        "add", "sub", "div", "max", "min", "sort", "topk", "std", "norm", "split", "chunk", "unbind", "select", "t",
+        "add", "sub", "div", "max", "min", "sort", "argsort", "topk", "nonzero", "norm", "split", "chunk", "unbind", "select", "t",
         "movedim", "contiguous", "outer", "addmm", "addcmul", "addcdiv", "mm", "bmm", "mv", "dot", "equal", "isclose",
         "allclose", "to", "type_as", "softmax", "log_softmax",
     ):  # fmt: skip
@@ -141,6 +142,11 @@ def _attach_shorthands() -> None:
         """The same memory in another shape."""
         return shape.view(self, *sizes)
 
+    def unflatten(self: Tensor, dim: int, sizes: Any) -> Tensor:
+        """Dimension `dim` as several, of the given `sizes`; one may be -1."""
+        dim = wrap_dim("unflatten", dim, self.ndim)
+        return shape.reshape(self, (*self.shape[:dim], *sizes, *self.shape[dim + 1 :]))
+
     extra: dict[str, Any] = {
         "view": view,
         "view_as": lambda self, other: shape.view(self, other.shape),
@@ -148,9 +154,7 @@ def _attach_shorthands() -> None:
         "expand_as": lambda self, other: shape.expand(self, other.shape),
         "masked_select": lambda self, mask: index.subscript(self, mask),
         "where": lambda self, condition, other: pointwise.where(condition, self, other),
-        "unflatten": lambda self, dim, sizes: shape.reshape(
-            self, (*self.shape[: dim % self.ndim], *sizes, *self.shape[dim % self.ndim + 1 :])
-        ),
+        "unflatten": unflatten,
         "new_zeros": _new(creation.zeros),
         "new_ones": _new(creation.ones),
         "new_empty": _new(creation.empty),

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._tensor import Tensor
 from .declare import Sample, TensorLike, op, primitive
+from .explain import BOOL_MINUS
 from .samples import Rng, two
 
 
@@ -23,9 +24,15 @@ def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     ...
 
 
+def _check_sub(input: TensorLike, other: TensorLike) -> None:
+    if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype.category == 0) for x in (input, other)):
+        raise RuntimeError(BOOL_MINUS)
+
+
 @primitive(
     grads={"input": lambda F, g: g, "other": lambda F, g: -g},
     promotion="same",
+    check=_check_sub,
     samples=two(),
     reference=np.subtract,
     aliases=("subtract",),
@@ -129,7 +136,7 @@ def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
 @primitive(
     grads={
         "input": lambda F, g: g,
-        "other": lambda F, g, input, other: -g * F.floor(input / other),
+        "other": lambda F, g, input, other: -g * F.floor_divide(input, other),
     },
     promotion="same",
     samples=two(0.6, 5.0),
@@ -273,7 +280,16 @@ def _choices(rng: Rng) -> Iterable[Sample]:
     yield (mask[0], 2.0, rng.standard_normal((2, 3))), {}
 
 
+def _require_mask(name: str, mask: Any) -> None:
+    if isinstance(mask, Tensor) and mask._array.dtype != bool:
+        raise RuntimeError(
+            f"{name}(): expected a boolean mask, but got a tensor with dtype {mask.dtype.name}. Compare, as in "
+            "`mask != 0`, or use Tensor.bool()."
+        )
+
+
 @primitive(
+    check=lambda condition, input, other: _require_mask("where", condition),
     grads={
         "input": lambda F, g, condition: F.where(condition, g, F.full_like(g, 0)),
         "other": lambda F, g, condition: F.where(condition, F.full_like(g, 0), g),
@@ -294,6 +310,7 @@ def where(F: Any, condition: Tensor, input: TensorLike, other: TensorLike) -> Te
         "input": lambda F, g, mask: F.where(mask, F.full_like(g, 0), g),
         "value": lambda F, g, mask: F.where(mask, g, F.full_like(g, 0)),
     },
+    check=lambda input, mask, value: _require_mask("masked_fill", mask),
     samples=lambda rng: [((rng.standard_normal((2, 3)), rng.random(3) > 0.5, -1.5), {})],
     reference=lambda x, m, v: np.where(m, v, x),
 )

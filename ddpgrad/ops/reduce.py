@@ -111,6 +111,8 @@ def _prod_rule(F: Any, g: Any, input: Any, dim: Dim, keepdim: bool) -> Any:
 
 def _products_of_others(F: Any, x: Any, dim: Any) -> Any:
     n = x.shape[dim]
+    if n == 0:
+        return x
     parts = [F.narrow(x, dim, i, 1) for i in range(n)]
     before = [F.full_like(parts[0], 1)]
     after = [F.full_like(parts[0], 1)]
@@ -124,7 +126,7 @@ def _products_of_others(F: Any, x: Any, dim: Any) -> Any:
     grads={"input": _prod_rule}, adapt=_adapt("prod"), samples=along, reference=_np_dtype_free(np.prod)
 )
 def prod(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The product over `dim` (all by default)."""
+    """The product over `dim` (all by default). Integers are multiplied as int64."""
     ...
 
 
@@ -190,7 +192,7 @@ def all(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor
     reference=lambda x, dim: np.cumsum(x, axis=dim),
 )
 def cumsum(F: Any, input: Tensor, dim: int) -> Tensor:
-    """Running sum along `dim`."""
+    """Running sum along `dim`. Integers are summed as int64."""
     ...
 
 
@@ -206,6 +208,7 @@ def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         )
     },
     adapt=_adapt("logsumexp"),
+    promotion="float",
     samples=lambda rng: [s for s in reductions(rng) if len(s[0]) > 1],
     reference=_np_logsumexp,
 )
@@ -217,10 +220,16 @@ def logsumexp(F: Any, input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     return out if keepdim else F.squeeze(out, (dim,) if isinstance(dim, int) else dim)
 
 
+def _degrees_of_freedom(shape: Any, dim: Dim, correction: float) -> float:
+    """What the squares are divided by; nan where nothing is left, as in the variance of one number."""
+    count = _count(shape, dim) - correction
+    return count if count > 0 else float("nan")
+
+
 def _var_rule(F: Any, g: Any, input: Any, dim: Dim, correction: int, keepdim: bool) -> Any:
     shape = tuple(input.shape)
     centred = input - F.mean(input, dim, True) if dim is not None else input - F.mean(input)
-    scale = 2.0 / (_count(shape, dim) - correction)
+    scale = 2.0 / _degrees_of_freedom(shape, dim, correction)
     return _restore(F, g, shape, dim, keepdim) * centred * scale
 
 
@@ -233,7 +242,12 @@ def _adapt_var(
         correction = int(correction)
     if unbiased is not None:
         correction = int(unbiased)
-    return input, _dims("var", dim, input.ndim), correction, keepdim, unbiased
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            f"std and var only support floating point and complex dtypes, got {input.dtype.name}. Use x.float()."
+        )
+    dims = _dims("var", dim, input.ndim)
+    return input, None if input.ndim == 0 else dims, correction, keepdim, unbiased
 
 
 @op(
@@ -252,8 +266,52 @@ def var(
 ) -> Tensor:
     """The variance over `dim`, with `correction` degrees of freedom taken off."""
     centred = input - F.mean(input, dim, True)
-    count = _count(input.shape, dim) - correction
-    return F.sum(centred * centred, dim, keepdim) / (count if count > 0 else float("nan"))
+    return F.sum(centred * centred, dim, keepdim) / _degrees_of_freedom(input.shape, dim, correction)
+
+
+def _per_root(F: Any, g: Any, root: Any) -> Any:
+    """g / root, and 0 where the root is 0, so that a norm or deviation of 0 has the subgradient 0, not nan."""
+    return g / F.where(root == 0, F.full_like(root, float("inf")), root)
+
+
+def _std_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, correction: int, keepdim: bool) -> Any:
+    return _var_rule(F, _per_root(F, g, out) * 0.5, input, dim, correction, keepdim)
+
+
+@op(
+    grads={"input": _std_rule},
+    adapt=_adapt_var,
+    samples=reductions,
+    reference=lambda x, dim=None, keepdim=False: np.std(x, axis=dim, keepdims=keepdim, ddof=1),
+)
+def std(
+    F: Any,
+    input: Tensor,
+    dim: Dim = None,
+    correction: int = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> Tensor:
+    """The square root of the variance over `dim`, with `correction` degrees of freedom taken off."""
+    centred = input - F.mean(input, dim, True)
+    return F.sqrt(F.sum(centred * centred, dim, keepdim) / _degrees_of_freedom(input.shape, dim, correction))
+
+
+@op(
+    grads={
+        "input": lambda F, g, out, input, dim, keepdim: (
+            input * _restore(F, _per_root(F, g, out), tuple(input.shape), dim, keepdim)
+        )
+    },
+    adapt=_adapt("norm"),
+    samples=reductions,
+    reference=lambda x, dim=None, keepdim=False: np.sqrt(np.sum(x * x, axis=dim, keepdims=keepdim)),
+    method=False,
+    grad_name="LinalgVectorNormBackward0",
+)
+def euclidean_norm(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    """The 2-norm over `dim` (all by default)."""
+    return F.sqrt(F.sum(input * input, dim, keepdim))
 
 
 @composite

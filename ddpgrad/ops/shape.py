@@ -279,18 +279,20 @@ def roll(F: Any, input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 def _cat_rule(F: Any, g: Any, needs: Sequence[bool], tensors_shape: Any, dim: int) -> list[Any]:
     grads, start = [], 0
     for needed, shape in zip(needs, tensors_shape, strict=True):
-        length = shape[dim] if len(shape) == len(g.shape) else 0
-        grads.append(F.narrow(g, dim, start, length) if needed and len(shape) == len(g.shape) else None)
-        start += length
+        grads.append(F.narrow(g, dim, start, shape[dim]) if needed else None)
+        start += shape[dim]
     return grads
 
 
 def _adapt_cat(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
     if isinstance(tensors, Tensor) or not len(tensors):
-        raise RuntimeError("expected a non-empty list of Tensors")
-    # PyTorch skips empty one-dimensional tensors of any width.
-    kept = [t for t in tensors if not (t.ndim == 1 and t.numel() == 0)] or list(tensors[:1])
-    return kept, wrap_dim("cat", dim, kept[0].ndim)
+        raise ValueError("cat(): expected a non-empty list of Tensors")
+    # PyTorch lets `torch.tensor([])` stand beside tensors of any shape; its dtype counts.
+    fits = [t.ndim != 1 or t.numel() > 0 for t in tensors]
+    shape = tensors[fits.index(True) if True in fits else 0].shape
+    dim = wrap_dim("cat", dim, len(shape))
+    nothing = (*shape[:dim], 0, *shape[dim + 1 :])
+    return [t if fit else reshape(t, nothing) for t, fit in zip(tensors, fits, strict=True)], dim
 
 
 @primitive(

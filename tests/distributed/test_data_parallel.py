@@ -240,6 +240,28 @@ def test_dtypes_have_buckets_of_their_own_and_frozen_parameters_none():
         assert_close(found, gradients(alone))
 
 
+def test_requires_grad_that_changes_after_wrapping_is_noticed():
+    def thawed():
+        model = perceptron()
+        model[0].weight.requires_grad_(False)
+        ddp = DDP(model)
+        ddp(torch.ones(2, 6)).sum().backward()
+        model[0].weight.requires_grad_(True)
+        ddp(torch.ones(2, 6))
+
+    def frozen():
+        ddp = DDP(perceptron())
+        ddp.module[0].weight.requires_grad_(False)
+        ddp(torch.ones(2, 6)).sum().backward()
+
+    with pytest.raises(RuntimeError, match=r"parameter '0.weight' was frozen .* Wrap the model again"):
+        ranks(2, thawed)
+    with pytest.raises(
+        DistributedError, match=r"no gradient: '0.weight'. Their requires_grad was turned off"
+    ):
+        ranks(2, frozen)
+
+
 def test_a_backward_that_raised_is_not_taken_for_a_whole_one():
     def fail(grad):
         raise KeyError("lost")

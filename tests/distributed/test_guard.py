@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpgrad import errors
-from ddpgrad.distributed import host
+from ddpgrad.distributed import guard, host
 
 # fault of the last rank, the error that the others report, what it must say
 FAULTS = [
@@ -88,6 +88,15 @@ def test_sums_are_told_apart_by_line_and_joined_by_label():
 
     assert "(line " in simulate_wrong(lambda: swapped(""), ranks=2)
     host.simulate(lambda: swapped("loss"), 2)
+
+
+def test_a_rank_at_fault_is_not_listed_among_those_that_wait():
+    message = str(
+        guard.rank_failed(
+            [1], "raised ValueError", dict.fromkeys(range(3), ("barrier", "", "", "", "a.py:1"))
+        )
+    )
+    assert message == "rank 1 raised ValueError. Others wait:\n  ranks 0, 2: barrier at a.py:1"
 
 
 def test_broadcast_and_barrier_may_come_from_different_lines():

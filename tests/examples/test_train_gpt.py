@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,31 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
     ]
 
 
+def test_metrics_beyond_the_checkpoint_are_made_again(run, text, tmp_path):
+    options = ["--data", str(text), "--steps", "6", "--save-every", "2", "--run", "r", *SMALL]
+    new = run(1, "train_gpt.py", *options, "--resume")
+    assert "no checkpoint yet: from the start" in new.stdout
+    again = run(1, "train_gpt.py", *options)
+    assert again.returncode == 1 and "--run r holds checkpoints: go on with --resume" in again.stderr
+
+    metrics = tmp_path / "r" / "metrics.jsonl"
+    before = metrics.read_text()
+    shutil.rmtree(tmp_path / "r" / "checkpoints" / "step_00000005")  # as if killed before it was written
+    resumed = run(1, "train_gpt.py", *options, "--resume")
+    assert "going on after step 4" in resumed.stdout, resumed.stderr
+    steps = [[json.loads(row)["step"] for row in rows.splitlines()] for rows in (before, metrics.read_text())]
+    assert steps == [[6, 6], [6, 6]]
+
+
 def test_data_that_is_missing_or_too_small_is_named(run, tmp_path):
     done = run(2, "train_gpt.py", "--data", "nowhere.txt", "--run", "r")
     assert done.returncode == 1 and "--data nowhere.txt: there is no such file or folder" in done.stderr
     (tmp_path / "few.txt").write_bytes(b"few")
     done = run(2, "train_gpt.py", "--data", "few.txt", "--run", "r")
     assert done.returncode == 1 and "few.txt: 3 bytes in 1 files are too few" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--batch", "4000"], ["--context", "4096", "--batch", "2"]])
+def test_a_text_without_a_whole_batch_or_validation_window_is_refused(run, text, options):
+    done = run(1, "train_gpt.py", "--data", str(text), "--run", "r", *SMALL, *options)
+    assert done.returncode == 1 and "18,000 bytes of text are too few" in done.stderr

@@ -31,6 +31,14 @@ def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
     assert result.err.count("Traceback") == (fault == "exception")
 
 
+@pytest.mark.parametrize("way", ["raise ValueError", "sys.exit"])
+def test_an_endless_message_is_cut_and_still_understood(ddprun, way):
+    result = ddprun.run("-n", "2", ddprun.script(f"\nif rank == 1: {way}('x' * 3_000_000)\nwait()\n"))
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    assert re.fullmatch(r"(ValueError: )?x+ ... \d+ characters left out ... x+", result.said[-1])
+    assert len(result.err) < 100_000
+
+
 def test_a_crash_in_native_code_shows_the_python_line(ddprun):
     result = ddprun.run("-n", "2", ddprun.script("\nif rank == 1: os.abort()\nwait()\n"))
     assert result.code == 1

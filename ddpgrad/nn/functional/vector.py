@@ -9,7 +9,8 @@ from ..._tensor import Tensor
 from ...backend import dtype as dtypes
 from ...ops.composed import norm
 from ...ops.creation import arange
-from ...ops.elementwise import clamp, sqrt
+from ...ops.elementwise import clamp
+from ...ops.reduce import euclidean_norm
 from ...ops.reduce import sum as sum_over
 from ...ops.shape import constant_pad
 
@@ -64,5 +65,5 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`."""
-    lengths = [clamp(sqrt(sum_over(x * x, dim, True)), min=eps) for x in (x1, x2)]
+    lengths = [clamp(euclidean_norm(x, dim, True), min=eps) for x in (x1, x2)]
     return sum_over(x1 / lengths[0] * (x2 / lengths[1]), dim)

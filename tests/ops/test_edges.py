@@ -1,0 +1,113 @@
+"""Tensors without dimensions or elements, norms of 0, masks in arithmetic: as PyTorch, and as numbers say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "sort-scalar": lambda T: [*T.tensor(2.0).sort(), T.tensor(2.0).argsort(), *T.tensor(2.0).topk(1)],
+    "max-scalar": lambda T: [*T.tensor(3).max(0), *T.tensor(3.0).min(dim=-1, keepdim=True)],
+    "gather-scalar": lambda T: T.tensor(3.0).gather(0, T.tensor(0)),
+    "scatter-scalar": lambda T: T.tensor(3.0).scatter_add(0, T.tensor(0), T.tensor(1.0)),
+    "scan-scalar": lambda T: [T.tensor(True).cumsum(0), T.tensor(2.0).flip(0)],
+    "nonzero-scalar": lambda T: [T.tensor(3).nonzero(), *T.tensor(3).nonzero(as_tuple=True)],
+    "nonzero-tuple": lambda T: T.nonzero(T.tensor([[0, 1], [2, 0]]), as_tuple=True),
+    "argsort-stable": lambda T: T.argsort(T.tensor([2, 1, 2]), descending=True, stable=True),
+    "bytes": lambda T: [f(T.tensor([200, 100], dtype=T.uint8)) for f in (T.prod, lambda x: x.cumsum(0))],
+    "round-integers": lambda T: T.tensor([1, 2]).round(),
+    "logsumexp-integers": lambda T: T.tensor([1, 2]).logsumexp(0),
+    "split-nothing": lambda T: [*T.zeros(0).chunk(3), *T.zeros(2, 0).split(2, dim=1)],
+    "write-nothing": lambda T: T.zeros(4, 0).zero_(),
+    "write-expanded-once": lambda T: T.full((1,), 4.0).expand(1, 1).sqrt_(),
+    "unflatten": lambda T: T.arange(6).reshape(1, 6).unflatten(-1, (2, -1)),
+    "cat-nothing": lambda T: [
+        T.cat([T.tensor([]), T.tensor([1, 2])]),
+        T.cat([T.tensor([]), T.ones(2, 3, dtype=T.int64)], dim=1),
+    ],
+    "one-element-in-one-place": lambda T: _written(T),
+}
+
+
+def _written(T: Any) -> Any:
+    losses = T.zeros(2, 2)
+    losses[0, 1] = T.ones(1)
+    losses[1] = T.ones(1, 1)
+    return losses
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_as_pytorch(name: str):
+    oracle = pytest.importorskip("torch")
+    ours, theirs = (PROGRAMS[name](library) for library in (torch, oracle))
+    if isinstance(ours, torch.Tensor):
+        ours, theirs = [ours], [theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.shape, repr(a.dtype)) == (b.shape, repr(b.dtype))
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
+def gradient(function: Callable[[Any], Any], values: Any) -> list[float]:
+    x = torch.tensor(values, requires_grad=True)
+    function(x).backward()
+    return x.grad.tolist()
+
+
+def test_gradients_where_a_formula_divides_by_zero():
+    assert gradient(torch.norm, [0.0, 0.0]) == [0.0, 0.0]
+    assert gradient(torch.std, [1.0, 1.0]) == [0.0, 0.0]  # (x - mean) / (std + eps) of equal rewards
+    assert gradient(lambda x: torch.nn.functional.cosine_similarity(x, x + 1, dim=0), [0.0, 0.0])[0] > 0
+    np.testing.assert_allclose(
+        gradient(lambda x: x.norm(dim=1).sum(), [[0.0, 0.0], [3.0, 4.0]]), [[0, 0], [0.6, 0.8]]
+    )
+    assert math.isnan(gradient(torch.var, [1.0])[0]) and math.isnan(gradient(torch.std, [1.0])[0])
+    assert gradient(lambda x: x.prod() + x.sum(), torch.zeros(0).tolist()) == []
+
+
+def test_gradient_penalty_at_zero_stays_finite():
+    x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    (g,) = torch.autograd.grad(x.norm(dim=1).sum(), x, create_graph=True)
+    (g * g).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda m: 1 - m, lambda m: m - 1.0, lambda m: torch.ones(2) - m, lambda m: m - m, lambda m: torch.ones(2).sub_(m)],
+)  # fmt: skip
+def test_masks_are_not_subtracted(call: Callable[[Any], Any]):
+    with pytest.raises(RuntimeError, match="`-` operator with a bool tensor"):
+        call(torch.tensor([True, False]))
+
+
+def test_expand_and_unflatten_refuse_what_does_not_fit():
+    with pytest.raises(RuntimeError):
+        torch.ones(2, 3).expand(3, 2)
+    with pytest.raises(IndexError, match="unflatten"):
+        torch.ones(2, 4).unflatten(-3, (2, 2))
+
+
+def test_masks_are_bool():
+    x, mask = torch.ones(2), torch.tensor([1.0, 0.0])
+    for call in (
+        lambda: x.masked_fill(mask, 0.0),
+        lambda: x.masked_fill_(mask, 0.0),
+        lambda: torch.where(mask, x, x),
+    ):
+        with pytest.raises(
+            RuntimeError, match="expected a boolean mask, but got a tensor with dtype float32"
+        ):
+            call()
+
+
+def test_statistics_of_integers_are_refused():
+    for call in (torch.std, torch.var, torch.norm):
+        with pytest.raises(RuntimeError, match="floating point"):
+            call(torch.tensor([1, 2]))
