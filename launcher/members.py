@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import select
 import selectors
 import signal
 import socket
@@ -58,6 +59,10 @@ class Members:
         self._on_failure = on_failure
         self._members: list[Member] = []
         self._listener: socket.socket | None = None
+        # Ends of connections in the order in which they came. The selector does not keep it: what it
+        # has reported once, it looks at again before what is new.
+        self._ends: select.epoll | None = None
+        self._ended: list[int] = []
 
     def __len__(self) -> int:
         """How many processes have begun."""
@@ -70,6 +75,7 @@ class Members:
         # The end of such a connection is known at once, that of a TCP connection only when the
         # kernel comes to it: too late, at times, to tell who died first.
         name = f"ddpgrad-{secrets.token_hex(6)}"
+        self._ends = select.epoll()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"\0{name}")
         self._listener.listen(self._plan.procs)
@@ -124,6 +130,8 @@ class Members:
         if self._listener is not None:
             self._selector.unregister(self._listener)
             self._listener.close()
+        if self._ends is not None:
+            self._ends.close()
 
     def _accept(self, fd: int) -> bool:
         assert self._listener is not None
@@ -141,6 +149,8 @@ class Members:
     def _watch(self, member: Member) -> Member:
         os.set_blocking(member.fd, False)
         self._members.append(member)
+        if self._ends is not None:
+            self._ends.register(member.fd, select.EPOLLRDHUP | select.EPOLLET)
         self._selector.register(member.fd, selectors.EVENT_READ, lambda fd: self._read(member))
         return member
 
@@ -157,6 +167,9 @@ class Members:
         except ConnectionResetError:
             data = b""
         if not data:
+            first = self._first_to_end(member)
+            if first is not member:
+                self._read_all(first)  # it says why, or is judged, before this one
             self._close(member)
             # A spawned process is judged by its exit status, in `ended`. And mpiexec itself ends
             # the others when one has failed: they are no news.
@@ -167,6 +180,14 @@ class Members:
         for message in member.receiver.feed(data):
             self._take(member, message)
         return True
+
+    def _first_to_end(self, member: Member) -> Member:
+        """The first open member, in order of time, whose connection has ended: `member` or one before it."""
+        if self._ends is None:
+            return member
+        self._ended += [fd for fd, _ in self._ends.poll(0)]
+        still_open = {other.fd: other for other in self._members if other.open}
+        return next((still_open[fd] for fd in self._ended if fd in still_open), member)
 
     def _take(self, member: Member, message: dict[str, Any]) -> None:
         kind = message.get("kind")

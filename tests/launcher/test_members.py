@@ -1,0 +1,35 @@
+"""Who died first, when the launcher learns of several ends at once."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+
+import pytest
+
+from launcher.channel import Failure
+from launcher.cli import parse
+from launcher.members import Members
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_first_connection_that_ends_is_the_rank_at_fault(first: int, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("")
+    failures: list[Failure] = []
+    with selectors.DefaultSelector() as selector:
+        members = Members(parse(["-n", "3", "--mpi", str(script)]), selector, failures.append)
+        address = members.listen().removeprefix("unix:")
+        ranks = []
+        for rank in range(3):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(f"\0{address}")
+            connection.sendall(json.dumps({"kind": "hello", "ranks": [rank]}).encode() + b"\n")
+            ranks.append(connection)
+        members.read_all()
+        for rank in (first, *{0, 1, 2} - {first}):
+            ranks[rank].close()
+        members.read_all()  # all have ended by now
+        members.close()
+    assert [failure.ranks for failure in failures] == [(first,)]
