@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor
+from ..backend.dtype import bool_
 from .declare import composite, op
 
 
@@ -46,17 +47,11 @@ def _probabilities(F: Any, query: Any, key: Any, attn_mask: Any, is_causal: bool
         future = F.triu(F.new_zeros(scores, tuple(scores.shape[-2:])) + 1, 1) != 0
         scores = F.where(future, F.full_like(scores, -math.inf), scores)
     elif attn_mask is not None:
-        if attn_mask.dtype in (np.bool_, _tensor_bool()):
+        if attn_mask.dtype in (np.bool_, bool_):
             scores = F.where(attn_mask, scores, F.full_like(scores, -math.inf))
         else:
             scores = scores + attn_mask
     return F.softmax(scores, len(scores.shape) - 1)
-
-
-def _tensor_bool() -> Any:
-    from ..backend.dtype import bool_
-
-    return bool_
 
 
 def _reference(

@@ -138,17 +138,12 @@ def _converter(name: str, dtype: dtypes.DType) -> Any:
 
 
 def _attach_shorthands() -> None:
-    def view(self: Tensor, *sizes: Any) -> Tensor:
-        """The same memory in another shape."""
-        return shape.view(self, *sizes)
-
     def unflatten(self: Tensor, dim: int, sizes: Any) -> Tensor:
         """Dimension `dim` as several, of the given `sizes`; one may be -1."""
         dim = wrap_dim("unflatten", dim, self.ndim)
         return shape.reshape(self, (*self.shape[:dim], *sizes, *self.shape[dim + 1 :]))
 
     extra: dict[str, Any] = {
-        "view": view,
         "view_as": lambda self, other: shape.view(self, other.shape),
         "reshape_as": lambda self, other: shape.reshape(self, other.shape),
         "expand_as": lambda self, other: shape.expand(self, other.shape),

@@ -42,6 +42,11 @@ def mse_loss(
         raise ValueError(
             f"mse_loss(): weight must have the input's size {list(input.shape)}, got {list(weight.shape)}"
         )
+    return _weighed(losses, weight, reduction)
+
+
+def _weighed(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
+    """The losses reduced with weights; their mean is over the weights, not over the elements."""
     if reduction == "mean":
         return sum_over(losses * weight) / sum_over(weight)
     return reduced(losses * weight, reduction)
@@ -89,11 +94,8 @@ def huber_loss(
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     distance = magnitude(input - target)
     losses = where(distance < delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
-    if weight is None:
-        return reduced(losses, chosen(reduction))
-    if chosen(reduction) == "mean":
-        return sum_over(losses * weight) / sum_over(weight)
-    return reduced(losses * weight, reduction)
+    reduction = chosen(reduction)
+    return reduced(losses, reduction) if weight is None else _weighed(losses, weight, reduction)
 
 
 def binary_cross_entropy(
