@@ -4,7 +4,7 @@ A kernel works on raw arrays. It is found by name, on first use, in this order:
 
 1. the backend's families (`cpu/`, `cuda/`), where a fast or native version lives;
 2. the op's portable body, written over the same vocabulary (see `ops/declare.py`), or the
-   elementary kernel of that name (`elementary.py`).
+   elementary kernel of that name (`elementary/`).
 
 A kernel of the first kind may return `NotImplemented` for inputs that it does not
 handle; the portable body then computes them. A name found in neither is an error.

@@ -18,6 +18,7 @@ from .samples import along, calls, one
     grads={"input": lambda F, g, out: F.relu_backward(g, out)},
     samples=one(),
     reference=lambda x: np.maximum(x, 0),
+    inplace=True,
 )
 def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""

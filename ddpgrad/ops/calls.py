@@ -17,6 +17,7 @@ from ..backend.dtype import bfloat16
 from ..backend.registry import backend_for
 from .explain import explain
 from .node import record, record_pair, record_single
+from .out import write_out
 from .promotion import promote
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def _unary(op: Op) -> Callable[..., Any]:
     needs_float = op.promotion == "float"
     differentiable = _differentiable(op)
 
-    def call(input: Any) -> Any:
+    def call(input: Any, *, out: Any = None) -> Any:
+        if out is not None:
+            return write_out(op.name, out, call(input))
         try:
             a = input._array
         except AttributeError:
@@ -60,10 +63,10 @@ def _unary(op: Op) -> Callable[..., Any]:
             raise explain(op, (input,), error) from error
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
-        out = wrap(result)
+        made = wrap(result)
         if input._requires_grad and mode.enabled and differentiable:
-            record_single(op, input, (a,), out)
-        return out
+            record_single(op, input, (a,), made)
+        return made
 
     return call
 
@@ -77,7 +80,9 @@ def _binary(op: Op) -> Callable[..., Any]:
     differentiable = _differentiable(op)
     check = op.check
 
-    def call(input: Any, other: Any) -> Any:
+    def call(input: Any, other: Any, *, out: Any = None) -> Any:
+        if out is not None:
+            return write_out(op.name, out, call(input, other))
         try:
             a = input._array
         except AttributeError:
@@ -105,14 +110,14 @@ def _binary(op: Op) -> Callable[..., Any]:
             raise explain(op, (input, other), error) from error
         if result.__class__ is not a.__class__:
             result = backend_for(a).asarray(result)
-        out = wrap(result)
+        made = wrap(result)
         if (
             (input._requires_grad or (other is not None and other._requires_grad))
             and mode.enabled
             and differentiable
         ):
-            record_pair(op, input, other, a, b, out)
-        return out
+            record_pair(op, input, other, a, b, made)
+        return made
 
     return call
 
@@ -126,6 +131,10 @@ def _single(op: Op) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != complete:
+            if "out" in kwargs:
+                into = kwargs.pop("out")
+                result = call(*args, **kwargs)
+                return result if into is None else write_out(op.name, into, result)
             args = op.bind(args, kwargs)
         input = args[0]
         if not isinstance(input, Tensor):
@@ -163,6 +172,10 @@ def _general(op: Op) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != complete:
+            if "out" in kwargs:
+                into = kwargs.pop("out")
+                result = call(*args, **kwargs)
+                return result if into is None else write_out(op.name, into, result)
             args = op.bind(args, kwargs)
         received = args
         if check is not None:

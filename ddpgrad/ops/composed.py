@@ -13,6 +13,7 @@ from ..backend.registry import backend_for, backend_of
 from . import activation, elementwise, index, matrix, pointwise, reduce, shape
 from .declare import primitive
 from .reduce import wrap_dim
+from .tensor_function import tensor_function
 
 
 class MinMax(NamedTuple):
@@ -22,16 +23,19 @@ class MinMax(NamedTuple):
     indices: Tensor
 
 
-def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+@tensor_function()
+def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other."""
-    return pointwise.add(input, other if alpha == 1 else other * alpha)
+    return pointwise.add(input, other if alpha == 1 else other * alpha, out=out)  # type: ignore[call-arg]
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+@tensor_function()
+def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other."""
-    return pointwise.sub(input, other if alpha == 1 else other * alpha)
+    return pointwise.sub(input, other if alpha == 1 else other * alpha, out=out)  # type: ignore[call-arg]
 
 
+@tensor_function(inplace=True, out=True)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """input / other, rounded as asked: None, 'floor' or 'trunc'."""
     if rounding_mode is None:
@@ -45,11 +49,13 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     )
 
 
+@tensor_function(out=True)
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest element; with `dim`, (values, indices) along it; with a Tensor, the larger of both."""
     return _extremum(input, dim, keepdim, reduce.amax, reduce.argmax, pointwise.maximum)
 
 
+@tensor_function(out=True)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The smallest element; with `dim`, (values, indices) along it; with a Tensor, the smaller of both."""
     return _extremum(input, dim, keepdim, reduce.amin, reduce.argmin, pointwise.minimum)
@@ -67,17 +73,20 @@ def _extremum(input: Tensor, dim: Any, keepdim: bool, whole: Any, position: Any,
     return MinMax(values, indices)
 
 
+@tensor_function(out=True)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> MinMax:
     """(sorted values, their indices) along `dim`; equal elements keep their order."""
     order = index.argsort(input, dim, descending)
     return MinMax(index.gather(input, dim, order), order)
 
 
+@tensor_function()
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Indices that sort along `dim`; equal elements keep their order."""
     return index.argsort(input, dim, descending)
 
 
+@tensor_function(out=True)
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> MinMax:
     """The `k` largest (or smallest) elements along `dim`, in order, and their indices."""
     dim = wrap_dim("topk", dim, input.ndim)
@@ -90,6 +99,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return MinMax(index.gather(input, dim, order), order)
 
 
+@tensor_function(out=True)
 def norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The p-norm of the elements over `dim` (all by default)."""
     if input.dtype.category < 2:
@@ -110,6 +120,7 @@ def norm(input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> T
     return reduce.sum(magnitude**p, dim, keepdim) ** (1.0 / p)
 
 
+@tensor_function()
 def split(tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of one size (the last may be smaller) or of the sizes given."""
     _require_dimensions("split", tensor)
@@ -134,6 +145,7 @@ def split(tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tupl
     return tuple(parts)
 
 
+@tensor_function()
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
     if chunks <= 0:
@@ -148,18 +160,21 @@ def _require_dimensions(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name}() expects at least a 1-dimensional tensor")
 
 
+@tensor_function()
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without that dimension."""
     dim = wrap_dim("unbind", dim, input.ndim)
     return tuple(select(input, dim, i) for i in range(input.shape[dim]))
 
 
+@tensor_function()
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice `index` of `dim`, without that dimension; a view."""
     dim = wrap_dim("select", dim, input.ndim)
     return input[(slice(None),) * dim + (int(index),)]
 
 
+@tensor_function()
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
     if not as_tuple:
@@ -167,6 +182,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return unbind(index.nonzero(input if input.ndim else shape.reshape(input, (1,))), 1)
 
 
+@tensor_function()
 def t(input: Tensor) -> Tensor:
     """A matrix transposed; a vector as it is."""
     if input.ndim > 2:
@@ -174,6 +190,7 @@ def t(input: Tensor) -> Tensor:
     return shape.transpose(input, 0, 1) if input.ndim == 2 else input
 
 
+@tensor_function()
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions `source` moved to the places `destination`; a view."""
     sources = [source] if isinstance(source, int) else list(source)
@@ -185,27 +202,32 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return shape.permute(input, *dims)
 
 
+@tensor_function()
 def contiguous(input: Tensor) -> Tensor:
     """The tensor itself when its elements lie in order, else a copy where they do."""
     return input if input._array.flags.c_contiguous else shape.to_contiguous(input)
 
 
+@tensor_function(out=True)
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Every product of an element of one vector with one of the other."""
     return shape.unsqueeze(input, 1) * vec2
 
 
+@tensor_function(inplace=True, out=True)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
     product = matrix.matmul(mat1, mat2)
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
 
 
+@tensor_function(inplace=True, out=True)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     return input + tensor1 * tensor2 * value
 
 
+@tensor_function(inplace=True, out=True)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
     return input + tensor1 / tensor2 * value
@@ -222,18 +244,20 @@ def _vector_product(name: str, dims: tuple[int, int]) -> Any:
 
     function.__name__ = name
     function.__doc__ = f"Matrix product of tensors with {dims[0]} and {dims[1]} dimensions."
-    return function
+    return tensor_function(out=True)(function)
 
 
 mm, bmm = _vector_product("mm", (2, 2)), _vector_product("bmm", (3, 3))
 mv, dot = _vector_product("mv", (2, 1)), _vector_product("dot", (1, 1))
 
 
+@tensor_function()
 def equal(input: Tensor, other: Tensor) -> bool:
     """True when both have the same shape and elements."""
     return input.shape == other.shape and bool(reduce.all(pointwise.eq(input, other)))
 
 
+@tensor_function()
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -249,6 +273,7 @@ def isclose(
     return close
 
 
+@tensor_function()
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
@@ -269,6 +294,7 @@ def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
     ...
 
 
+@tensor_function()
 def to(
     input: Tensor,
     *args: Any,
@@ -304,16 +330,19 @@ def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
     return elementwise.cast(input, dtype)
 
 
+@tensor_function(out=True)
 def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
     return activation.softmax(input if dtype is None else to(input, dtype), dim)
 
 
+@tensor_function(out=True)
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
     return activation.log_softmax(input if dtype is None else to(input, dtype), dim)
 
 
+@tensor_function()
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """In the dtype of `other`."""
     return to(input, other.dtype)

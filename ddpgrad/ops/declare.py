@@ -25,7 +25,9 @@ several inputs share work, `joint` is one rule that takes `needs` (a bool per te
 as well and returns all of them. Rules are written once and run on arrays and on Tensors.
 
 `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
-with them, and is asked when they are unusual or the kernel has failed.
+with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
+method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
+the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ class Op:
         "doc",
         "extras",
         "grad_name",
+        "inplace",
         "joint",
         "keep",
         "keeps_extras",
@@ -170,6 +173,7 @@ def _declare(
     differentiable: int = 1,
     grad_name: str | None = None,
     method: bool = True,
+    inplace: bool = False,
     aliases: Sequence[str] = (),
     tolerance: float = 1.0,
 ) -> Callable[..., Any]:
@@ -178,8 +182,8 @@ def _declare(
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
     op.grad_name = grad_name or "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
-    op.samples, op.reference, op.method, op.aliases = samples, reference, method, tuple(aliases)
-    op.tolerance = tolerance
+    op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
+    op.method, op.inplace, op.tolerance = method, inplace, tolerance
     _set_rules(op, grads or {}, joint)
     if body is not None:
         register_body(op.name, body if op.varargs is None else _unpacking(body))

@@ -26,7 +26,12 @@ def _function(
     function.__name__ = name
     function.__doc__ = f"Elementwise {name}."
     return primitive(
-        grads={"input": rule}, promotion="float", samples=one(low, high), reference=reference, aliases=aliases
+        grads={"input": rule},
+        promotion="float",
+        samples=one(low, high),
+        reference=reference,
+        aliases=aliases,
+        inplace=True,
     )(function)
 
 
@@ -70,9 +75,12 @@ def _same_type(name: str, rule: Rule | None, reference: Any, low: float = -2.0, 
 
     function.__name__ = name
     function.__doc__ = f"Elementwise {name}."
-    return primitive(grads={"input": rule} if rule else None, samples=one(low, high), reference=reference)(
-        function
-    )
+    return primitive(
+        grads={"input": rule} if rule else None,
+        samples=one(low, high),
+        reference=reference,
+        inplace=bool(rule),
+    )(function)
 
 
 neg = _same_type("neg", lambda F, g: -g, np.negative)
@@ -88,7 +96,7 @@ isfinite = _same_type("isfinite", None, np.isfinite)
 logical_not = _same_type("logical_not", None, np.logical_not)
 
 
-@primitive(samples=lambda rng: [((rng.integers(0, 9, 5),), {})], reference=np.invert)
+@primitive(samples=lambda rng: [((rng.integers(0, 9, 5),), {})], reference=np.invert, inplace=True)
 def bitwise_not(F: Any, input: Tensor) -> Tensor:
     """Bitwise complement; logical not of bools."""
     ...
@@ -98,6 +106,7 @@ def bitwise_not(F: Any, input: Tensor) -> Tensor:
     grads={"input": lambda F, g: g * 0},
     samples=lambda rng: [((rng.uniform(-5, 5, (2, 3)),), {}), ((rng.uniform(-5, 5, 4), 2), {})],
     reference=np.round,
+    inplace=True,
 )
 def round(F: Any, input: Tensor, decimals: int = 0) -> Tensor:
     """To `decimals` places, halves to even."""
@@ -124,6 +133,7 @@ def _clamp_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
     samples=calls((-0.5, 0.7), (None, 0.3), (0.1,)),
     reference=lambda x, min=None, max=None: np.clip(x, min, max),
     aliases=("clip",),
+    inplace=True,
 )
 def clamp(F: Any, input: Tensor, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """Limited to [min, max]; None is no limit."""

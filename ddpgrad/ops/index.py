@@ -277,6 +277,7 @@ def _np_scatter_add(x: Any, d: int, i: Any, src: Any) -> Any:
         ((x, d, i, rng.standard_normal((3, 4))), {}) for (x, d, i), _ in _gather_samples(rng)
     ],
     reference=_np_scatter_add,
+    inplace=True,
 )
 def scatter_add(F: Any, input: Tensor, dim: int, index: Any, src: Tensor) -> Tensor:
     """`input` with the elements of `src` added at the places `index` along `dim`."""
@@ -299,6 +300,7 @@ def _src_grad(F: Any, g: Any, dim: int, index: Any, src_shape: Any) -> Any:
         ((rng.standard_normal((3, 4)), 1, np.array([[0, 3], [1, 2], [2, 0]]), rng.random((3, 2))), {})
     ],
     reference=lambda x, d, i, s: _np_scatter(x, d, i, s),
+    inplace=True,
 )
 def scatter(F: Any, input: Tensor, dim: int, index: Any, src: TensorLike) -> Tensor:
     """`input` with the elements of `src` at the places `index` along `dim`."""

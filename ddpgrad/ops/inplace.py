@@ -25,43 +25,65 @@ from .node import OpNode, record
 def inplace(op: Op) -> Callable[..., Tensor]:
     """The in-place form of an op: `x.mul_(y)` for `mul`."""
 
+    def keeps_old(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return 0 in op.plans[_bits(op, args) if op.rules and not kwargs else -1].inputs
+
+    return _inplace(op.name, op.call, keeps_old, op)
+
+
+def inplace_function(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a function made of ops: `x.addcmul_(a, b)` for `addcmul`."""
+    return _inplace(name, function, lambda args, kwargs: True, None)
+
+
+def _inplace(
+    name: str,
+    function: Callable[..., Tensor],
+    keeps_old: Callable[[tuple[Any, ...], dict[str, Any]], bool],
+    op: Op | None,
+) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(f"{op.name}_", self)
+        check_writable(f"{name}_", self)
         others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         recording = mode.enabled and (self._requires_grad or any(t._requires_grad for t in others))
         if recording:
             # Rules may need the old value, which is about to be overwritten.
-            keeps_old = 0 in op.plans[_bits(op, (self, *args)) if op.rules and not kwargs else -1].inputs
-            old = wrap(backend_for(self._array).clone(self._array)) if keeps_old else self.detach()
+            old = (
+                wrap(backend_for(self._array).clone(self._array))
+                if keeps_old((self, *args), kwargs)
+                else self.detach()
+            )
             _take_history(old, self)
-            result = op.call(old, *args, **kwargs)
+            result = function(old, *args, **kwargs)
         else:
             previous, mode.enabled = mode.enabled, False
             try:
-                result = op.call(self.detach(), *args, **kwargs)
+                result = function(self.detach(), *args, **kwargs)
             finally:
                 mode.enabled = previous
         if result.dtype.category > self.dtype.category:
             raise RuntimeError(
-                f"{op.name}_(): result type {result.dtype.name} can't be cast to the desired output type "
+                f"{name}_(): result type {result.dtype.name} can't be cast to the desired output type "
                 f"{self.dtype.name}"
             )
         if result._array.shape != self._array.shape:
             raise RuntimeError(
-                f"{op.name}_(): output with shape {list(self.shape)} doesn't match the broadcast shape "
+                f"{name}_(): output with shape {list(self.shape)} doesn't match the broadcast shape "
                 f"{list(result.shape)}"
             )
         if recording and not result._requires_grad:
-            raise RuntimeError(
-                f"{op.name}_(): the derivative is not implemented; do it under torch.no_grad()"
-            )
-        _store(op, self, Ellipsis, result._array)
+            raise RuntimeError(f"{name}_(): the derivative is not implemented; do it under torch.no_grad()")
+        try:
+            self._array[...] = result._array
+        except Exception as error:
+            raise error if op is None else explain(op, (self,), error) from error
+        self._versions[0] += 1
         if recording:
             _give_history(self, result)
         return self
 
-    method.__name__ = method.__qualname__ = f"{op.name}_"
-    method.__doc__ = f"In-place form of `{op.name}`."
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"In-place form of `{name}`."
     return method
 
 

@@ -12,12 +12,7 @@ from ..backend import dtype as dtypes
 from . import composed, creation, elementwise, index, inplace, matrix, pointwise, shape
 from .declare import OPS
 from .reduce import wrap_dim
-
-_INPLACE = (
-    "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos",
-    "tanh", "sigmoid", "relu", "clamp", "floor", "ceil", "round", "trunc", "square", "remainder", "fmod",
-    "floor_divide", "masked_fill", "lerp", "scatter", "scatter_add", "tril", "triu", "erf", "clip",
-)  # fmt: skip
+from .tensor_function import FUNCTIONS
 
 
 def _reflected(op: Any) -> Any:
@@ -79,14 +74,13 @@ def _attach_methods() -> None:
     for name, op in OPS.items():
         if op.method:
             setattr(Tensor, name, op.call)
-    for name in _INPLACE:
-        setattr(Tensor, f"{name}_", inplace.inplace(OPS[name]))
-    for name in (
-        "add", "sub", "div", "max", "min", "sort", "argsort", "topk", "nonzero", "norm", "split", "chunk", "unbind", "select", "t",
-        "movedim", "contiguous", "outer", "addmm", "addcmul", "addcdiv", "mm", "bmm", "mv", "dot", "equal", "isclose",
-        "allclose", "to", "type_as", "softmax", "log_softmax",
-    ):  # fmt: skip
-        setattr(Tensor, name, getattr(composed, name))
+        if op.inplace:
+            setattr(Tensor, f"{name}_", inplace.inplace(op))
+    for name, function in FUNCTIONS.items():
+        if function.method:
+            setattr(Tensor, name, function.call)
+        if function.inplace:
+            setattr(Tensor, f"{name}_", inplace.inplace_function(name, function.call))
     for name in ("copy_", "fill_", "zero_", "detach_"):
         setattr(Tensor, name, getattr(inplace, name))
     for name in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad"):
@@ -106,14 +100,6 @@ def _attach_scaled_inplace() -> None:
             return _plain(self, other if alpha == 1 else other * alpha)
 
         setattr(Tensor, f"{name}_", scaled)
-
-    def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-        return self.add_(tensor1 * tensor2, alpha=value)
-
-    def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-        return self.add_(tensor1 / tensor2, alpha=value)
-
-    Tensor.addcmul_, Tensor.addcdiv_ = addcmul_, addcdiv_  # type: ignore[attr-defined]
 
 
 def _attach_conversions() -> None:

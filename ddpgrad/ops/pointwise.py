@@ -18,6 +18,7 @@ from .samples import Rng, two
     promotion="same",
     samples=two(),
     reference=np.add,
+    inplace=True,
 )
 def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise sum."""
@@ -36,6 +37,7 @@ def _check_sub(input: TensorLike, other: TensorLike) -> None:
     samples=two(),
     reference=np.subtract,
     aliases=("subtract",),
+    inplace=True,
 )
 def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise difference."""
@@ -48,6 +50,7 @@ def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     samples=two(),
     reference=np.multiply,
     aliases=("multiply",),
+    inplace=True,
 )
 def mul(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise product."""
@@ -63,6 +66,7 @@ def mul(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     samples=two(0.5, 2.0),
     reference=np.true_divide,
     aliases=("divide", "true_divide"),
+    inplace=True,
 )
 def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise quotient; integers give floats."""
@@ -94,6 +98,7 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
         ((rng.uniform(0.5, 2, 3), 3), {}),
     ],
     reference=np.power,
+    inplace=True,
 )
 def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """`input` to the power of `other`."""
@@ -141,6 +146,7 @@ def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
     promotion="same",
     samples=two(0.6, 5.0),
     reference=np.remainder,
+    inplace=True,
 )
 def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Python's `%`: the result has the sign of `other`."""
@@ -152,13 +158,14 @@ def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     promotion="same",
     samples=two(0.6, 5.0),
     reference=np.fmod,
+    inplace=True,
 )
 def fmod(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """C's `fmod`: the result has the sign of `input`."""
     ...
 
 
-@primitive(promotion="same", samples=two(0.6, 5.0), reference=np.floor_divide)
+@primitive(promotion="same", samples=two(0.6, 5.0), reference=np.floor_divide, inplace=True)
 def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded down."""
     ...
@@ -173,6 +180,7 @@ def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     samples=two(0.5, 2.0),
     reference=np.arctan2,
     aliases=("arctan2",),
+    inplace=True,
 )
 def atan2(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """The angle of the point (other, input)."""
@@ -193,37 +201,39 @@ def logaddexp(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.equal)
+@primitive(promotion="same", samples=two(), reference=np.equal, inplace=True)
 def eq(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `==`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.not_equal, aliases=("not_equal",))
+@primitive(promotion="same", samples=two(), reference=np.not_equal, aliases=("not_equal",), inplace=True)
 def ne(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `!=`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.less, aliases=("less",))
+@primitive(promotion="same", samples=two(), reference=np.less, aliases=("less",), inplace=True)
 def lt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `<`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.less_equal, aliases=("less_equal",))
+@primitive(promotion="same", samples=two(), reference=np.less_equal, aliases=("less_equal",), inplace=True)
 def le(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `<=`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.greater, aliases=("greater",))
+@primitive(promotion="same", samples=two(), reference=np.greater, aliases=("greater",), inplace=True)
 def gt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `>`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.greater_equal, aliases=("greater_equal",))
+@primitive(
+    promotion="same", samples=two(), reference=np.greater_equal, aliases=("greater_equal",), inplace=True
+)
 def ge(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `>=`, as bool."""
     ...
@@ -237,37 +247,37 @@ def _integers(rng: Rng) -> Iterable[Sample]:
     yield (rng.integers(0, 99, (2, 3)), rng.integers(0, 99, 3)), {}
 
 
-@primitive(samples=_bools, reference=np.logical_and)
+@primitive(samples=_bools, reference=np.logical_and, inplace=True)
 def logical_and(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """True where both are non-zero."""
     ...
 
 
-@primitive(samples=_bools, reference=np.logical_or)
+@primitive(samples=_bools, reference=np.logical_or, inplace=True)
 def logical_or(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """True where at least one is non-zero."""
     ...
 
 
-@primitive(samples=_bools, reference=np.logical_xor)
+@primitive(samples=_bools, reference=np.logical_xor, inplace=True)
 def logical_xor(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """True where exactly one is non-zero."""
     ...
 
 
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_and)
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_and, inplace=True)
 def bitwise_and(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Bitwise and; logical and of bools."""
     ...
 
 
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_or)
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_or, inplace=True)
 def bitwise_or(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Bitwise or; logical or of bools."""
     ...
 
 
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_xor)
+@primitive(promotion="same", samples=_integers, reference=np.bitwise_xor, inplace=True)
 def bitwise_xor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Bitwise exclusive or."""
     ...
@@ -313,6 +323,7 @@ def where(F: Any, condition: Tensor, input: TensorLike, other: TensorLike) -> Te
     check=lambda input, mask, value: _require_mask("masked_fill", mask),
     samples=lambda rng: [((rng.standard_normal((2, 3)), rng.random(3) > 0.5, -1.5), {})],
     reference=lambda x, m, v: np.where(m, v, x),
+    inplace=True,
 )
 def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tensor:
     """`input` with `value` where `mask` is true."""
@@ -332,6 +343,7 @@ def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tenso
         (tuple(rng.standard_normal((3, 3))), {}),
     ],
     reference=lambda a, b, w: a + w * (b - a),
+    inplace=True,
 )
 def lerp(F: Any, input: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
     """`input` moved towards `end` by the fraction `weight`."""

@@ -190,6 +190,7 @@ def all(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor
     adapt=lambda input, dim: (input, wrap_dim("cumsum", dim, input.ndim)),
     samples=along,
     reference=lambda x, dim: np.cumsum(x, axis=dim),
+    inplace=True,
 )
 def cumsum(F: Any, input: Tensor, dim: int) -> Tensor:
     """Running sum along `dim`. Integers are summed as int64."""

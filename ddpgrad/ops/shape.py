@@ -374,6 +374,7 @@ def repeat(F: Any, input: Tensor, *sizes: int) -> Tensor:
     grads={"input": lambda F, g, diagonal: F.tril(g, diagonal)},
     samples=calls((), (1,), (-1,)),
     reference=np.tril,
+    inplace=True,
 )
 def tril(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two dimensions; elsewhere 0."""
@@ -384,6 +385,7 @@ def tril(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
     grads={"input": lambda F, g, diagonal: F.triu(g, diagonal)},
     samples=calls((), (1,), (-1,)),
     reference=np.triu,
+    inplace=True,
 )
 def triu(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of the last two dimensions; elsewhere 0."""

@@ -1,6 +1,6 @@
 """The elementary kernels for which CuPy differs from NumPy, and the way between host and GPU.
 
-Names and arguments are those of `backend/elementary.py`. What CuPy lacks for bfloat16 is
+Names and arguments are those of `backend/elementary`. What CuPy lacks for bfloat16 is
 here as well.
 """
 

@@ -1,0 +1,35 @@
+"""New arrays, and arrays on other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from ..device import Device
+from ..dtype import numpy_of
+from ..registry import to_device
+
+Array = Any
+
+
+def creation(xp: ModuleType) -> dict[str, Any]:
+    def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
+        return xp.full(shape, value, dtype=numpy_of(dtype))
+
+    def full_like(input: Array, value: Any) -> Array:
+        return xp.full(input.shape, value, dtype=input.dtype)
+
+    def new_zeros(input: Array, shape: Sequence[int]) -> Array:
+        return xp.zeros(shape, dtype=input.dtype)
+
+    def asarray(data: Any, dtype: Any = None) -> Array:
+        return xp.asarray(data, dtype=None if dtype is None else numpy_of(dtype))
+
+    def move(input: Array, device: Device, source: Device) -> Array:
+        return to_device(input, device)
+
+    return {
+        "full": full, "full_like": full_like, "new_zeros": new_zeros, "asarray": asarray,
+        "move": move,
+    }  # fmt: skip

@@ -1,0 +1,70 @@
+"""Reading and writing by index."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+Array = Any
+
+
+def indexing(xp: ModuleType) -> dict[str, Any]:
+    def getitem(input: Array, index: Any) -> Array:
+        return input[index]
+
+    def index_put(input: Array, index: Any, value: Any) -> Array:
+        out = xp.array(input, copy=True)
+        out[index] = value
+        return out
+
+    def index_put_add(input: Array, index: Any, value: Any) -> Array:
+        """`input` with `value` added at `index`; repeated places add up."""
+        out = xp.array(input, copy=True)
+        xp.add.at(out, index, value)
+        return out
+
+    def index_select(input: Array, dim: int, index: Array) -> Array:
+        return xp.take(input, index, axis=dim)
+
+    def gather(input: Array, dim: int, index: Array) -> Array:
+        return input[_along(xp, index, dim)]
+
+    def scatter(input: Array, dim: int, index: Array, src: Any) -> Array:
+        out = xp.array(input, copy=True)
+        out[_along(xp, index, dim)] = _like_index(src, index)
+        return out
+
+    def scatter_add(input: Array, dim: int, index: Array, src: Any) -> Array:
+        out = xp.array(input, copy=True)
+        xp.add.at(out, _along(xp, index, dim), _like_index(src, index))
+        return out
+
+    def embedding(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
+        return xp.take(input, indices, axis=0)
+
+    def nonzero(input: Array) -> Array:
+        if not input.ndim:
+            return xp.empty((int(input != 0), 0), xp.int64)
+        return xp.stack(xp.nonzero(input), axis=1)
+
+    return {
+        "getitem": getitem, "index_put": index_put, "index_put_add": index_put_add, "index_select": index_select,
+        "gather": gather, "scatter": scatter, "scatter_add": scatter_add, "embedding": embedding,
+        "nonzero": nonzero,
+    }  # fmt: skip
+
+
+def _along(xp: ModuleType, index: Array, dim: int) -> tuple[Array, ...]:
+    """Advanced index that walks `index` along `dim` and counts the other dimensions."""
+    dim %= index.ndim or 1
+    grid = []
+    for axis, size in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[axis] = size
+        grid.append(index if axis == dim else xp.arange(size).reshape(shape))
+    return tuple(grid)
+
+
+def _like_index(src: Any, index: Array) -> Any:
+    """The part of `src` that `index` covers (PyTorch lets `src` be larger)."""
+    return src[tuple(slice(n) for n in index.shape)] if getattr(src, "ndim", 0) else src

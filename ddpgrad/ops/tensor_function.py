@@ -1,0 +1,60 @@
+"""The declaration of a function made of ops: whether it is a Tensor method, has an in-place form, takes `out=`.
+
+    @tensor_function(inplace=True, out=True)
+    def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+        '''input + value * tensor1 * tensor2.'''
+        return input + tensor1 * tensor2 * value
+
+It needs no gradient rule, since the ops that it is made of have theirs. `ops/methods.py` attaches
+what is declared here to the class Tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from .out import write_out
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Declared(NamedTuple):
+    """A function made of ops, and whether it is a method of Tensor and has an in-place form."""
+
+    call: Callable[..., Any]
+    method: bool
+    inplace: bool
+
+
+FUNCTIONS: dict[str, Declared] = {}
+"""Every function made of ops, by name."""
+
+
+def tensor_function(
+    *, method: bool = True, inplace: bool = False, out: bool = False, aliases: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Declare a function whose first argument is a Tensor.
+
+    method: it is a Tensor method too; inplace: so is its in-place form, with a trailing
+    underscore; out: it takes the keyword `out`, which it must not declare itself.
+    """
+
+    def declare(function: F) -> F:
+        name = function.__name__
+        call: Any = _with_out(function) if out else function
+        for known in (name, *aliases):
+            FUNCTIONS[known] = Declared(call, method, inplace)
+        return call
+
+    return declare
+
+
+def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return result if out is None else write_out(function.__name__, out, result)
+
+    return call
