@@ -17,6 +17,7 @@ change a run.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import LaunchError
@@ -36,6 +37,10 @@ class Launch:
 
     Ranks are dealt to processes in contiguous blocks; the first `world_size % procs`
     processes host one rank more than the others.
+
+    A group of some of the ranks is a smaller world, with ranks and processes numbered anew:
+    `group` then says, for each of its processes, its number in the whole world and the ranks
+    there that it contributes.
     """
 
     world_size: int = 1
@@ -43,11 +48,34 @@ class Launch:
     proc: int = 0
     job: str | None = None
     mpi: bool = False
+    group: tuple[tuple[int, tuple[int, ...]], ...] | None = None
 
     @property
     def ranks(self) -> range:
         """The ranks that this process hosts."""
-        return ranks_of(self.proc, self.procs, self.world_size)
+        return self.block(self.proc)
+
+    def block(self, proc: int) -> range:
+        """The contiguous block of ranks that process `proc` hosts."""
+        if self.group is None:
+            return ranks_of(proc, self.procs, self.world_size)
+        before = sum(len(ranks) for _, ranks in self.group[:proc])
+        return range(before, before + len(self.group[proc][1]))
+
+    def world_rank(self, rank: int) -> int:
+        """What `rank` is called in the whole world: the number that messages show."""
+        if self.group is None:
+            return rank
+        return [number for _, ranks in self.group for number in ranks][rank]
+
+    def subset(self, ranks: Sequence[int]) -> Launch | None:
+        """The group of `ranks`, in ascending order, as this process sees it; None if it hosts none of them."""
+        hosted = [(proc, tuple(r for r in self.block(proc) if r in set(ranks))) for proc in range(self.procs)]
+        group = tuple((proc, here) for proc, here in hosted if here)
+        procs = [proc for proc, _ in group]
+        if self.proc not in procs:
+            return None
+        return Launch(len(ranks), len(group), procs.index(self.proc), self.job, self.mpi, group)
 
 
 def ranks_of(proc: int, procs: int, world_size: int) -> range:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from ..errors import DistributedError
 from . import guard
 from .transports.base import Call, Patience, Pending, Transport, again
+from .transports.mail import Delivery, Message
 
 
 class Unwind(BaseException):
@@ -21,13 +22,13 @@ class Unwind(BaseException):
 
 
 class Slot:
-    """One collective in which the ranks of this process meet."""
+    """What a rank waits for: a collective in which the ranks of this process meet, or a message."""
 
-    __slots__ = ("calls", "error", "missing", "pending")
+    __slots__ = ("calls", "error", "pending")
 
-    def __init__(self, ranks: int) -> None:
-        self.calls: list[Call | None] = [None] * ranks
-        self.missing = ranks
+    def __init__(self, ranks: Sequence[int] = ()) -> None:
+        # By the rank's index within the process, in the transport's order.
+        self.calls: dict[int, Call | None] = dict.fromkeys(ranks)
         self.pending: Pending | None = None
         self.error: Exception | None = None
 
@@ -42,6 +43,17 @@ class Slot:
         except Exception as error:
             self.error = error
             return True
+
+    def fields(self, local: int) -> Sequence[str]:
+        """What rank `local` called, in words."""
+        if isinstance(self.pending, Delivery):
+            return self.pending.message.fields
+        call = self.calls.get(local)
+        return () if call is None else call.signature.fields
+
+    def from_outside(self) -> bool:
+        """True when it is under way, and another process may complete it."""
+        return self.pending is not None and self.pending.external
 
     def outcome(self) -> None:
         """Raise what went wrong, if anything did."""
@@ -84,7 +96,7 @@ class Baton:
                 if other is not None:
                     self._hand_over(local, other)
                     patience = Patience()
-                elif any(waited is not None and waited.pending is not None for waited in self._waiting):
+                elif any(waited is not None and waited.from_outside() for waited in self._waiting):
                     patience.pause()
                     self._stop_if_asked()
                 else:
@@ -131,24 +143,27 @@ class Baton:
 
     def _nobody_can_go_on(self, slot: Slot) -> DistributedError:
         waiting = {
-            self._ranks[local]: call.signature.fields
+            self._ranks[local]: waited.fields(local)
             for local, waited in enumerate(self._waiting)
-            if waited is not None and (call := waited.calls[local]) is not None
+            if waited is not None
         }
-        gone = [self._ranks[i] for i, call in enumerate(slot.calls) if call is None and self._ended[i]]
+        gone = [self._ranks[i] for i, call in slot.calls.items() if call is None and self._ended[i]]
         if gone:
             return guard.rank_failed(gone, "has finished its program", waiting)
         return guard.deadlock(waiting)
 
 
 class Meeting:
-    """Brings the calls of this process's ranks together and hands them to a transport."""
+    """Brings the calls of this process's ranks together and hands them to a transport.
 
-    def __init__(self, transport: Transport, baton: Baton, ranks: int) -> None:
+    ranks: who takes part, by index within the process.
+    """
+
+    def __init__(self, transport: Transport, baton: Baton, ranks: Sequence[int]) -> None:
         self.transport = transport
         self._baton = baton
-        self._size = ranks
-        self._entered = [0] * ranks
+        self._ranks = ranks
+        self._entered = dict.fromkeys(ranks, 0)
         self._open: dict[int, Slot] = {}
 
     def submit(self, local: int, call: Call) -> Pending:
@@ -157,16 +172,39 @@ class Meeting:
         self._entered[local] += 1
         slot = self._open.get(number)
         if slot is None:
-            slot = self._open[number] = Slot(self._size)
+            slot = self._open[number] = Slot(self._ranks)
         slot.calls[local] = call
-        slot.missing -= 1
-        if slot.missing == 0:
+        calls = [made for made in slot.calls.values() if made is not None]
+        if len(calls) == len(self._ranks):
             del self._open[number]
             try:
-                slot.pending = self.transport.post([made for made in slot.calls if made is not None])
+                slot.pending = self.transport.post(calls)
             except Exception as error:
                 slot.error = error
         return _Ticket(slot, self._baton, local)
+
+    def deliver(self, local: int, delivery: Delivery) -> Pending:
+        """One end of a message, for rank `local` to wait for."""
+        slot = Slot()
+        slot.pending = delivery
+        return _Ticket(slot, self._baton, local)
+
+
+class Seat:
+    """How one of several ranks of a process uses a transport; see `communicator.Port`."""
+
+    def __init__(self, meeting: Meeting, local: int) -> None:
+        self._meeting = meeting
+        self._local = local
+
+    def submit(self, call: Call) -> Pending:
+        return self._meeting.submit(self._local, call)
+
+    def send(self, message: Message) -> Pending:
+        return self._meeting.deliver(self._local, self._meeting.transport.send(message))
+
+    def receive(self, message: Message) -> Pending:
+        return self._meeting.deliver(self._local, self._meeting.transport.receive(message))
 
 
 class _Ticket(Pending):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from .transports.base import (
     REDUCE,
     Call,
     Pending,
+    Transport,
 )
+from .transports.mail import ANY, Message
 
 
 class Work:
@@ -58,20 +60,42 @@ class Work:
             finish()
 
 
+class Port(Protocol):
+    """How one rank uses a transport: the first argument of each is that rank's part."""
+
+    def submit(self, call: Call) -> Pending: ...
+
+    def send(self, message: Message) -> Pending: ...
+
+    def receive(self, message: Message) -> Pending: ...
+
+
+class Alone:
+    """The port of a rank that has a process, and so the transport, to itself."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._post = transport.post
+        self.send, self.receive = transport.send, transport.receive
+
+    def submit(self, call: Call) -> Pending:
+        return self._post((call,))
+
+
 class Communicator:
-    """The collectives of one logical rank.
+    """The collectives and messages of one logical rank.
 
     rank    this rank's number, 0 to size - 1
     size    the number of ranks
     """
 
-    __slots__ = ("_closed", "_submit", "rank", "size", "transport")
+    __slots__ = ("_closed", "_port", "_submit", "rank", "size", "transport")
 
-    def __init__(self, rank: int, size: int, transport: str, submit: Callable[[Call], Pending]) -> None:
+    def __init__(self, rank: int, size: int, transport: str, port: Port) -> None:
         self.rank = rank
         self.size = size
         self.transport = transport
-        self._submit = submit
+        self._port = port
+        self._submit = port.submit
         self._closed = False
 
     def __repr__(self) -> str:
@@ -112,6 +136,76 @@ class Communicator:
     def all_gather(self, array: np.ndarray, label: str = "") -> list[np.ndarray]:
         """The arrays of all ranks, by rank; all must have one shape and dtype."""
         return list(self._gather(array, "all_gather", label))
+
+    def start_all_gather(self, array: np.ndarray, label: str = "") -> tuple[np.ndarray, Work]:
+        """As `all_gather` without waiting: the array (size, *shape) that fills, and the work."""
+        return self._start_gather(array, "all_gather", label, background=True)
+
+    def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
+        """What each rank has for this one, by rank: rank r gets `splits[r]` rows of `array`.
+
+        splits: rows for each rank, as many as `array` has; None for equal parts. Shapes must
+        agree but for the number of rows. Every rank sees all that is exchanged, so that this
+        takes the time of an all_gather.
+        """
+        _check_array("all_to_all", array)
+        if array.ndim == 0 or (splits is None and array.shape[0] % self.size):
+            raise ValueError(
+                f"all_to_all: the first dimension must be a multiple of {self.size} (the number of ranks) or be "
+                f"split by input_split_sizes, got shape {array.shape}"
+            )
+        if splits is None:
+            parts = self.all_gather(array, "all_to_all")
+            rows = array.shape[0] // self.size
+            return [part[self.rank * rows : (self.rank + 1) * rows] for part in parts]
+        if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
+            raise ValueError(
+                f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
+                f"{array.shape[0]} rows of the input"
+            )
+        table = np.stack(self.all_gather(np.array(splits, np.int64), "all_to_all splits"))
+        longest = int(table.sum(axis=1).max())
+        padded = np.zeros((longest, *array.shape[1:]), array.dtype)
+        padded[: array.shape[0]] = array
+        starts = table[:, : self.rank].sum(axis=1)
+        return [
+            part[start : start + count]
+            for part, start, count in zip(
+                self.all_gather(padded, "all_to_all"), starts, table[:, self.rank], strict=True
+            )
+        ]
+
+    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> Work:
+        """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
+
+        The work is complete when `array` may be changed.
+        """
+        self._check_rank("send: dst", dst)
+        if dst == self.rank:
+            raise ValueError(f"send: rank {dst} cannot send to itself")
+        _check_array("send", array)
+        fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
+        flat = np.ascontiguousarray(array).reshape(-1)
+        return Work(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
+
+    def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[Work, Message]:
+        """Receive into `array` from rank `src`, or from any; the message's `source` says from whom."""
+        if src is not None:
+            self._check_rank("recv: src", src)
+            if src == self.rank:
+                raise ValueError(f"recv: rank {src} cannot receive from itself")
+        _check_array("recv", array, writes=True)
+        name = f"recv(src={'any' if src is None else src}, tag={tag})"
+        fields = guard.signature(name, array.dtype, array.shape).fields
+        flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
+        message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
+        finish = None if array.flags.c_contiguous else partial(_write_back, array, flat)
+        return Work(self._mail(self._port.receive, message), finish), message
+
+    def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
+        if self._closed:
+            raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+        return end(message)
 
     def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
         """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
@@ -224,12 +318,19 @@ class Communicator:
 
     def _gather(self, array: np.ndarray, name: str, label: str) -> np.ndarray:
         """An array of shape (size, *array.shape) with the arrays of all ranks."""
+        rows, work = self._start_gather(array, name, label)
+        work.wait()
+        return rows
+
+    def _start_gather(
+        self, array: np.ndarray, name: str, label: str, background: bool = False
+    ) -> tuple[np.ndarray, Work]:
         _check_array(name, array)
         flat = np.ascontiguousarray(array).reshape(-1)
         rows = np.empty((self.size, flat.size), array.dtype)
-        signature = guard.signature(name, array.dtype, array.shape, label)
-        self._post(Call(GATHER, signature, flat, result=rows)).wait()
-        return rows.reshape(self.size, *array.shape)
+        call = Call(GATHER, guard.signature(name, array.dtype, array.shape, label), flat, result=rows)
+        call.background = background
+        return rows.reshape(self.size, *array.shape), Work(self._post(call))
 
     def _check_rank(self, what: str, rank: int) -> None:
         if not 0 <= rank < self.size:

@@ -13,8 +13,9 @@ from .._tensor import Tensor
 from ..errors import MismatchError
 from ..nn.module import Module
 from .bucket import MIB
+from .collectives import give_back, on_host
 from .communicator import Communicator
-from .process_group import ProcessGroup, default_group, give_back, on_host
+from .process_group import ProcessGroup, default_group
 from .reducer import Reducer
 
 _BROADCAST_BYTES = 250 * MIB

@@ -109,7 +109,7 @@ def _make(
         _clip(label, 180),
         _clip(f"{file}:{line}", 140, keep_end=True),
     )
-    return Signature(digest, fields, _SEPARATOR.join(fields).encode("utf-8", "replace"))
+    return Signature(digest, fields, encode(fields))
 
 
 def _clip(text: str, limit: int, keep_end: bool = False) -> str:
@@ -120,6 +120,11 @@ def _clip(text: str, limit: int, keep_end: bool = False) -> str:
     kept = data[3 - limit :] if keep_end else data[: limit - 3]
     half = kept.decode("utf-8", "ignore")
     return f"…{half}" if keep_end else f"{half}…"
+
+
+def encode(fields: Sequence[str]) -> bytes:
+    """The fields of a signature as they go through a transport."""
+    return _SEPARATOR.join(fields).encode("utf-8", "replace")
 
 
 def decode(encoded: bytes) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Plain Python data as bytes and back, without pickle: what object collectives carry.
 
-None, bool, int, float, str, bytes, list, tuple and dict (with keys of these types) come
-back as they were, types included. Nothing received can run code.
+None, bool, int, float, str, bytes, list, tuple, dict (with keys of these types) and NumPy
+arrays of numbers come back as they were, types included. Nothing received can run code.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import base64
 import json
 from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 # JSON has no bytes, tuples or keys other than strings; a dict with this one key stands for them.
 _TAG = "!"
@@ -29,6 +32,9 @@ def _plain(obj: object, where: str) -> object:
         return obj
     if isinstance(obj, bytes):
         return {_TAG: ["bytes", base64.b64encode(obj).decode("ascii")]}
+    if isinstance(obj, np.ndarray) and not obj.dtype.hasobject and obj.dtype.names is None:
+        data = base64.b64encode(np.ascontiguousarray(obj).tobytes()).decode("ascii")
+        return {_TAG: ["array", [obj.dtype.name, list(obj.shape), data]]}
     if type(obj) is list:
         return [_plain(item, f"{where}[{i}]") for i, item in enumerate(obj)]
     if type(obj) is tuple:
@@ -42,7 +48,7 @@ def _plain(obj: object, where: str) -> object:
         return {_TAG: ["dict", pairs]}
     raise TypeError(
         f"{where} is a {type(obj).__name__}; between ranks go None, bool, int, float, str, bytes, list, "
-        "tuple and dict (no pickle). Convert it first, for example with .tolist() or .item()."
+        "tuple, dict and arrays of numbers (no pickle). Convert it first, for example with .numpy() or .item()."
     )
 
 
@@ -56,6 +62,10 @@ def _restore(obj: Any) -> Any:
     kind, content = obj[_TAG]
     if kind == "bytes":
         return base64.b64decode(content)
+    if kind == "array":
+        name, shape, data = content
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+        return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
     if kind == "tuple":
         return tuple(_restore(item) for item in content)
     return {_restore(key): _restore(value) for key, value in content}

@@ -1,43 +1,40 @@
-"""`ddpgrad.distributed` as PyTorch users call it: process groups and collectives on Tensors.
+"""Process groups as PyTorch names them: who takes part in a collective.
 
-Source of names and arguments: https://pytorch.org/docs/stable/distributed.html. The group is
-local to a rank (see `rank_local`), so that several ranks of one process have one each.
+Source of names and arguments: https://pytorch.org/docs/stable/distributed.html. Groups are
+local to a rank (see `rank_local`), so that several ranks of one process have their own.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
-
-from .._tensor import Tensor
 from ..backend import device as devices
-from ..backend.registry import backend_for, to_device
 from ..errors import LaunchError
 from ..rank_local import RankLocal
 from . import world
 from .communicator import Communicator
-from .communicator import Work as ArrayWork
 
 # PyTorch's names for what carries collectives, and ours for the same purpose.
 _BACKENDS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "mpi": "mpi", "nccl": None}
 
 
-class ReduceOp:
-    """How an all-reduce combines the ranks' elements."""
-
-    SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
-    BAND, BOR, BXOR = "band", "bor", "bxor"
-
-
 class ProcessGroup:
-    """The ranks that take part in collectives; `communicator` carries them."""
+    """The ranks that take part in collectives; `communicator` carries them.
 
-    def __init__(self, communicator: Communicator, local_rank: int) -> None:
+    ranks: the members' numbers in the world, ascending; a member's place there is its rank
+    within the group.
+    """
+
+    def __init__(
+        self, communicator: Communicator, ranks: Sequence[int], local_rank: int, description: str = ""
+    ) -> None:
         self.communicator = communicator
+        self.ranks = tuple(ranks)
         self.local_rank = local_rank
+        self.group_desc = description
 
     def rank(self) -> int:
         return self.communicator.rank
@@ -45,12 +42,30 @@ class ProcessGroup:
     def size(self) -> int:
         return self.communicator.size
 
+    def place(self, rank: int, what: str = "rank") -> int:
+        """Where `rank` of the world stands within this group; `ValueError` if it is no member."""
+        try:
+            return self.ranks.index(rank)
+        except ValueError:
+            raise ValueError(
+                f"{what} {rank} is not part of this group, which has the ranks {list(self.ranks)}"
+            ) from None
+
     def __repr__(self) -> str:
         c = self.communicator
         return f"ProcessGroup(rank={c.rank}, size={c.size}, transport={c.transport!r})"
 
 
-_default: RankLocal[list[ProcessGroup]] = RankLocal(list)
+class GroupMember:
+    """What `new_group` returns to ranks outside the group."""
+
+    WORLD: ProcessGroup | None = None  # the default group, in arguments
+    NON_GROUP_MEMBER = object()
+
+
+group = GroupMember
+
+_groups: RankLocal[list[ProcessGroup]] = RankLocal(list)
 
 
 def is_available() -> bool:
@@ -60,7 +75,29 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """True when this rank has called `init_process_group`."""
-    return bool(_default.get())
+    return bool(_groups.get())
+
+
+def is_gloo_available() -> bool:
+    """True: scripts that ask for Gloo get the transports of this package."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """False: this version has no NCCL transport."""
+    return False
+
+
+def is_mpi_available() -> bool:
+    """True when an MPI library can be loaded."""
+    from .transports import mpi_available
+
+    return mpi_available()
+
+
+def is_torchelastic_launched() -> bool:
+    """False: ddprun is no torchrun."""
+    return False
 
 
 def init_process_group(
@@ -80,32 +117,121 @@ def init_process_group(
     """
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
-    name = backend.partition(":")[0].lower() if backend else None
-    if name not in _BACKENDS:
-        known = ", ".join(str(b) for b in _BACKENDS if b)
-        raise ValueError(f"init_process_group: unknown backend {backend!r}; expected one of {known}, or None")
     member = world.current()
+    name = _transport_name("init_process_group", backend)
     for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
         if given not in (-1, actual):
             raise LaunchError(
                 f"init_process_group({what}={given}): the launcher says {what} {actual}. Start the ranks with "
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    communicator = member.communicator(_BACKENDS[name], seconds)
+    communicator = member.communicator(name, _seconds(timeout))
     devices.set_local_rank(member.local_rank)
-    _default.get().append(ProcessGroup(communicator, member.local_rank))
+    _groups.get().append(ProcessGroup(communicator, range(member.world_size), member.local_rank, "default"))
+
+
+def _transport_name(caller: str, backend: str | None) -> str | None:
+    name = backend.rpartition(":")[2].lower() if backend else None
+    if name not in _BACKENDS:
+        known = ", ".join(str(b) for b in _BACKENDS if b)
+        raise ValueError(f"{caller}: unknown backend {backend!r}; expected one of {known}, or None")
+    return _BACKENDS[name]
+
+
+def _seconds(timeout: timedelta | float | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: timedelta | float | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any = None,
+) -> Any:
+    """A group of `ranks` of the world (all by default); `GroupMember.NON_GROUP_MEMBER` on other ranks.
+
+    Every rank of the world calls it, with the same ranks and in the same order, whether it is a
+    member or not; that is checked. Within the group ranks are numbered in ascending order.
+    """
+    whole = default_group()
+    chosen = list(range(whole.size())) if ranks is None else sorted(ranks)
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"new_group: ranks must differ, got {list(ranks or ())}")
+    if not chosen or chosen[0] < 0 or chosen[-1] >= whole.size():
+        raise ValueError(
+            f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
+        )
+    name = _transport_name("new_group", backend)
+    # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
+    whole.communicator.barrier(label=f"new_group({chosen})")
+    member = world.current()
+    communicator = member.group(chosen, name, _seconds(timeout))
+    if communicator is None:
+        return GroupMember.NON_GROUP_MEMBER
+    made = ProcessGroup(communicator, chosen, member.local_rank, group_desc or "")
+    _groups.get().append(made)
+    return made
+
+
+def new_subgroups(
+    group_size: int | None = None, group: ProcessGroup | None = None, **options: Any
+) -> tuple[ProcessGroup, list[Any]]:
+    """The world as groups of `group_size` neighbours (default: the ranks of a host): (mine, all of them)."""
+    size = get_world_size()
+    if group_size is None:
+        group_size = world.current().local_world_size
+    if group_size < 1 or size % group_size:
+        raise ValueError(
+            f"The world size must be divisible by 'group_size={group_size}', and the world has {size} ranks"
+        )
+    return new_subgroups_by_enumeration(
+        [list(range(first, first + group_size)) for first in range(0, size, group_size)], **options
+    )
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], **options: Any
+) -> tuple[Any, list[Any]]:
+    """A group for each list of ranks: (the one that this rank is in, all of them)."""
+    if not ranks_per_subgroup_list:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    everyone = list(itertools.chain(*ranks_per_subgroup_list))
+    if len(set(everyone)) != len(everyone):
+        raise ValueError(f"a rank belongs to more than one subgroup: {list(ranks_per_subgroup_list)}")
+    made = [new_group(ranks, **options) for ranks in ranks_per_subgroup_list]
+    mine = next((g for g in made if isinstance(g, ProcessGroup)), None)
+    return mine, made
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None, split_ranks: Sequence[Sequence[int]] | None = None, **options: Any
+) -> ProcessGroup | None:
+    """The group of `split_ranks` that this rank is in, with ranks as `parent_pg` numbers them; None if in none.
+
+    Every rank of the world calls it.
+    """
+    parent = resolve(parent_pg)
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    mine, _ = new_subgroups_by_enumeration([[parent.ranks[r] for r in ranks] for ranks in split_ranks])
+    return mine
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Leave the group; `init_process_group` may be called again."""
-    _group(group).communicator.close()
-    _default.get().clear()
+    """Leave `group`, or all groups; after that `init_process_group` may be called again."""
+    left = resolve(group)
+    groups = _groups.get()
+    for gone in list(groups) if left is groups[0] else [left]:
+        gone.communicator.close()
+        groups.remove(gone)
 
 
 def default_group() -> ProcessGroup:
-    """This rank's group; `ValueError` before `init_process_group`."""
-    groups = _default.get()
+    """This rank's group of all ranks; `ValueError` before `init_process_group`."""
+    groups = _groups.get()
     if not groups:
         raise ValueError(
             "Default process group has not been initialized, please make sure to call init_process_group."
@@ -113,189 +239,57 @@ def default_group() -> ProcessGroup:
     return groups[0]
 
 
-def _group(group: ProcessGroup | None) -> ProcessGroup:
-    return default_group() if group is None else group
+def resolve(group: Any) -> ProcessGroup:
+    """`group`, or the default one for None; `ValueError` on a rank that is outside it."""
+    if group is None:
+        return default_group()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            f"rank {get_rank()} is not part of the group that it uses; ask `get_rank(group) >= 0` before"
+        )
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"expected a ProcessGroup, as new_group() returns it, got {type(group).__name__}")
+    return group
 
 
-def get_rank(group: ProcessGroup | None = None) -> int:
-    """This rank's number in the group."""
-    return _group(group).rank()
+def get_rank(group: Any = None) -> int:
+    """This rank's number in the group; -1 outside it."""
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else resolve(group).rank()
 
 
-def get_world_size(group: ProcessGroup | None = None) -> int:
-    """The number of ranks in the group."""
-    return _group(group).size()
+def get_world_size(group: Any = None) -> int:
+    """The number of ranks in the group; -1 outside it."""
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else resolve(group).size()
 
 
 def get_local_rank(group: ProcessGroup | None = None) -> int:
     """This rank's index among those on its host."""
-    return _group(group).local_rank
+    return resolve(group).local_rank
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """This rank's index among those on its host."""
+    return world.current().local_rank
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
     """The transport in use: 'virtual', 'shm' or 'mpi'."""
-    return _group(group).communicator.transport
+    return resolve(group).communicator.transport
 
 
-class Work:
-    """A collective under way on a Tensor; `wait()` before using the tensor."""
-
-    def __init__(self, work: ArrayWork, tensor: Tensor, host: np.ndarray) -> None:
-        self._work = work
-        self._tensor = tensor
-        self._host = host
-        self._done = False
-
-    def wait(self) -> bool:
-        """Return when the result is in the tensor."""
-        self._work.wait()
-        self._finish()
-        return True
-
-    def is_completed(self) -> bool:
-        """True when the result is in the tensor; does not wait."""
-        if not self._done and self._work.poll():
-            self._finish()
-        return self._done
-
-    def _finish(self) -> None:
-        if not self._done:
-            self._done = True
-            give_back(self._tensor, self._host)
+def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
+    """The members' numbers in the world, by rank within the group."""
+    return list(resolve(group).ranks)
 
 
-def on_host(tensor: Tensor) -> np.ndarray:
-    """The tensor's array where transports can read it: itself on a CPU, else a copy."""
-    backend = backend_for(tensor._array)
-    return tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The number within `group` of a rank of the world."""
+    return resolve(group).place(global_rank, "Global rank")
 
 
-def give_back(tensor: Tensor, host: np.ndarray) -> None:
-    """Put what a collective left in `host` into the tensor."""
-    if host is not tensor._array:
-        tensor._array[...] = to_device(host, tensor.device)
-    tensor._versions[0] += 1
-
-
-def _check(name: str, tensor: Any) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}(): expected a Tensor, got {type(tensor).__name__}")
-    return tensor
-
-
-def _in_place(name: str, tensor: Tensor, async_op: bool, start: Any) -> Work | None:
-    host = on_host(_check(name, tensor))
-    work = start(host)
-    if async_op:
-        return Work(work, tensor, host)
-    work.wait()
-    give_back(tensor, host)
-    return None
-
-
-def all_reduce(
-    tensor: Tensor,
-    op: str = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
-    label: str = "",
-) -> Work | None:
-    """Combine `tensor` over all ranks, in place, in a fixed order. label: a name for error messages."""
-    c = _group(group).communicator
-    return _in_place("all_reduce", tensor, async_op, lambda a: c.all_reduce(a, op, label, True))
-
-
-def broadcast(
-    tensor: Tensor, src: int = 0, group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
-    """Overwrite `tensor` on every rank with that of rank `src`."""
-    c = _group(group).communicator
-    return _in_place("broadcast", tensor, async_op, lambda a: c.broadcast(a, src, "", True))
-
-
-def reduce(tensor: Tensor, dst: int = 0, op: str = ReduceOp.SUM, group: ProcessGroup | None = None) -> None:
-    """Combine `tensor` over all ranks into that of rank `dst`; the others keep theirs."""
-    c = _group(group).communicator
-    mine = on_host(_check("reduce", tensor))
-    total = mine.copy()
-    c.all_reduce(total, op)
-    if c.rank == dst:
-        mine[...] = total
-        give_back(tensor, mine)
-
-
-def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None) -> None:
-    """Fill `tensor_list` with the tensors of all ranks, by rank."""
-    c = _group(group).communicator
-    if len(tensor_list) != c.size:
-        raise ValueError(
-            f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}"
-        )
-    for out, row in zip(tensor_list, c.all_gather(on_host(_check("all_gather", tensor))), strict=True):
-        _store("all_gather", out, row)
-
-
-def _store(name: str, out: Tensor, row: np.ndarray) -> None:
-    if out._array.shape != row.shape or out._array.dtype != row.dtype:
-        raise ValueError(
-            f"{name}(): an output has shape {list(out.shape)} and dtype {out.dtype.name}, but a rank sent shape "
-            f"{list(row.shape)} of {row.dtype}"
-        )
-    out._array[...] = to_device(row, out.device)
-    out._versions[0] += 1
-
-
-def all_gather_into_tensor(output: Tensor, tensor: Tensor, group: ProcessGroup | None = None) -> None:
-    """Fill `output` with the tensors of all ranks, one after the other along the first dimension."""
-    rows = _group(group).communicator.all_gather(on_host(_check("all_gather_into_tensor", tensor)))
-    _store("all_gather_into_tensor", output, np.concatenate(rows).reshape(output._array.shape))
-
-
-def gather(
-    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: ProcessGroup | None = None
-) -> None:
-    """Fill `gather_list` on rank `dst` with the tensors of all ranks."""
-    c = _group(group).communicator
-    rows = c.gather(on_host(_check("gather", tensor)), dst)
-    if rows is not None:
-        if gather_list is None or len(gather_list) != c.size:
-            raise ValueError(f"gather(): rank {dst} must pass gather_list with {c.size} tensors")
-        for out, row in zip(gather_list, rows, strict=True):
-            _store("gather", out, row)
-
-
-def scatter(
-    tensor: Tensor,
-    scatter_list: Sequence[Tensor] | None = None,
-    src: int = 0,
-    group: ProcessGroup | None = None,
-) -> None:
-    """Overwrite `tensor` with this rank's tensor of rank `src`'s `scatter_list`."""
-    c = _group(group).communicator
-    mine = on_host(_check("scatter", tensor))
-    c.scatter(mine, None if scatter_list is None else [on_host(t) for t in scatter_list], src)
-    give_back(tensor, mine)
-
-
-def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | None = None
-) -> None:
-    """This rank's part, along the first dimension, of `input` combined over all ranks."""
-    part = _group(group).communicator.reduce_scatter(on_host(_check("reduce_scatter_tensor", input)), op)
-    _store("reduce_scatter_tensor", output, part.reshape(output._array.shape))
-
-
-def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
-    """Fill `object_list` with the plain data (numbers, strings, lists, dicts, bytes) of all ranks."""
-    object_list[:] = _group(group).communicator.all_gather_object(obj)
-
-
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
-    """Overwrite the plain data in `object_list` with that of rank `src`."""
-    c = _group(group).communicator
-    object_list[:] = c.broadcast_object(list(object_list) if c.rank == src else None, src)
-
-
-def barrier(group: ProcessGroup | None = None) -> None:
-    """Return when all ranks have called."""
-    _group(group).communicator.barrier()
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The number in the world of a rank of `group`."""
+    ranks = resolve(group).ranks
+    if not 0 <= group_rank < len(ranks):
+        raise ValueError(f"Group rank {group_rank} is not part of a group of {len(ranks)} ranks")
+    return ranks[group_rank]

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 
 from threadpoolctl import threadpool_limits
 
@@ -14,8 +15,8 @@ from .. import environment, rank_local
 from ..environment import Launch
 from ..errors import DistributedError, LaunchError
 from . import transports
-from .baton import Baton, Meeting
-from .communicator import Communicator
+from .baton import Baton, Meeting, Seat
+from .communicator import Alone, Communicator, Port
 from .transports.base import Transport
 
 _ABORT_DELAY = 0.3
@@ -34,8 +35,9 @@ class World:
         self.members = [Member(self, rank) for rank in launch.ranks]
         self.baton: Baton | None = None
         self.abort_at_exit = False
-        self._meetings: dict[str, Meeting] = {}
-        self._transports: dict[str, Transport] = {}
+        # By the name of the transport, and for a group by its number.
+        self._meetings: dict[str | int, Meeting] = {}
+        self._transports: dict[str | int, Transport] = {}
         self._ranks_here: list[int] | None = None
         # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
         # there are. Set here, in the main thread: once one thread has set it, OpenBLAS heeds no other.
@@ -49,7 +51,7 @@ class World:
         name = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
-            transport = transports.connect(self.launch, name, timeout, generation=len(self._transports))
+            transport = transports.connect(self.launch, name, timeout, f"{len(self._transports)}")
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
                 _watch_exit(self)
@@ -57,13 +59,27 @@ class World:
             transport.timeout = timeout
         return transport
 
-    def meeting(self, transport: Transport) -> Meeting:
-        """Where the ranks of this process meet before they use `transport`."""
-        assert self.baton is not None
-        meeting = self._meetings.get(transport.name)
+    def group_transport(
+        self, number: int, launch: Launch, backend: str | None, timeout: float | None
+    ) -> Transport:
+        """The transport of the group that every rank makes as its `number`th (collective in the group)."""
+        transport = self._transports.get(number)
+        if transport is None:
+            name = transports.choose(launch, backend)
+            transport = transports.connect(launch, name, timeout, f"group{number}")
+            self._transports[number] = transport
+        return transport
+
+    def port(self, key: str | int, transport: Transport, rank: int) -> Port:
+        """How `rank` uses the transport that is known as `key`."""
+        if self.baton is None:
+            return Alone(transport)
+        first = self.launch.ranks.start
+        meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[transport.name] = Meeting(transport, self.baton, len(self.members))
-        return meeting
+            here = [transport.launch.world_rank(r) - first for r in transport.ranks]
+            meeting = self._meetings[key] = Meeting(transport, self.baton, here)
+        return Seat(meeting, rank - first)
 
     def ranks_on_this_host(self) -> list[int]:
         """All ranks of the world that run on this host (collective between processes at first)."""
@@ -104,6 +120,7 @@ class Member:
         self.rank = rank
         self.world_size = world.launch.world_size
         self.launch = world.launch
+        self._groups = 0  # how many groups this rank has made, or seen others make
 
     def __repr__(self) -> str:
         return f"Member(rank={self.rank}, world_size={self.world_size})"
@@ -126,18 +143,26 @@ class Member:
         Raises TransportError, which says what is missing.
         """
         transport = self.world.transport(backend, timeout)
-        if self.world.baton is None:
+        port = self.world.port(transport.name, transport, self.rank)
+        return Communicator(self.rank, self.world_size, transport.name, port)
 
-            def submit(call):
-                return transport.post((call,))
-        else:
-            meeting = self.world.meeting(transport)
-            local = self.rank - self.launch.ranks.start
+    def group(
+        self, ranks: Sequence[int], backend: str | None = None, timeout: float | None = None
+    ) -> Communicator | None:
+        """The collectives of this rank over `ranks`; None if it is none of them.
 
-            def submit(call):
-                return meeting.submit(local, call)
-
-        return Communicator(self.rank, self.world_size, transport.name, submit)
+        All ranks of the world make the same groups in the same order, members or not.
+        Ranks are numbered anew, in ascending order.
+        """
+        self._groups += 1
+        ranks = sorted(ranks)
+        if self.rank not in ranks:
+            return None
+        launch = self.launch.subset(ranks)
+        assert launch is not None
+        transport = self.world.group_transport(self._groups, launch, backend, timeout)
+        port = self.world.port(self._groups, transport, self.rank)
+        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port)
 
 
 _process_world: World | None = None

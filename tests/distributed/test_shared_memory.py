@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ddpgrad.distributed import transports
-from ddpgrad.distributed.communicator import Communicator
+from ddpgrad.distributed.communicator import Alone, Communicator
 from ddpgrad.distributed.transports import segments
 from ddpgrad.environment import Launch
 from ddpgrad.errors import TransportError
@@ -24,7 +24,7 @@ def both():
 
         def connect(proc: int) -> tuple[transports.Transport, Communicator]:
             transport = transports.connect(Launch(2, 2, proc, job), "shm", timeout=20)
-            return transport, Communicator(proc, 2, "shm", lambda call: transport.post((call,)))
+            return transport, Communicator(proc, 2, "shm", Alone(transport))
 
         ends = list(pool.map(connect, range(2)))
 

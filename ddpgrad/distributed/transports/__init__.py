@@ -50,11 +50,11 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     return "shm"
 
 
-def connect(launch: Launch, name: str, timeout: float | None = None, generation: int = 0) -> Transport:
+def connect(launch: Launch, name: str, timeout: float | None = None, generation: str = "0") -> Transport:
     """Join the processes of `launch` by the transport `name` (collective between processes).
 
     timeout      seconds that a collective may wait for others; None: DDPGRAD_TIMEOUT
-    generation   how many transports these processes have connected before
+    generation   a word that these processes have given no other transport
     """
     if name == "virtual":
         return LocalTransport(launch, timeout)
@@ -74,7 +74,14 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
     from . import mpi
 
     here = next(procs for procs in mpi.hosts(launch) if launch.proc in procs)
-    return [rank for proc in here for rank in environment.ranks_of(proc, launch.procs, launch.world_size)]
+    return [rank for proc in here for rank in launch.block(proc)]
+
+
+def mpi_available() -> bool:
+    """True when an MPI library can be loaded; loads it."""
+    from . import mpi
+
+    return mpi.available()
 
 
 def abort(code: int, delay: float) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from ...environment import Launch, debugger
 from ...environment import timeout as environment_timeout
 from ...errors import DistributedError
 from ..guard import Signature
+
+if TYPE_CHECKING:
+    from .mail import Delivery, Message
 
 # The kinds of collective that every transport knows; all others are built from them.
 REDUCE, GATHER, BROADCAST, BARRIER, ALLOCATE = "reduce", "gather", "broadcast", "barrier", "allocate"
@@ -60,9 +64,14 @@ class Call:
 
 
 class Pending(ABC):
-    """A posted collective."""
+    """A posted collective, or one end of a message.
+
+    external: something outside this process can complete it.
+    """
 
     __slots__ = ()
+
+    external = True
 
     @abstractmethod
     def poll(self) -> bool:
@@ -106,6 +115,14 @@ class Transport(ABC):
     @abstractmethod
     def post(self, calls: Sequence[Call]) -> Pending:
         """Begin a collective with the calls of the ranks in `launch.ranks`, in that order."""
+
+    @abstractmethod
+    def send(self, message: Message) -> Delivery:
+        """Begin to send `message` from a rank of this process."""
+
+    @abstractmethod
+    def receive(self, message: Message) -> Delivery:
+        """Begin to receive a message for a rank of this process."""
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:  # noqa: B027
         """Tell the other processes that hosted `rank` cannot go on.

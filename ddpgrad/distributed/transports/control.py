@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from ...environment import Launch, ranks_of
+from ...environment import Launch
 from ...errors import DistributedError, TransportError
 from .. import guard
 from ..guard import Signature
@@ -54,16 +54,27 @@ def _fence() -> None:
         _order_lock.release()
 
 
-class Control:
-    """The control page of one job on one host, and `extra` bytes for the transport's own use."""
+def order() -> None:
+    """Keep what this process wrote or read before apart from what follows, as other processes see it."""
+    if not _ORDERED:
+        _fence()
 
-    def __init__(self, launch: Launch, job: str, extra: int, timeout: float) -> None:
+
+class Control:
+    """The control page of one job on one host, and `extra` bytes for the transport's own use.
+
+    sparse: further bytes behind those, which take memory only once they are used: reserve them
+    before, with `take`.
+    """
+
+    def __init__(self, launch: Launch, job: str, extra: int, timeout: float, sparse: int = 0) -> None:
         self.launch = launch
         procs, world = launch.procs, launch.world_size
         self._reasons = procs * _LINE
         self._records = self._reasons + procs * _REASON
         self.extra = -(-(self._records + world * DEPTH * _RECORD) // 4096) * 4096
-        self.map = self._join(job, self.extra + extra, timeout)
+        self.sparse = -(-(self.extra + extra) // 4096) * 4096
+        self.map = self._join(job, self.sparse, sparse, timeout)
         self._bytes = memoryview(self.map)
         self._words = self._bytes.cast("Q")
         line = _LINE // 8
@@ -75,17 +86,24 @@ class Control:
         self._next_check = 0.0
         self._meet(job, timeout)
 
-    def _join(self, job: str, size: int, timeout: float):
+    def _join(self, job: str, size: int, sparse: int, timeout: float):
         path = segments.path_of(job, "control")
         if self.launch.proc != 0:
-            return segments.attach(path, size, patience=timeout)
-        made = segments.create(path, size)
+            joined = segments.attach(path, size + sparse, patience=timeout)
+            self._file = segments.open_again(path)
+            return joined
+        made = segments.create(path, size, sparse)
         try:
             segments.reserve(path, 0, size)
+            self._file = segments.open_again(path)
         except BaseException:
             segments.remove(path)
             raise
         return made
+
+    def take(self, start: int, size: int) -> None:
+        """Reserve a part of the sparse bytes now, instead of a bus error at the first write."""
+        segments.take(self._file, start, size)
 
     def _meet(self, job: str, timeout: float) -> None:
         """Wait until all processes have the page; then nobody needs its name."""
@@ -160,10 +178,11 @@ class Control:
         """The error for collective `number`, on which the ranks do not agree."""
         stride = DEPTH * _RECORD // 8
         word = (self._records + number % DEPTH * _RECORD) // 8
-        ranks = range(self.launch.world_size)
-        return guard.mismatch(
-            {rank: (self._words[word + rank * stride], self.fields(rank, number)) for rank in ranks}, number
-        )
+        records = {
+            self.launch.world_rank(rank): (self._words[word + rank * stride], self.fields(rank, number))
+            for rank in range(self.launch.world_size)
+        }
+        return guard.mismatch(records, number)
 
     def reached(self, column: int, target: int) -> bool:
         """True when every other process's counter is at `target`."""
@@ -222,11 +241,9 @@ class Control:
             _, ranks, what = min(verdicts)
             raise guard.rank_failed(ranks, what, self._waiting(number))
         if missing and now - began > timeout:
-            last = {
-                rank: self.fields(rank, self._word(proc, ARRIVE))
-                for proc in missing
-                for rank in self._ranks(proc)
-            }
+            last = {}
+            for proc in missing:
+                last |= self._calls(proc, self._word(proc, ARRIVE))
             raise guard.stalled(last, self._waiting(number), timeout)
 
     def _verdict(self, proc: int, state: int) -> tuple[int, list[int], str]:
@@ -237,17 +254,22 @@ class Control:
             reason = bytes(self._bytes[start : start + length]).decode("utf-8", "replace")
             return (0 if state == _FAILED else 3), [self._word(proc, _FAILED_RANK)], reason
         if state == _FINISHED:
-            return 2, list(self._ranks(proc)), "has finished its program"
+            return 2, self._ranks(proc), "has finished its program"
         what = f"(process {self._word(proc, _PID)}) died without a word: it was killed, or crashed"
-        return 1, list(self._ranks(proc)), what
+        return 1, self._ranks(proc), what
 
-    def _ranks(self, proc: int) -> range:
-        return ranks_of(proc, self.launch.procs, self.launch.world_size)
+    def _ranks(self, proc: int) -> list[int]:
+        """The ranks that `proc` hosts, as messages call them."""
+        return [self.launch.world_rank(rank) for rank in self.launch.block(proc)]
+
+    def _calls(self, proc: int, number: int) -> Mapping[int, Sequence[str]]:
+        """What the ranks of `proc` wrote under `number`."""
+        return {self.launch.world_rank(rank): self.fields(rank, number) for rank in self.launch.block(proc)}
 
     def _waiting(self, number: int) -> Mapping[int, Sequence[str]]:
         """What the ranks that arrived at collective `number` called."""
         arrived = [self.launch.proc, *(p for p in self._others if self._word(p, ARRIVE) >= number)]
-        return {rank: self.fields(rank, number) for proc in arrived for rank in self._ranks(proc)}
+        return {rank: fields for proc in arrived for rank, fields in self._calls(proc, number).items()}
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:
         """Mark this process as failed; the first mark stands."""
@@ -260,9 +282,25 @@ class Control:
         self._words[self._mine + _FAILED_RANK] = rank
         self.publish(_STATE, _VICTIM if victim else _FAILED)
 
+    def check_alive(
+        self, procs: Sequence[int], waiting: Mapping[int, Sequence[str]], all_needed: bool
+    ) -> None:
+        """Raise RankFailedError if, of `procs`, one (or all, unless `all_needed`) can bring nothing any more."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + _CHECK_SECONDS
+        dead = self._life.dead()
+        states = {proc: self._word(proc, _STATE) for proc in procs}
+        verdicts = [self._verdict(p, state) for p, state in states.items() if state != _RUNNING or p in dead]
+        if verdicts and (all_needed or len(verdicts) == len(procs)):
+            _, ranks, what = min(verdicts)
+            raise guard.rank_failed(ranks, what, waiting)
+
     def finish(self) -> None:
         """Mark this process as finished, unless it failed. No `wait` may follow."""
         self._life.close()
+        os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...environment import Launch
 from .. import guard, tree
 from .base import ALLOCATE, BROADCAST, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
+from .mail import Delivery, Letters, Message
 
 
 class LocalTransport(Transport):
@@ -16,13 +18,26 @@ class LocalTransport(Transport):
     name = "virtual"
     _number = 0
 
+    def __init__(self, launch: Launch, timeout: float | None = None) -> None:
+        super().__init__(launch, timeout)
+        self._letters = Letters(launch.world_rank)
+
+    def send(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        return self._letters.send(message)
+
+    def receive(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        return self._letters.receive(message)
+
     def post(self, calls: Sequence[Call]) -> Pending:
         self.refuse_after_failure()
         self._number += 1
         first = calls[0]
         if any(call.signature.digest != first.signature.digest for call in calls):
             records = {
-                rank: (call.signature.digest, call.signature.fields) for rank, call in enumerate(calls)
+                self.launch.world_rank(rank): (call.signature.digest, call.signature.fields)
+                for rank, call in enumerate(calls)
             }
             raise self.failed(guard.mismatch(records, self._number))
         if first.kind == REDUCE:

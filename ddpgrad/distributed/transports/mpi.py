@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ...environment import Launch, ranks_of
+from ...environment import Launch
 from ...errors import DistributedError, TransportError
 from .. import guard, tree
 from .base import (
@@ -38,6 +38,8 @@ from .base import (
     Transport,
     again,
 )
+from .mail import Delivery, Letters, Message
+from .mpi_mail import MpiMail
 from .roll_call import FAILED, FINISHED, VICTIM, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
@@ -63,9 +65,24 @@ def _library() -> Any:
     return MPI
 
 
+def available() -> bool:
+    """True when an MPI library can be loaded; loads it."""
+    try:
+        _library()
+    except TransportError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
 def _world(launch: Launch) -> Any:
-    """MPI's communicator of all processes. Raises TransportError if it is not the world of `launch`."""
+    """MPI's communicator of the processes of `launch`: of all, or of those of its group.
+
+    Raises TransportError if MPI's world is not that of `launch`. Collective for a group.
+    """
     world = _library().COMM_WORLD
+    if launch.group is not None:
+        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]))
     if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
         version = _library().Get_library_version().splitlines()[0]
         raise TransportError(
@@ -77,7 +94,7 @@ def _world(launch: Launch) -> Any:
     return world
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=64)
 def hosts(launch: Launch) -> list[list[int]]:
     """The processes of each host, in order. Collective between processes."""
     MPI = _library()
@@ -119,9 +136,11 @@ class MpiTransport(Transport):
         self._mpi = _library()
         # A communicator of our own: the program may use MPI as well.
         self._comm = _world(launch).Dup()
-        self._blocks = [ranks_of(proc, launch.procs, launch.world_size) for proc in range(launch.procs)]
-        self._most_ranks = len(self._blocks[0])
+        self._blocks = [launch.block(proc) for proc in range(launch.procs)]
+        self._most_ranks = max(len(block) for block in self._blocks)
         self._roll_call = RollCall(self._mpi, self._comm)
+        self._letters = Letters(launch.world_rank)
+        self._mail = MpiMail(self._comm, launch, self._letters, self._roll_call)
         self._number = 0
         self._last_fields: Sequence[str] = ()
         self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
@@ -144,6 +163,16 @@ class MpiTransport(Transport):
         self._tasks.put(self._latest)
         return self._latest
 
+    def send(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mail.timeout = self.timeout
+        return (self._letters if message.target in self.ranks else self._mail).send(message)
+
+    def receive(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mail.timeout = self.timeout
+        return (self._letters if message.source in self.ranks else self._mail).receive(message)
+
     def fail(self, rank: int, reason: str, victim: bool) -> None:
         self._say_farewell(VICTIM if victim else FAILED, rank, reason)
 
@@ -151,11 +180,14 @@ class MpiTransport(Transport):
         if self._farewell is not None:
             return
         if self.failure is not None:
-            self._say_farewell(VICTIM, self.ranks.start, f"has ended after an error: {self.failure}")
+            self._say_farewell(
+                VICTIM, self.launch.world_rank(self.ranks.start), f"has ended after an error: {self.failure}"
+            )
             return
         if self._latest is not None:
             self._latest.done.wait()
-        self._say_farewell(FINISHED, self.ranks.start, "has finished its program")
+        self._mail.close()
+        self._say_farewell(FINISHED, self.launch.world_rank(self.ranks.start), "has finished its program")
         # MPI ends when all processes have ended; what is sent meanwhile must be received.
         self._roll_call.receive_last_words(self.timeout)
         self.failure = DistributedError("the ranks of this process have ended their use of MPI")
@@ -234,16 +266,17 @@ class MpiTransport(Transport):
 
     def _look(self, calls: Sequence[Call], waited: float) -> None:
         """Raise if a process that has not arrived will not come, or all took too long."""
-        waiting = {rank: call.signature.fields for rank, call in zip(self.ranks, calls, strict=True)}
+        name = self.launch.world_rank
+        waiting = {name(rank): call.signature.fields for rank, call in zip(self.ranks, calls, strict=True)}
         farewell = self._roll_call.farewell()
         if farewell is not None:
             state, proc, rank, reason = farewell
-            ranks = list(self._blocks[proc]) if state == FINISHED else [rank]
+            ranks = [name(r) for r in self._blocks[proc]] if state == FINISHED else [rank]
             raise guard.rank_failed(ranks, reason, waiting)
         if self._farewell is not None:
             raise DistributedError("the ranks of this process have failed")
         if waited > self.timeout:
-            missing = [rank for proc in self._roll_call.missing() for rank in self._blocks[proc]]
+            missing = [name(rank) for proc in self._roll_call.missing() for rank in self._blocks[proc]]
             raise guard.stalled(dict.fromkeys(missing, self._last_fields), waiting, self.timeout)
 
     def _mismatch(self, calls: Sequence[Call]) -> DistributedError:
@@ -258,7 +291,10 @@ class MpiTransport(Transport):
         for block, rows in zip(self._blocks, everyone, strict=True):
             for rank, row in zip(block, rows, strict=False):
                 text = row[8:].tobytes().rstrip(b"\0")
-                records[rank] = int.from_bytes(row[:8].tobytes(), "little"), guard.decode(text)
+                records[self.launch.world_rank(rank)] = (
+                    int.from_bytes(row[:8].tobytes(), "little"),
+                    guard.decode(text),
+                )
         return guard.mismatch(records, self._number)
 
     def _reduce(self, arrays: list[np.ndarray], op: str) -> None:

@@ -72,9 +72,18 @@ class RollCall:
             return None
         # A failure of its own explains more than an early end, and that more than a victim.
         state, proc = min(gone, key=lambda end: ((FAILED, FINISHED, VICTIM).index(end[0]), end[1]))
+        return state, proc, int(self._in[proc, 2]), self._reason(proc)
+
+    def last_word_of(self, proc: int) -> str | None:
+        """Why no more calls come from `proc`, if it has said so. After that, `farewell` no longer knows."""
+        if not self._comm.Iprobe(source=proc, tag=_REASON_TAG):
+            return None
+        return self._reason(proc)
+
+    def _reason(self, proc: int) -> str:
         reason = np.zeros(_REASON, np.uint8)
         self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
-        return state, proc, int(self._in[proc, 2]), reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+        return reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
     def send_farewell(self, state: int, rank: int, reason: str) -> None:
         """Say that no more calls come from this process."""

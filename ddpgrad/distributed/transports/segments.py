@@ -35,8 +35,11 @@ def available() -> int:
     return usage.f_bavail * usage.f_frsize
 
 
-def create(path: str, size: int) -> mmap.mmap:
-    """A new segment of `size` zero bytes. Raises TransportError if there is not enough room."""
+def create(path: str, size: int, sparse: int = 0) -> mmap.mmap:
+    """A new segment of `size` zero bytes. Raises TransportError if there is not enough room.
+
+    sparse: bytes behind those, for which no room is needed yet (see `take`).
+    """
     room = available()
     if size > room:
         raise TransportError(out_of_room(size, room))
@@ -50,8 +53,8 @@ def create(path: str, size: int) -> mmap.mmap:
     except OSError as error:
         raise TransportError(f"cannot create shared memory {path}: {error.strerror}") from None
     try:
-        os.ftruncate(handle, size)
-        return mmap.mmap(handle, size)
+        os.ftruncate(handle, size + sparse)
+        return mmap.mmap(handle, size + sparse)
     finally:
         os.close(handle)
 
@@ -85,22 +88,33 @@ def attach(path: str, size: int, patience: float = 0.0) -> mmap.mmap:
         time.sleep(0.001)
 
 
+def open_again(path: str) -> int:
+    """A descriptor of a segment, for `take` after its name is gone."""
+    return os.open(path, _OPEN_FLAGS)
+
+
 def reserve(path: str, start: int, size: int) -> None:
     """Take memory for a part of a segment now, instead of a bus error at the first write.
 
     Raises TransportError if there is not enough.
     """
+    handle = open_again(path)
+    try:
+        take(handle, start, size)
+    finally:
+        os.close(handle)
+
+
+def take(handle: int, start: int, size: int) -> None:
+    """As `reserve`, for a segment that is open."""
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
-    handle = os.open(path, _OPEN_FLAGS)
     try:
         os.posix_fallocate(handle, start, size)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise TransportError(out_of_room(size, available())) from None
-    finally:
-        os.close(handle)
 
 
 def remove(path: str) -> None:

@@ -17,7 +17,7 @@ from mmap import mmap
 
 import numpy as np
 
-from ...environment import Launch, ranks_of
+from ...environment import Launch
 from ...errors import DistributedError, TransportError
 from .. import tree
 from . import segments
@@ -32,6 +32,8 @@ from .base import (
     Transport,
 )
 from .control import ARRIVE, DEPTH, DONE, STAGE, Control
+from .mail import Delivery, Letters, Message
+from .mailbox import Mailbox, room_for
 
 SMALL = 4096
 """Bytes per rank up to which a collective takes the way of one flag round."""
@@ -70,10 +72,13 @@ class ShmTransport(Transport):
         self._job = job
         self._scratch_bytes = min(1 << 19, _SCRATCH_TOTAL // world // _PAGE * _PAGE or _PAGE)
         slots = world * DEPTH * SMALL
-        self.control = Control(launch, job, slots + world * self._scratch_bytes, self.timeout)
-        extra = np.frombuffer(self.control.map, np.uint8, offset=self.control.extra)
+        sparse = room_for(world)
+        self.control = Control(launch, job, slots + world * self._scratch_bytes, self.timeout, sparse)
+        self._letters = Letters(launch.world_rank)
+        self._mailbox = Mailbox(launch, self.control, self._letters)
+        extra = np.frombuffer(self.control.map, np.uint8)[self.control.extra : self.control.sparse]
         self._slots = extra[:slots].reshape(DEPTH, world, SMALL)
-        self.scratch = extra[slots:].reshape(world, self._scratch_bytes)
+        self.scratch = extra[slots : slots + world * self._scratch_bytes].reshape(world, self._scratch_bytes)
         self._slot_cache: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
         self._windows: dict[int, _Window] = {}
         self._allocations = 0
@@ -109,6 +114,18 @@ class ShmTransport(Transport):
             collective = _Large(self, number, calls)
         self._under_way.append(collective)
         return collective
+
+    def send(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mailbox.timeout = self.timeout
+        here = message.target in self.ranks
+        return self._letters.send(message) if here else self._mailbox.send(message)
+
+    def receive(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mailbox.timeout = self.timeout
+        here = message.source in self.ranks
+        return self._letters.receive(message) if here else self._mailbox.receive(message)
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:
         self.control.fail(rank, reason, victim)
@@ -226,7 +243,7 @@ class ShmTransport(Transport):
             self._all_succeed(calls, launch.proc != 0 or memory is not None, size)
             if memory is None:
                 memory = segments.attach(path, size)
-            mine = ranks_of(launch.proc, launch.procs, launch.world_size)
+            mine = launch.ranks
             try:
                 # Each process takes its own part, which so lies in the memory next to its cores.
                 segments.reserve(path, mine.start * stride, len(mine) * stride)

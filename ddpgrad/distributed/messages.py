@@ -1,0 +1,141 @@
+"""Messages from one rank to another, and plain data instead of Tensors, with PyTorch's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._tensor import Tensor
+from .collectives import Work, _host, _root, give_back
+from .process_group import GroupMember, ProcessGroup, resolve
+
+
+def isend(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> Work:
+    """Begin to send `tensor` to rank `dst` of the world; it may be changed after the work's `wait`."""
+    g = resolve(group)
+    if dst is None and group_dst is None:
+        raise ValueError("isend(): say to which rank, as dst or group_dst")
+    work = g.communicator.send(_host("isend", tensor), _root(g, "isend", dst, group_dst), tag)
+    return Work(work, lambda: None, [tensor])
+
+
+def irecv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> Work:
+    """Begin to receive into `tensor` from rank `src` of the world, or from any."""
+    g = resolve(group)
+    anyone = src is None and group_src is None
+    host = _host("irecv", tensor)
+    work, message = g.communicator.recv(host, None if anyone else _root(g, "irecv", src, group_src), tag)
+    return Work(work, lambda: give_back(tensor, host), [tensor], lambda: g.ranks[message.source])
+
+
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
+    """Send `tensor` to rank `dst`. A tensor of up to 64 KiB is copied; for a larger one `dst` must receive."""
+    isend(tensor, dst, group, tag, group_dst).wait()
+
+
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
+    """Receive into `tensor` from rank `src`, or from any; returns the rank that it came from."""
+    return irecv(tensor, src, group, tag, group_src).source_rank()
+
+
+class P2POp:
+    """One send or receive of `batch_isend_irecv`. op: `isend` or `irecv`; peer: a rank of the world."""
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: ProcessGroup | None = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError("P2POp: op must be torch.distributed.isend or torch.distributed.irecv")
+        self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
+        self.peer = resolve(group).ranks[group_peer] if peer is None and group_peer is not None else peer
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+    """Begin all sends and receives of the list; wait for each of the works."""
+    if not p2p_op_list or not all(isinstance(p, P2POp) for p in p2p_op_list):
+        raise ValueError("batch_isend_irecv(): expected a non-empty list of P2POp")
+    return [p.op(p.tensor, p.peer, p.group, p.tag) for p in p2p_op_list]
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
+    """Fill `object_list` with the plain data (numbers, strings, lists, dicts, bytes, arrays) of all ranks."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return
+    object_list[:] = resolve(group).communicator.all_gather_object(obj)
+
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    group_dst: int | None = None,
+) -> None:
+    """Fill `object_gather_list` on rank `dst` with the plain data of all ranks."""
+    g = resolve(group)
+    root = _root(g, "gather_object", dst, group_dst)
+    everyone = g.communicator.all_gather_object(obj)
+    if g.rank() == root:
+        if object_gather_list is None:
+            raise ValueError(f"gather_object(): rank {root}, which receives, must pass object_gather_list")
+        object_gather_list[:] = everyone
+
+
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_src: int | None = None,
+) -> None:
+    """Overwrite the plain data in `object_list` with that of rank `src`."""
+    g = resolve(group)
+    root = _root(g, "broadcast_object_list", src, group_src)
+    object_list[:] = g.communicator.broadcast_object(list(object_list) if g.rank() == root else None, root)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    group_src: int | None = None,
+) -> None:
+    """The first entry of the output list becomes this rank's entry of rank `src`'s input list."""
+    g = resolve(group)
+    root = _root(g, "scatter_object_list", src, group_src)
+    mine = g.rank() == root
+    if mine and (scatter_object_input_list is None or len(scatter_object_input_list) != g.size()):
+        raise ValueError(f"scatter_object_list(): rank {root} must pass a list of {g.size()} objects")
+    everyone = g.communicator.broadcast_object(scatter_object_input_list if mine else None, root)
+    scatter_object_output_list[0] = everyone[g.rank()]

@@ -1,0 +1,123 @@
+"""A result that will be there later, as PyTorch's `torch.futures` names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Future(Generic[T]):
+    """A value that is computed when it is asked for, or set by whoever has it.
+
+    complete: returns the value, waiting for it if need be. poll: True when `complete` would
+    not wait. Without them the value comes from `set_result`.
+    """
+
+    def __init__(
+        self,
+        complete: Callable[[], T] | None = None,
+        poll: Callable[[], bool] | None = None,
+        *,
+        devices: Sequence[Any] | None = None,
+    ) -> None:
+        self._complete = complete
+        self._poll = poll
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._done = False
+        self._callbacks: list[Callable[[Future[T]], Any]] = []
+
+    def done(self) -> bool:
+        """True when the value, or an error, is there; does not wait."""
+        if not self._done and self._poll is not None and self._poll():
+            self._settle()
+        return self._done
+
+    def wait(self) -> T:
+        """The value, when it is there; raises what went wrong instead of it."""
+        if not self._done:
+            if self._complete is None:
+                raise RuntimeError("Future.wait(): nothing computes this value; call set_result() first")
+            self._settle()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def value(self) -> T:
+        """The value of a future that is done; an error before."""
+        if not self.done():
+            raise RuntimeError("Future.value(): the value is not there yet; call wait()")
+        return self.wait()
+
+    def set_result(self, result: T) -> None:
+        """Give the value."""
+        if self._done:
+            raise RuntimeError("Future.set_result(): the future is done already")
+        self._finish(result, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Give what went wrong; `wait` raises it."""
+        if not isinstance(error, BaseException):
+            raise AssertionError(f"{error!r} is of type {type(error)}, not an Exception.")
+        self._finish(None, error)
+
+    def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
+        """A future of what `callback` makes of this one; it is called when this one is done."""
+        following: Future[S] = Future(lambda: _after(self, callback), self.done)
+        if self._done:
+            following._settle()
+        else:
+            self._callbacks.append(lambda _: following._settle())
+        return following
+
+    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
+        """Call `callback(self)` when this is done; at once if it is."""
+        if self._done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def _settle(self) -> None:
+        if self._done:
+            return
+        assert self._complete is not None
+        try:
+            value = self._complete()
+        except Exception as error:
+            self._finish(None, error)
+        else:
+            self._finish(value, None)
+
+    def _finish(self, value: T | None, error: BaseException | None) -> None:
+        if self._done:
+            return
+        self._value, self._error, self._done = value, error, True
+        self._complete = self._poll = None
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+def _after(future: Future[T], callback: Callable[[Future[T]], S]) -> S:
+    if not future._done:
+        future._settle()
+    return callback(future)
+
+
+def collect_all(futures: Sequence[Future[Any]]) -> Future[list[Future[Any]]]:
+    """A future of all `futures`, done when all of them are."""
+
+    def complete() -> list[Future[Any]]:
+        for future in futures:
+            future.wait()
+        return list(futures)
+
+    return Future(complete, lambda: all(future.done() for future in futures))
+
+
+def wait_all(futures: Sequence[Future[Any]]) -> list[Any]:
+    """The values of all `futures`, in order."""
+    return [future.wait() for future in futures]

@@ -1,0 +1,175 @@
+"""What groups and messages must do on every transport, run by each rank; prints "ok" at the end."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+
+
+def check(backend: str | None = None) -> str:
+    """Run the whole contract as one rank of a world of any size."""
+    dist.init_process_group(backend)
+    try:
+        _groups()
+        _rooted()
+        _exchanges()
+        _messages()
+        _objects()
+    finally:
+        dist.destroy_process_group()
+    return "ok"
+
+
+def _total(value: float, group=None) -> float:
+    t = torch.tensor([float(value)])
+    dist.all_reduce(t, group=group)
+    return t.item()
+
+
+def _groups() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    even = list(range(0, size, 2))
+    group = dist.new_group(even)
+    if rank in even:
+        assert dist.get_rank(group) == even.index(rank)
+        assert dist.get_world_size(group) == len(even)
+        assert dist.get_process_group_ranks(group) == even
+        assert _total(rank, group) == sum(even)
+        big = torch.full((70_001,), float(rank))  # more than a flag round takes
+        dist.all_reduce(big, group=group)
+        assert big[70_000].item() == sum(even)
+        t = torch.tensor([rank])
+        dist.broadcast(t, src=even[-1], group=group)
+        assert t.item() == even[-1]
+        t = torch.tensor([rank])
+        dist.broadcast(t, group=group, group_src=0)
+        assert t.item() == even[0]
+    else:
+        assert dist.get_rank(group) == -1
+        assert group is dist.GroupMember.NON_GROUP_MEMBER
+    # Groups in each other's way: every pair of neighbours, while the world goes on.
+    pairs = [list(range(i, min(i + 2, size))) for i in range(0, size, 2)]
+    mine, made = dist.new_subgroups_by_enumeration(pairs)
+    assert len(made) == len(pairs)
+    members = dist.get_process_group_ranks(mine)
+    for step in range(3):
+        assert _total(rank + step, mine) == sum(members) + step * len(members)
+        assert _total(1) == size
+    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1), process_group=mine)
+    ddp(torch.full((1, 2), float(rank))).sum().backward()
+    assert ddp.module.weight.grad[0, 0].item() == sum(members) / len(members)
+    dist.destroy_process_group(mine)
+    assert _total(1) == size
+
+
+def _rooted() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    last = size - 1
+    t = torch.tensor([float(rank)])
+    dist.reduce(t, dst=last)
+    assert t.item() == (sum(range(size)) if rank == last else rank)
+    got = [torch.empty(2) for _ in range(size)] if rank == last else None
+    dist.gather(torch.tensor([rank, 1.0]), got, dst=last)
+    if got is not None:
+        assert [g.tolist() for g in got] == [[r, 1.0] for r in range(size)]
+    t = torch.empty(2, dtype=torch.int64)
+    dist.scatter(t, [torch.tensor([r, -r]) for r in range(size)] if rank == 0 else None)
+    assert t.tolist() == [rank, -rank]
+    t = torch.tensor([1.0, 2.0])
+    dist.all_reduce(t, op=dist.make_premul_sum(2.0))
+    assert t.tolist() == [2.0 * size, 4.0 * size]
+    bits = torch.tensor([1 << rank, 7])
+    dist.all_reduce(bits, op=dist.ReduceOp.BOR)
+    assert bits.tolist() == [2**size - 1, 7]
+
+
+def _exchanges() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows = torch.arange(size * 2).reshape(size, 2) + 100 * rank
+    for output in (
+        torch.empty(size * size, 2, dtype=torch.int64),
+        torch.empty(size, size, 2, dtype=torch.int64),
+    ):
+        work = dist.all_gather_into_tensor(output, rows, async_op=True)
+        assert work is not None
+        work.wait()
+        assert output.reshape(size, size, 2)[:, 0, 0].tolist() == [100 * r for r in range(size)]
+    part = torch.empty(1, 2, dtype=torch.int64)
+    dist.reduce_scatter_tensor(part, rows)
+    assert part[0, 0].item() == size * 2 * rank + 100 * sum(range(size))
+    mine = torch.empty(3)
+    dist.reduce_scatter(mine, [torch.full((3,), float(rank + r)) for r in range(size)])
+    assert mine.tolist() == [sum(range(size)) + size * rank] * 3
+    out = torch.empty_like(rows)
+    dist.all_to_all_single(out, rows)
+    assert out[:, 0].tolist() == [2 * rank + 100 * r for r in range(size)]
+    # Rank s sends d + 1 rows to rank d, each with the value s.
+    sent = torch.full((sum(range(1, size + 1)), 1), float(rank))
+    got = torch.empty((rank + 1) * size, 1)
+    dist.all_to_all_single(got, sent, [rank + 1] * size, list(range(1, size + 1)))
+    assert got.flatten().tolist() == [float(r) for r in range(size) for _ in range(rank + 1)]
+    lists = [torch.empty(rank + 1, 2) for _ in range(size)]
+    dist.all_to_all(lists, [torch.full((d + 1, 2), float(rank)) for d in range(size)])
+    assert [t[0, 0].item() for t in lists] == list(range(size))
+    everyone = [torch.empty(2) for _ in range(size)]
+    work = dist.all_gather(everyone, torch.tensor([rank, 0.5]), async_op=True)
+    assert work is not None
+    assert [t[0].item() for t in work.get_future().then(lambda f: f.value()).wait()] == list(range(size))
+
+
+def _messages() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for n in (0, 3, 300_000):  # nothing, a letter, more than a ring holds
+        out = torch.full((n,), float(rank))
+        into = torch.empty(n)
+        works = dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, out, after), dist.P2POp(dist.irecv, into, before)]
+        )
+        for work in works:
+            work.wait()
+        assert (into == before).all()
+    # Everyone sends first: short messages need no receiver.
+    dist.send(torch.tensor([rank, 1]), after, tag=1)
+    dist.send(torch.tensor([rank, 2]), after, tag=2)
+    t = torch.empty(2, dtype=torch.int64)
+    assert dist.recv(t, before, tag=2) == before
+    assert t.tolist() == [before, 2]
+    assert dist.recv(t, before, tag=1) == before
+    assert t.tolist() == [before, 1]
+    half = torch.zeros(4, 2, dtype=torch.bfloat16)
+    dist.send(torch.full((4,), 0.5 + rank, dtype=torch.bfloat16), after)
+    dist.recv(half[:, 1], before)
+    assert half.float().tolist() == [[0.0, 0.5 + before]] * 4
+    if rank == 0:
+        seen = sorted(dist.recv(t) for _ in range(size - 1))
+        assert seen == list(range(1, size))
+    else:
+        dist.send(torch.tensor([rank, rank]), 0)
+    dist.barrier()
+
+
+def _objects() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    table = np.arange(6, dtype=np.float32).reshape(2, 3) + rank
+    everyone: list = [None] * size
+    dist.all_gather_object(everyone, {"rank": rank, "table": table})
+    assert [item["rank"] for item in everyone] == list(range(size))
+    assert everyone[-1]["table"].tolist() == (table - rank + size - 1).tolist()
+    assert everyone[-1]["table"].dtype == np.float32
+    got: list = []
+    dist.gather_object(("item", rank), got if rank == 0 else None)
+    assert got == ([("item", r) for r in range(size)] if rank == 0 else [])
+    out = [None]
+    dist.scatter_object_list(out, [{"for": r} for r in range(size)] if rank == 0 else None)
+    assert out == [{"for": rank}]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"rank {check(*sys.argv[1:])}\n")
