@@ -7,11 +7,46 @@ face: every name that users import from the top level is listed here.
 from __future__ import annotations
 
 import builtins
+from math import e, inf, nan, pi
 
-from . import autograd, cuda, distributed, nn, optim, random, utils
+from . import (
+    amp,
+    autograd,
+    cpu,
+    cuda,
+    distributed,
+    fft,
+    func,
+    linalg,
+    nn,
+    optim,
+    random,
+    return_types,
+    special,
+    utils,
+)
 from ._tensor import Size, Tensor
+from .amp import (
+    GradScaler,
+    autocast,
+    autocast_decrement_nesting,
+    autocast_increment_nesting,
+    clear_autocast_cache,
+    get_autocast_cpu_dtype,
+    get_autocast_dtype,
+    get_autocast_gpu_dtype,
+    is_autocast_cache_enabled,
+    is_autocast_cpu_enabled,
+    is_autocast_enabled,
+    set_autocast_cache_enabled,
+    set_autocast_dtype,
+    set_autocast_enabled,
+)
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .autograd.grad_mode import is_inference_mode_enabled
 from .backend.device import Device as device
+from .backend.device import get_default_device, set_default_device
 from .backend.dtype import (
     DType as dtype,
 )
@@ -36,60 +71,183 @@ from .backend.dtype import (
 from .backend.dtype import (
     bool_ as bool,
 )
+from .cuda import amp as _cuda_amp  # so that torch.cuda.amp is there
 from .nn import parallel
-from .ops.activation import log_softmax, relu, softmax
-from .ops.composed import (
+from .nn.functional import (
+    adaptive_avg_pool1d,
+    alpha_dropout,
+    avg_pool1d,
+    bilinear,
+    binary_cross_entropy_with_logits,
+    celu,
+    channel_shuffle,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    cosine_embedding_loss,
+    cosine_similarity,
+    ctc_loss,
+    dropout,
+    feature_alpha_dropout,
+    group_norm,
+    hardshrink,
+    hinge_embedding_loss,
+    layer_norm,
+    margin_ranking_loss,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    poisson_nll_loss,
+    prelu,
+    rms_norm,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    threshold,
+    triplet_margin_loss,
+)  # fmt: skip  # fmt: skip
+from .nn.functional import adaptive_max_pool1d_with_indices as adaptive_max_pool1d
+from .nn.functional.grid import grid_sampler
+from .nn.functional.padding import constant_pad_nd
+from .ops.activation import relu
+from .ops.arithmetic import (
     add,
     addcdiv,
     addcmul,
-    addmm,
-    allclose,
-    argsort,
-    bmm,
-    chunk,
+    clamp_max,
+    clamp_min,
     div,
-    dot,
-    equal,
-    isclose,
-    max,
-    min,
-    mm,
-    movedim,
-    mv,
-    nonzero,
-    norm,
-    outer,
-    select,
-    sort,
-    split,
+    float_power,
+    positive,
+    rsub,
     sub,
-    t,
-    topk,
-    unbind,
+)  # fmt: skip
+from .ops.binary import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    copysign,
+    fmax,
+    fmin,
+    gcd,
+    heaviside,
+    hypot,
+    lcm,
+    ldexp,
+    logaddexp2,
+    nextafter,
+)  # fmt: skip
+from .ops.complex import (
+    angle,
+    complex,
+    conj,
+    imag,
+    is_conj,
+    isreal,
+    polar,
+    real,
+    resolve_conj,
+    sgn,
+    view_as_complex,
+    view_as_real,
+)  # fmt: skip
+from .ops.composed import log_softmax, softmax
+from .ops.copies import (
+    alias_copy,
+    as_strided_copy,
+    detach_copy,
+    diagonal_copy,
+    expand_copy,
+    permute_copy,
+    select_copy,
+    split_copy,
+    split_with_sizes_copy,
+    squeeze_copy,
+    t_copy,
+    transpose_copy,
+    unbind_copy,
+    unfold_copy,
+    unsqueeze_copy,
+    view_copy,
+)  # fmt: skip
+from .ops.counting import (
+    bincount,
+    bucketize,
+    histc,
+    histogram,
+    histogramdd,
+    searchsorted,
+    unique,
+    unique_consecutive,
 )  # fmt: skip
 from .ops.creation import (
+    Layout as layout,
+)
+from .ops.creation import (
+    MemoryFormat as memory_format,
+)
+from .ops.creation import (
     arange,
-    as_tensor,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
     empty,
     empty_like,
+    empty_permuted,
+    empty_strided,
     eye,
     from_numpy,
     full,
     full_like,
     linspace,
-    multinomial,
+    logspace,
     ones,
     ones_like,
+    preserve_format,
+    scalar_tensor,
+    strided,
+    vander,
+    zeros,
+    zeros_like,
+)
+from .ops.data import as_tensor, asarray, from_dlpack, frombuffer, tensor
+from .ops.diagonal import (
+    diag,
+    diag_embed,
+    diagflat,
+    diagonal,
+    diagonal_scatter,
+    trace,
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
+)  # fmt: skip
+from .ops.differences import cumulative_trapezoid, diff, gradient, trapezoid
+from .ops.distance import cdist, pdist
+from .ops.draws import (
+    bernoulli,
+    multinomial,
+    normal,
+    poisson,
     rand,
     rand_like,
     randint,
+    randint_like,
     randn,
     randn_like,
     randperm,
-    tensor,
-    zeros,
-    zeros_like,
 )  # fmt: skip
+from .ops.einsum import einsum
 from .ops.elementwise import (
     abs,
     acos,
@@ -104,25 +262,34 @@ from .ops.elementwise import (
     clone,
     cos,
     cosh,
-    erf,
+    deg2rad,
     exp,
+    exp2,
     expm1,
     floor,
+    frac,
+    frexp,
     isfinite,
     isinf,
     isnan,
+    isneginf,
+    isposinf,
     log,
     log1p,
     log2,
     log10,
     logical_not,
+    nan_to_num,
     neg,
+    rad2deg,
     reciprocal,
     round,
     rsqrt,
     sigmoid,
     sign,
+    signbit,
     sin,
+    sinc,
     sinh,
     sqrt,
     square,
@@ -130,13 +297,30 @@ from .ops.elementwise import (
     tanh,
     trunc,
 )  # fmt: skip
-from .ops.index import gather, index_select, scatter, scatter_add
+from .ops.factorizations import matrix_exp
+from .ops.factors import (
+    cholesky,
+    cholesky_inverse,
+    cholesky_solve,
+    geqrf,
+    lu,
+    lu_solve,
+    lu_unpack,
+    orgqr,
+    ormqr,
+    qr,
+    svd,
+)  # fmt: skip
+from .ops.index import gather, index_select, select
+from .ops.interop import TYPED, UntypedStorage, is_storage
+from .ops.inverses import det
+from .ops.linalg import inverse, logdet, matrix_power, slogdet, triangular_solve
+from .ops.low_rank import pca_lowrank, svd_lowrank
 from .ops.matrix import matmul
+from .ops.matrix_norms import pinverse
+from .ops.norms import dist, norm, renorm
 from .ops.pointwise import (
     atan2,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
     eq,
     floor_divide,
     fmod,
@@ -158,9 +342,89 @@ from .ops.pointwise import (
     remainder,
     where,
 )  # fmt: skip
-from .ops.reduce import all, amax, amin, any, argmax, argmin, cumsum, logsumexp, mean, prod, std, sum, var
+from .ops.products import (
+    addbmm,
+    addmm,
+    addmv,
+    addr,
+    baddbmm,
+    bmm,
+    chain_matmul,
+    cross,
+    dot,
+    inner,
+    kron,
+    mm,
+    mv,
+    outer,
+    tensordot,
+    vdot,
+)  # fmt: skip
+from .ops.putting import (
+    argwhere,
+    fill,
+    index_add,
+    index_copy,
+    index_fill,
+    index_put,
+    index_reduce,
+    masked_scatter,
+    masked_select,
+    nonzero,
+    nonzero_static,
+    put,
+    select_scatter,
+    slice_scatter,
+    take,
+    take_along_dim,
+    unravel_index,
+)  # fmt: skip
+from .ops.queries import (
+    allclose,
+    can_cast,
+    equal,
+    is_complex,
+    is_floating_point,
+    is_nonzero,
+    is_same_size,
+    is_signed,
+    isclose,
+    isin,
+    numel,
+    result_type,
+)  # fmt: skip
+from .ops.rearranging import (
+    adjoint,
+    broadcast_to,
+    fliplr,
+    flipud,
+    moveaxis,
+    movedim,
+    narrow_copy,
+    ravel,
+    repeat_interleave,
+    rot90,
+    t,
+    tile,
+    unflatten,
+)  # fmt: skip
+from .ops.reduce import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    logsumexp,
+    mean,
+    nansum,
+    prod,
+    sum,
+)  # fmt: skip
+from .ops.scan import cummax, cummin, cumprod, cumsum, logcumsumexp
+from .ops.scattering import scatter, scatter_add, scatter_reduce
 from .ops.shape import (
-    cat,
     expand,
     flatten,
     flip,
@@ -170,30 +434,118 @@ from .ops.shape import (
     reshape,
     roll,
     squeeze,
-    stack,
     transpose,
-    tril,
-    triu,
     unsqueeze,
 )  # fmt: skip
+from .ops.sorting import (
+    aminmax,
+    argsort,
+    kthvalue,
+    max,
+    median,
+    min,
+    mode,
+    msort,
+    nanmedian,
+    nanquantile,
+    quantile,
+    sort,
+    topk,
+)  # fmt: skip
+from .ops.special import (
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    i0,
+    igamma,
+    igammac,
+    lgamma,
+    logit,
+    mvlgamma,
+    polygamma,
+    xlogy,
+)  # fmt: skip
+from .ops.spectrogram import istft, stft
+from .ops.splitting import (
+    chunk,
+    dsplit,
+    hsplit,
+    split,
+    split_with_sizes,
+    tensor_split,
+    unbind,
+    unsafe_chunk,
+    unsafe_split,
+    unsafe_split_with_sizes,
+    vsplit,
+)  # fmt: skip
+from .ops.stacking import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_shapes,
+    broadcast_tensors,
+    cartesian_prod,
+    cat,
+    column_stack,
+    combinations,
+    dstack,
+    hstack,
+    meshgrid,
+    row_stack,
+    stack,
+    vstack,
+)  # fmt: skip
+from .ops.statistics import corrcoef, cov, nanmean, std, std_mean, var, var_mean
+from .ops.strided import as_strided, as_strided_scatter
+from .ops.window_functions import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
+from .printing import get_printoptions, printoptions, set_printoptions
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from .serialization import load, save
 
 float = float32
 double = float64
 half = float16
+ger = outer
 short = int16
 int = int32
 long = int64
 concat = concatenate = cat
+trapz = trapezoid
 clip = clamp
-swapaxes = transpose
+swapaxes = swapdims = transpose
+grid_sampler_2d = grid_sampler_3d = grid_sampler
 multiply, divide, subtract, true_divide = mul, div, sub, div
+greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+absolute, negative, fix, conj_physical, resolve_neg = abs, neg, trunc, conj, resolve_conj
+arccos, arcsin, arctan, arccosh, arcsinh, arctanh, arctan2 = acos, asin, atan, acosh, asinh, atanh, atan2
+cfloat, cdouble = complex64, complex128
+newaxis = None
+
+
+def is_inference(input: Tensor) -> builtins.bool:
+    """True for a tensor made in `inference_mode`; see `Tensor.is_inference`."""
+    return input.is_inference()
+
+
+BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor = (
+    TYPED[f"{name}Tensor"] for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half")
+)
+IntTensor, LongTensor, ShortTensor = (TYPED[f"{name}Tensor"] for name in ("Int", "Long", "Short"))
 
 
 def is_tensor(obj: object) -> builtins.bool:
     """True for a Tensor."""
     return isinstance(obj, Tensor)
+
+
+def __getattr__(name: str) -> object:
+    """In-place functions, as in `torch.relu_(x)`, are the Tensor methods of these names."""
+    if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
+        return getattr(Tensor, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 __version__ = "0.1.0"

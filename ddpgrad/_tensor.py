@@ -6,6 +6,7 @@ class by `ops/methods.py`.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -15,6 +16,7 @@ from .backend import dtype as dtypes
 from .backend.device import Device
 from .backend.dtype import DType
 from .backend.registry import backend_for
+from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 
 if TYPE_CHECKING:
     from .autograd.graph import Node
@@ -41,12 +43,14 @@ class View(NamedTuple):
     base: the tensor that owns the memory. steps: (op, arguments after the input) from the
     base to this view; None when a custom Function made it, which cannot be done again. root:
     the base's grad_fn when the view was recorded; when it is no longer that, the view's own
-    grad_fn is out of date and is made again (`autograd/accumulate.py`).
+    grad_fn is out of date and is made again (`autograd/accumulate.py`). several: the name of the
+    node when one function returned this view together with others, which forbids writing to it.
     """
 
     base: Tensor
     steps: tuple[tuple[Any, tuple[Any, ...]], ...] | None
     root: Node | None
+    several: str | None = None
 
 
 class Tensor:
@@ -171,7 +175,8 @@ class Tensor:
     def is_complex(self) -> bool:
         return self.dtype.is_complex
 
-    def is_contiguous(self) -> bool:
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """True when the elements lie in order of the dimensions, which every memory format means here."""
         return bool(self._array.flags.c_contiguous)
 
     def stride(self, dim: int | None = None) -> Any:
@@ -201,6 +206,10 @@ class Tensor:
             raise RuntimeError(
                 f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
             )
+        if value and self.is_inference() and not inference.on:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone() it first."
+            )
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -219,8 +228,14 @@ class Tensor:
     def retains_grad(self) -> bool:
         return self._retains_grad
 
+    def is_inference(self) -> bool:
+        """True for a tensor that was made in `inference_mode`, and views of it."""
+        return isinstance(self._versions, InferenceVersions)
+
     @property
     def _version(self) -> int:
+        if self.is_inference():
+            raise RuntimeError("Inference tensors do not track version counter.")
         return self._versions[0]
 
     @property
@@ -232,6 +247,14 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
+        if self._grad is None and self._grad_fn is not None and not self._retains_grad:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
+                "be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
+                "non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by "
+                "mistake, make sure you access the leaf Tensor instead.",
+                stacklevel=2,
+            )
         return self._grad
 
     @grad.setter
@@ -267,6 +290,11 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self._requires_grad and value.dtype.category < 2:
+            raise RuntimeError(
+                "data set to a tensor that requires gradients must be floating point or complex dtype, got "
+                f"{value.dtype}"
+            )
         self._array = array = value._array
         node = None if self._accumulator is None else self._accumulator()
         if node is not None:  # gradients must arrive in the new shape and type
@@ -284,7 +312,7 @@ class Tensor:
         """The CPU array itself: memory is shared. `force` detaches and copies to the CPU first."""
         if force:
             return self.detach().cpu()._array
-        if self._requires_grad:
+        if self._requires_grad and mode.enabled:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
@@ -295,17 +323,8 @@ class Tensor:
             )
         return self._array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self.numpy()
-        if dtype is not None:
-            array = array.astype(dtype, copy=False)
-        return array.copy() if copy else array
-
-    # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs.
+    # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs (`ops/interop.py`).
     __array_priority__ = 1000
-
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return wrap(np.asarray(array)) if array.dtype in dtypes.BY_NUMPY else array
 
     def item(self) -> Any:
         """The only element, as a Python number."""
@@ -313,11 +332,6 @@ class Tensor:
             raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
         value = self._array.item()
         return float(value) if self._array.dtype == dtypes.bfloat16.numpy else value
-
-    def tolist(self) -> Any:
-        """Nested lists of Python numbers."""
-        array = self._array
-        return (array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array).tolist()
 
     def __bool__(self) -> bool:
         if self._array.size != 1:
@@ -328,6 +342,9 @@ class Tensor:
 
     def __float__(self) -> float:
         return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __int__(self) -> int:
         return int(self.item())
@@ -359,25 +376,6 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "tensors are not pickled: loading a pickle runs code. Use ddpgrad.save(obj, path) and "
-            "ddpgrad.load(path), or Tensor.numpy()"
-        )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if self._grad_fn is not None:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
-                "the moment; use x.detach().clone()"
-            )
-        out = wrap(backend_for(self._array).clone(self._array), type(self))
-        memo[id(self)] = out
-        out._requires_grad = self._requires_grad
-        if self._grad is not None:
-            out._grad = self._grad.__deepcopy__(memo)
-        return out
-
     def __repr__(self) -> str:
         from .printing import format_tensor
 
@@ -399,6 +397,6 @@ def wrap(array: Any, cls: type = Tensor) -> Any:
     t._requires_grad = False
     t._grad_fn = None
     t._output_nr = 0
-    t._versions = [0]
+    t._versions = fresh_versions() if inferring else [0]
     t._view = None
     return t

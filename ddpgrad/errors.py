@@ -5,6 +5,8 @@
         +-- DeviceError              unknown or absent device, tensors on different devices
         +-- KernelMissingError       an op has no kernel for a device
         +-- GraphError               misuse of the autograd graph
+        +-- LinAlgError              a matrix is singular, not positive-definite, or does not converge
+        |   +-- RecomputeError       a checkpointed function did not compute the same again
         +-- DistributedError         base of everything between ranks
         |   +-- TransportError       a transport cannot start (names what to install or change)
         |   +-- MismatchError        ranks are about to do different things
@@ -35,6 +37,14 @@ class KernelMissingError(DdpgradError, NotImplementedError):
 
 class GraphError(DdpgradError):
     """The autograd graph was used in a way that cannot give right gradients."""
+
+
+class RecomputeError(GraphError):
+    """A function under `utils.checkpoint` did not compute the same again; there `CheckpointError`."""
+
+
+class LinAlgError(DdpgradError):
+    """A matrix is singular or not positive-definite, or an algorithm of linear algebra does not converge."""
 
 
 class DistributedError(DdpgradError):

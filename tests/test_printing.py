@@ -40,6 +40,10 @@ ARRAYS: dict[str, Any] = {
     "wrapped": RNG.standard_normal(40).astype(np.float32),
     "large matrix": RNG.standard_normal((50, 60)).astype(np.float32),
     "wide": RNG.standard_normal((3, 30)).astype(np.float32),
+    "complex": np.array([1 + 2j, -0.5 - 1e-3j, np.nan + 0j], np.complex64),
+    "complex doubles": RNG.standard_normal((2, 3)) * (1e5 - 1j),
+    "thousandfold": np.array([1.0, 10000.0], np.float32),
+    "empty doubles": np.zeros((0, 3)),
     "four dimensions": np.arange(16).reshape(2, 2, 2, 2),
 }
 
@@ -50,6 +54,28 @@ def test_as_pytorch(name: str):
     oracle = pytest.importorskip("torch")
     array = np.asarray(ARRAYS[name])
     assert repr(torch.from_numpy(array)) == repr(oracle.from_numpy(array))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "options",
+    [{"precision": 2}, {"sci_mode": True}, {"sci_mode": False}, {"profile": "short"}, {"profile": "full"},
+     {"threshold": 5, "edgeitems": 1}, {"linewidth": 40}],
+)  # fmt: skip
+def test_options_as_pytorch(options: dict[str, Any]):
+    oracle = pytest.importorskip("torch")
+    try:
+        oracle.set_printoptions(**options)
+        with torch.printoptions(**options):
+            for name, array in ARRAYS.items():
+                if np.size(array) < 3000 or options.get("profile") != "full":
+                    ours, theirs = torch.tensor(array), oracle.tensor(array)
+                    assert repr(ours) == repr(theirs), name
+                    if ours.dtype.is_floating_point:
+                        assert repr(ours.requires_grad_() * 2) == repr(theirs.requires_grad_() * 2), name
+    finally:
+        oracle.set_printoptions(profile="default")
+    assert torch.get_printoptions()["precision"] == 4
 
 
 @pytest.mark.torch

@@ -91,6 +91,41 @@ def test_multinomial_and_bernoulli_are_pytorchs(torch, count, replacement, rows)
     np.testing.assert_array_equal(ours.bernoulli(0.3, 20), expected.numpy())
 
 
+DRAWS = {
+    "uniform_": (-2, 3), "normal_": (1, 2), "exponential_": (2.5,), "cauchy_": (1, 2), "log_normal_": (0.1, 0.2),
+    "geometric_": (0.3,), "bernoulli_": (0.2,), "random_": (-5, 8),
+}  # fmt: skip
+FUNCTIONS = {
+    "random_ of a dtype": lambda library, kind: library.empty(20, dtype=kind).random_(),
+    "normal": lambda library, kind: library.normal(library.full((20,), 3.0, dtype=kind), 2.0),
+    "bernoulli": lambda library, kind: library.bernoulli(library.full((20,), 0.25, dtype=kind)),
+    "poisson": lambda library, kind: library.poisson(library.arange(0, 40, 2, dtype=kind)),
+    "randint": lambda library, kind: library.randint(3, 10, (20,), dtype=kind),
+    "randint_like": lambda library, kind: library.randint_like(library.zeros(20, dtype=kind), 10),
+    "complex": lambda library, kind: library.view_as_real(library.randn(20, dtype=library.complex64)),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [*DRAWS, *FUNCTIONS])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [3, 100])
+def test_draws_into_tensors_are_pytorchs(torch, name, dtype, count):
+    with fork_rng(), torch.random.fork_rng():
+        results = []
+        for library in (ddpgrad, torch):
+            library.manual_seed(7)
+            kind = getattr(library, dtype)
+            if name in DRAWS:
+                drawn = getattr(library.empty(count, dtype=kind), name)(*DRAWS[name])
+            else:
+                drawn = FUNCTIONS[name](library, kind)
+            results.append((drawn.numpy(), library.rand(1).item()))
+        (ours, next_ours), (theirs, next_theirs) = results
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        assert ours.dtype == theirs.dtype and next_ours == next_theirs, "both streams stand at one place"
+
+
 @pytest.mark.torch
 def test_a_stream_can_move_to_pytorch_and_back(torch):
     ours, theirs = Generator().manual_seed(2**40 + 7), torch.Generator()
@@ -128,6 +163,13 @@ def test_every_rank_has_its_own_default_stream():
         finally:
             rank_local.bind(None)
         np.testing.assert_array_equal(default_generator().uniform(4), alone)
+
+
+def test_a_cloned_generator_continues_alike():
+    generator = Generator().manual_seed(5)
+    generator.normal(3)
+    other = generator.clone_state()
+    np.testing.assert_array_equal(generator.normal(20), other.normal(20))
 
 
 def test_fork_rng_leaves_the_stream_where_it_was():

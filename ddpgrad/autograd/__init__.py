@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from . import function
+from . import engine, forward_ad, function, functional, grad_mode, graph
+from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .draw import draw
+from .entry import backward, grad
 from .function import Function, FunctionCtx
-from .functional import backward, grad
-from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
-from .graph import Node
+from .nodes import Node
+from .saved import SavedTensor
+from .variable import Variable
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "Node", "backward", "draw", "enable_grad", "function", "grad",
-    "gradcheck", "gradgradcheck", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled",
+    "Function", "FunctionCtx", "GradcheckError", "Node", "SavedTensor", "Variable", "backward", "detect_anomaly",
+    "draw", "enable_grad", "engine", "forward_ad", "function", "functional", "grad", "grad_mode", "gradcheck", "gradgradcheck", "graph",
+    "inference_mode", "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "set_multithreading_enabled",
 ]  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
-from .._tensor import Tensor, View, wrap
+from .._tensor import Tensor, wrap
 from ..errors import GraphError
 from .grad_mode import mode
-from .graph import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
+from .nodes import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
 
 
 class AccumulateGrad(Node):
@@ -34,6 +34,9 @@ class AccumulateGrad(Node):
         variable._accumulator = ref(self)
         if variable._accumulator_hooks is not None:
             self._hooks, self._prehooks = variable._accumulator_hooks
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
 
     def register_hook(self, hook: Any) -> RemovableHandle:
         self._lend_hooks()
@@ -115,7 +118,12 @@ def refresh_view(tensor: Tensor) -> None:
             again = op(again, *args)
     finally:
         mode.enabled = previous
-    tensor._view = View(view.base, view.steps, view.base._grad_fn)
+    if again._array.shape != tensor._array.shape or again.data_ptr() != tensor.data_ptr():
+        raise GraphError(
+            f"a view of shape {list(tensor.shape)} is used after its base was written to and given another shape in "
+            "place (t_(), squeeze_() …): how to make it again is not known. Make the view after that."
+        )
+    tensor._view = view._replace(root=view.base._grad_fn)
     node, nr = edge_of(again)
     assert node is not None
     set_history(tensor, node, nr)

@@ -8,17 +8,16 @@ ops, and what they compute can be differentiated again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._tensor import Tensor, wrap
-from ..backend.registry import backend_for
+from .._tensor import Tensor
 from ..errors import GraphError
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
-from .graph import Edge, Node
-from .hooks import call_hooks, call_prehooks, call_tensor_hooks
+from .hooks import call_hooks, call_prehooks
+from .nodes import Edge, Node, call_node
+from .walk import Walk
 
 # The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
 _tensor_vocabulary: list[Any] = []
@@ -27,6 +26,11 @@ _tensor_vocabulary: list[Any] = []
 def set_tensor_vocabulary(vocabulary: Any) -> None:
     """Tell the engine where rules find the ops when they run on Tensors."""
     _tensor_vocabulary[:] = [vocabulary]
+
+
+def vocabulary() -> Any:
+    """The ops as attributes, for what is below them in the order of layers."""
+    return _tensor_vocabulary[0]
 
 
 def run(
@@ -45,27 +49,29 @@ def run(
     order of `inputs`, None where the roots do not depend on one.
     """
     previous, mode.enabled = mode.enabled, create_graph
-    _running.depth += 1
+    walk = Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph)
+    walks = _running.walks
+    walks.append(walk)
     try:
-        walk = _Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph or create_graph)
         found = walk.run(roots, grads, inputs, accumulate)
-        if _running.depth == 1:
-            callbacks, _running.callbacks = _running.callbacks, []
-            for callback in callbacks:
-                callback()
+        if len(walks) == 1:
+            while _running.callbacks:  # a callback may queue another
+                _running.callbacks.pop(0)()
         return found
     finally:
         mode.enabled = previous
-        _running.depth -= 1
-        if _running.depth == 0:
+        walks.pop()
+        while walk.cleanups:
+            walk.cleanups.pop()()
+        if not walks:
             _running.callbacks = []
 
 
 class _Running(threading.local):
-    """The walks of this thread: how deeply nested, and what to call when the outermost ends."""
+    """The walks of this thread, innermost last, and what to call when the outermost ends."""
 
     def __init__(self) -> None:
-        self.depth = 0
+        self.walks: list[Walk] = []
         self.callbacks: list[Callable[[], None]] = []
 
 
@@ -74,261 +80,58 @@ _running = _Running()
 
 def queue_callback(callback: Callable[[], None]) -> None:
     """Call `callback` once, when the backward pass that is running now has ended well."""
-    if not _running.depth:
+    if not _running.walks:
         raise GraphError("queue_callback: no backward pass is running in this thread")
     _running.callbacks.append(callback)
 
 
-class _Walk:
-    """One backward pass. `vocabulary`: the ops, or None for kernels on arrays."""
-
-    def __init__(self, vocabulary: Any, retain_graph: bool) -> None:
-        self.vocabulary = vocabulary
-        self.retain_graph = retain_graph
-        self.buffers: dict[Node, Any] = {}  # gradient so far of nodes that wait for more
-        self.waiting: dict[Node, int] = {}  # how many contributions a node still waits for
-        self.ready: list[tuple[int, Node]] = []
-        self.captures: dict[Edge, int] = {}
-        self.captured: list[Any] = []
-        self.needed: set[Node] | None = None  # nodes that gradients must reach; None for all
-        self.stops: set[Node] = set()  # those of them that nothing is needed beyond
-        self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be written to
-
-    def run(
-        self, roots: Sequence[Edge], grads: Sequence[Tensor], inputs: Sequence[Edge] | None, accumulate: bool
-    ) -> list[Tensor | None]:
-        nodes = self._count_dependencies(node for node, _ in roots if node is not None)
-        if inputs is not None:
-            self._restrict(nodes, inputs, accumulate)
-        backend = backend_for(grads[0]._array)
-        F = self.vocabulary or backend
-        seeded = []
-        for (node, nr), grad in zip(roots, grads, strict=True):
-            if node is None or (self.needed is not None and node not in self.needed):
-                continue
-            self._add(node, nr, grad if self.vocabulary else grad._array, F, False)
-            if node not in seeded:
-                seeded.append(node)
-        for node in seeded:
-            if not self.waiting.get(node):
-                self._enqueue(node, F)
-        self._drain(F)
-        if accumulate:
-            return []
-        return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
-
-    def _count_dependencies(self, stack: Iterable[Node]) -> list[Node]:
-        """Count, for each reachable node, the edges that lead to it. Returns the nodes."""
-        waiting = self.waiting
-        roots = set(stack)
-        nodes = list(roots)
-        for reached in nodes:  # grows while it is walked
-            for node, _ in reached.next_functions:
-                if node is None:
-                    continue
-                if node in waiting:
-                    waiting[node] += 1
-                else:
-                    waiting[node] = 1
-                    if node not in roots:
-                        nodes.append(node)
-        return nodes
-
-    def _restrict(self, nodes: list[Node], inputs: Sequence[Edge], accumulate: bool) -> None:
-        """Run only nodes on a way to `inputs`; stop at them."""
-        wanted = {node for node, _ in inputs if node is not None}
-        needed = set(wanted)
-        # A node comes after its inputs in sequence, except for the leaves' own nodes.
-        for node in sorted(nodes, key=lambda n: n.sequence):
-            if any(n in needed for n, _ in node.next_functions):
-                needed.add(node)
-        self.needed = needed
-        self.stops = {n for n in wanted if not any(m in needed for m, _ in n.next_functions)}
-        if not accumulate:
-            self.captures = {}
-            for i, edge in enumerate(inputs):
-                self.captures.setdefault(edge, i)
-            self.captured = [None] * len(inputs)
-            self._aliases = [self.captures[edge] for edge in inputs]
-
-    # -- one node ------------------------------------------------------------------------
-
-    def _enqueue(self, node: Node, F: Any) -> None:
-        if isinstance(node, AccumulateGrad):
-            self._leaf(node, F)
-        else:
-            heappush(self.ready, (-node.sequence, node))
-
-    def _drain(self, F: Any) -> None:
-        """Run nodes, latest first, until none is left. The hot loop of backward.
-
-        What is usual is done here, without calls; `_step` does the same for all other cases.
-        """
-        ready, buffers, waiting, owned = self.ready, self.buffers, self.waiting, self.owned
-        usual = self.vocabulary is None and self.needed is None
-        release = not self.retain_graph
-        array_type = None if self.vocabulary is not None else F.array_type
-        while ready:
-            node = heappop(ready)[1]
-            if not usual or node.special:
-                self._step(node, F)
-                continue
-            grad = buffers.pop(node, None)
-            if grad.__class__ is not array_type:
-                buffers[node] = grad
-                self._step(node, F)
-                continue
-            results = node.apply(grad, F)
-            if release:
-                node.release()
-            for (target, nr), g in zip(node.next_functions, results):  # noqa: B905
-                if target is None:
-                    continue
-                leaf = target.__class__ is AccumulateGrad
-                if g is None:
-                    pass
-                elif g.shape == target.shape and g.dtype is target.dtype:
-                    # As `_add`.
-                    if target not in buffers:
-                        buffers[target] = g
-                        if leaf and g is not grad and g.base is None:
-                            owned.add(target)
-                    elif target in owned:
-                        buffers[target] += g
-                    else:
-                        buffers[target] = buffers[target] + g
-                        if leaf:
-                            owned.add(target)
-                else:
-                    self._add(target, nr, g, F, g is not grad and g.base is None)
-                left = waiting[target] - 1
-                if left:
-                    waiting[target] = left
-                elif leaf:
-                    self._enqueue(target, F)
-                else:
-                    heappush(ready, (-target.sequence, target))
-
-    def _step(self, node: Node, F: Any) -> None:
-        """Run one node, with all that can happen on the way."""
-        grad = self.buffers.pop(node, None)
-        if self.vocabulary is None and grad is not None:
-            grad, F = _on_its_backend(grad, F)
-        if node._tensor_hooks is not None and grad is not None:
-            grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
-        if self.captures:
-            self._capture(node, grad)
-        if node in self.stops:
-            return
-        if node._prehooks is not None and grad is not None:
-            grad = call_prehooks(node, grad, F, self.vocabulary is not None)
-        if grad is None:
-            results: Sequence[Any] = (None,) * len(node.next_functions)
-        else:
-            if node.outputs > 1:
-                grad = self._materialize(node, grad, F)
-            results = node.apply(grad, F)
-        if not self.retain_graph:
-            node.release()
-        if node._hooks is not None:
-            results = call_hooks(node, results, grad, F, self.vocabulary is not None)
-        for (target, nr), g in zip(node.next_functions, results, strict=True):
-            if target is None or (self.needed is not None and target not in self.needed):
-                continue
-            if g is not None:
-                # A node that is special may return what others have too, or has shown it to hooks.
-                self._add(
-                    target, nr, g, F, not node.special and g is not grad and getattr(g, "base", None) is None
-                )
-            left = self.waiting[target] = self.waiting[target] - 1
-            if left == 0:
-                self._enqueue(target, F)
-
-    def _leaf(self, node: AccumulateGrad, F: Any) -> None:
-        grad = self.buffers.pop(node, None)
-        if grad is None:
-            return
-        leaf = node.variable
-        if self.vocabulary is None:
-            grad, F = _on_its_backend(grad, F)
-        if leaf._hooks is not None:
-            grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
-        if self.captures:
-            self._capture(node, grad)
-            return
-        if node._prehooks is not None:
-            grad = call_prehooks(node, grad, F, self.vocabulary is not None)
-        if not leaf._requires_grad or grad is None:
-            return
-        if self.vocabulary is not None:
-            node.apply_tensor(grad, F)
-        else:
-            # What hooks were shown, they may have kept.
-            owned = node in self.owned and leaf._hooks is None and node._prehooks is None
-            if not owned and node.bucket is None and leaf._grad is None:
-                grad = F.clone(grad)
-            node.apply(grad, F)
-        if leaf._post_accumulate_hooks is not None:
-            for hook in list(leaf._post_accumulate_hooks.values()):
-                hook(leaf)
-        if node._hooks is not None:
-            call_hooks(node, (), grad, F, self.vocabulary is not None)
-
-    def _add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
-        """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype.
-
-        fresh: `grad` is an array that nobody else has.
-        """
-        many = node.outputs > 1
-        shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
-        on_arrays = self.vocabulary is None
-        array = grad if on_arrays else grad._array
-        if array.shape != shape:
-            grad = F.sum_to(grad, shape)
-            array = grad if on_arrays else grad._array
-            fresh = True
-        if array.dtype is not dtype and array.dtype != dtype:
-            grad = F.cast(grad, dtype)
-            fresh = True
-        buffers = self.buffers
-        if many:
-            slots = buffers.setdefault(node, [None] * node.outputs)
-            if on_arrays:
-                grad = F.asarray(grad)  # a sum of all elements is a NumPy scalar
-            slots[nr] = grad if slots[nr] is None else slots[nr] + grad
-            return
-        if node in buffers:
-            grad = buffers[node] + grad
-            fresh = True
-        buffers[node] = grad
-        if fresh and on_arrays and node.__class__ is AccumulateGrad:
-            self.owned.add(node)
-
-    def _materialize(self, node: Node, grads: list[Any], F: Any) -> tuple[Any, ...]:
-        """Zeros for the outputs of a node that no gradient reached."""
-        if not getattr(node, "materialize_grads", True):
-            return tuple(grads)
-        some = next(g for g in grads if g is not None)
-        return tuple(
-            F.cast(F.new_zeros(some, node.shape[i]), node.dtype[i])
-            if g is None and node.shape[i] is not None
-            else g
-            for i, g in enumerate(grads)
+def current_pass() -> Any:
+    """The backward pass that runs in this thread, as an object to tell it from others. `GraphError` without."""
+    if not _running.walks:
+        raise GraphError(
+            "this can only be called during the backward pass, from a hook or a Function's backward"
         )
-
-    def _capture(self, node: Node, grad: Any) -> None:
-        for nr in range(node.outputs):
-            if (node, nr) in self.captures:
-                g = grad[nr] if node.outputs > 1 and grad is not None else grad
-                for i, first in enumerate(self._aliases):
-                    if first == self.captures[node, nr]:
-                        self.captured[i] = g
+    return _running.walks[-1]
 
 
-def _on_its_backend(grad: Any, F: Any) -> tuple[Any, Any]:
-    """NumPy's scalars as arrays, and the kernels of the device that `grad` is on."""
-    some = next(g for g in grad if g is not None) if isinstance(grad, list) else grad
-    if some.__class__ is F.array_type:
-        return grad, F
-    F = backend_for(some)
-    return (grad if isinstance(grad, list) else F.asarray(grad)), F
+def running() -> bool:
+    """True within a backward pass of this thread."""
+    return bool(_running.walks)
+
+
+def queue_cleanup(cleanup: Callable[[], Any]) -> None:
+    """Call `cleanup` when the backward pass that is running now has ended, well or not."""
+    current_pass().cleanups.append(cleanup)
+
+
+def will_execute(node: Node | None) -> bool:
+    """Whether the backward pass that is running now runs `node`, or has run it."""
+    walk = current_pass()
+    if walk.needed is not None:
+        return node in walk.needed
+    return node in walk.waiting or node in walk.roots
+
+
+def fills_every_leaf() -> bool:
+    """False within a backward pass that was given `inputs`, or was started by `grad`."""
+    return all(walk.needed is None for walk in _running.walks)
+
+
+def _call(node: Node, grads: Sequence[Any]) -> Any:
+    """What `node` computes from `grads`, with its hooks: a Tensor, or a tuple of them."""
+    if len(grads) != node.outputs:
+        raise TypeError(f"{node.name()} expected {node.outputs} arguments, got {len(grads)} instead")
+    F = _tensor_vocabulary[0]
+    grad: Any = list(grads) if node.outputs > 1 else grads[0]
+    if node._prehooks is not None:
+        grad = call_prehooks(node, grad, F, True)
+    if isinstance(node, AccumulateGrad):
+        node.apply_tensor(grad, F)
+        return None
+    results: Sequence[Any] = node.apply(tuple(grad) if node.outputs > 1 else grad, F)
+    if node._hooks is not None:
+        results = call_hooks(node, results, grad, F, True)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+call_node.append(_call)

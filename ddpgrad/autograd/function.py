@@ -7,71 +7,19 @@ https://pytorch.org/docs/stable/notes/extending.html
 from __future__ import annotations
 
 import functools
+import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
-from weakref import ref
 
 from .._tensor import Tensor, View, wrap
 from ..errors import GraphError
-from .accumulate import edge_of, tensor_at
+from . import engine
+from .accumulate import edge_of
+from .context import FunctionCtx, save
 from .grad_mode import mode
-from .graph import NO_EDGE, Edge, Node
+from .nodes import NO_EDGE, Edge, Node
 from .views import check_writable, written
-
-
-class FunctionCtx:
-    """What `forward` and `backward` of a `Function` call `ctx`: what one call remembers.
-
-    needs_input_grad: for each argument of `forward`, whether its gradient is asked for. Any
-    other attribute may be set and is found again in `backward`.
-    """
-
-    def __init__(self, node: FunctionNode, args: Sequence[Any]) -> None:
-        self.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
-        self.materialize_grads = True
-        self.to_save: tuple[Any, ...] = ()
-        self.dirty_tensors: tuple[Tensor, ...] = ()
-        self.non_differentiable: tuple[Tensor, ...] = ()
-        self._saved: tuple[_Saved | None, ...] | None = ()
-        self._node = ref(node)  # weak: the node holds this object
-
-    # -- what users call in forward or setup_context ---------------------------------------
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs, outputs or other tensors for backward; changing them in place is noticed."""
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}; "
-                    "set it as an attribute of ctx"
-                )
-        self.to_save = tensors
-
-    def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs forward changed in place; they must be returned."""
-        self.dirty_tensors = tensors
-
-    def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which outputs have no gradient."""
-        self.non_differentiable = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward is given zeros (the default) or None for outputs that no gradient reached."""
-        self.materialize_grads = value
-
-    # -- what users call in backward -------------------------------------------------------
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` was given. `GraphError` when freed, or changed in place since."""
-        node = self._node()
-        if self._saved is None or node is None:
-            raise GraphError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                f"already been freed): {'the graph is gone' if node is None else node.name()}. Specify "
-                "retain_graph=True in the first call of backward() or autograd.grad()."
-            )
-        return tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
 
 
 class FunctionNode(Node):
@@ -84,6 +32,7 @@ class FunctionNode(Node):
 
     materialize_grads: bool = True
     special = True  # users' backward may return an array that they keep
+    sees_undefined = True
     function: ClassVar[type[Function]]
 
     def __init__(self, args: Sequence[Any]) -> None:
@@ -93,16 +42,16 @@ class FunctionNode(Node):
         self.ctx = FunctionCtx(self, args)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "ctx":
+        if name == "ctx" or (name.startswith("_") and name != "_raw_saved_tensors"):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(self.ctx, name)
 
     def apply(self, grad: Any, F: Any) -> list[Any]:
         grads = tuple(grad) if self.outputs > 1 else (grad,)
-        on_tensors = any(isinstance(g, Tensor) for g in grads)
+        on_tensors = F is engine.vocabulary()
         if not on_tensors:
             grads = tuple(None if g is None else wrap(g) for g in grads)
-        results = self._checked(self.function.backward(self.ctx, *grads))
+        results = self._checked(_backward_of(self.function)(self.ctx, *grads))
         return results if on_tensors else [None if r is None else r._array for r in results]
 
     def release(self) -> None:
@@ -144,32 +93,16 @@ class FunctionNode(Node):
         return found
 
 
-class _Saved:
-    """A saved tensor: its array, version and place in the graph, but not the Tensor itself.
-
-    An output of the function would otherwise keep its node, which keeps the output, alive.
-    """
-
-    __slots__ = ("array", "counter", "edge", "version")
-
-    def __init__(self, tensor: Tensor, node: Node) -> None:
-        self.array = tensor._array
-        self.counter = tensor._versions
-        self.version = tensor._versions[0]
-        edge = edge_of(tensor)
-        # For an output of `node` itself only the number: no cycle.
-        self.edge: Edge = (None, edge[1] + 1) if edge[0] is node else edge
-
-    def unpack(self, node: Node, i: int) -> Tensor:
-        if self.counter[0] != self.version:
-            raise GraphError(
-                f"one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"saved tensor {i} of {node.name()} (shape {list(self.array.shape)}) is at version "
-                f"{self.counter[0]}; expected version {self.version} instead. Write the operation out of place, or "
-                "clone() first."
-            )
-        target, nr = self.edge
-        return tensor_at(self.array, (node, nr - 1) if target is None and nr else self.edge)
+def _backward_of(function: type[Function]) -> Callable[..., Any]:
+    """`backward`, or `vjp`, which is the other name for it."""
+    if function.vjp is Function.vjp:
+        return function.backward
+    if function.backward is not Function.backward:
+        raise RuntimeError(
+            f"{function.__name__}: Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
+            "should only implement one of them."
+        )
+    return function.vjp
 
 
 def _reducible(shape: Sequence[int], target: Sequence[int]) -> bool:
@@ -187,15 +120,24 @@ class Function:
     terms of Tensor operations, it can itself be differentiated.
     """
 
-    _node_class: ClassVar[type[FunctionNode]]
+    _backward_cls: ClassVar[type[FunctionNode]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._node_class = type(f"{cls.__name__}Backward", (FunctionNode,), {"function": cls})
+        cls._backward_cls = type(f"{cls.__name__}Backward", (FunctionNode,), {"function": cls})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static, so you "
+            f"should invoke them on the class itself: {type(self).__name__}.apply(...).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            f"{type(self).__name__} is not made into an object: call {type(self).__name__}.apply(...)"
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            f"function with static forward method, and call {type(self).__name__}.apply(...)."
         )
 
     @staticmethod
@@ -212,13 +154,37 @@ class Function:
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Compute the gradients of the arguments of forward."""
         raise NotImplementedError(
-            "You must implement the backward function to use backward with a custom Function."
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        """The same as `backward`, of which a Function has one."""
+        raise NotImplementedError("vjp is not implemented; a Function has backward or vjp")
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Never called: ddpgrad has no forward-mode differentiation."""
+        raise NotImplementedError(
+            "ddpgrad has no forward-mode differentiation; jvp of a Function is not used"
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Never called: `func.vmap` is a loop, which calls `forward` for every example."""
+        raise NotImplementedError(
+            "func.vmap calls forward once for every example; vmap of a Function is not used"
         )
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` on `args` and record it."""
-        node = cls._node_class(args)
+        if cls.setup_context is not Function.setup_context:
+            args = _with_defaults(cls, args, kwargs)
+        elif kwargs:
+            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        node = cls._backward_cls(args)
         ctx = node.ctx
         recording = mode.enabled and any(ctx.needs_input_grad)
         previous, mode.enabled = mode.enabled, False
@@ -235,8 +201,25 @@ class Function:
         return joined if isinstance(output, tuple) else joined[0]
 
 
+def _with_defaults(
+    function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """All arguments of `forward` by position, which is how `setup_context` and `backward` count them."""
+    bound = inspect.signature(function.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args
+
+
+class InplaceFunction(Function):
+    """The base of in-place Functions in old programs; the same as `Function`."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
 # The base itself has one too, whose forward says that it must be written.
-Function._node_class = type("FunctionBackward", (FunctionNode,), {"function": Function})
+Function._backward_cls = type("FunctionBackward", (FunctionNode,), {"function": Function})
 
 
 def _join(
@@ -246,13 +229,19 @@ def _join(
     ctx = node.ctx
     for t in ctx.dirty_tensors:
         if not _among(t, args):
-            raise RuntimeError(
-                f"{node.name()}: mark_dirty() was given a tensor that is not an argument of forward"
+            warnings.warn(
+                f"{node.name()}: mark_dirty() was given a tensor that is not an argument of forward",
+                stacklevel=3,
             )
         if not _among(t, outputs):
             raise RuntimeError(
-                f"Some elements marked as dirty during the forward method of {node.name()} were not returned as "
-                "output. The inputs that are modified inplace must all be outputs of the Function."
+                f"{node.name()}: Some elements marked as dirty during the forward method were not returned as output. "
+                "The inputs that are modified inplace must all be outputs of the Function."
+            )
+        if recording and t._view is not None and len(outputs) > 1:
+            raise RuntimeError(
+                f"{node.name()}: If your Function modifies inplace an input that is a view of another Tensor, your "
+                "Function cannot return more than one Tensor. clone() the input first, or split the Function in two."
             )
         if recording:
             check_writable(node.name(), t)
@@ -264,13 +253,15 @@ def _join(
     else:
         node.shape, node.dtype, node.outputs = shapes, dtypes, len(outputs)
     node.materialize_grads = ctx.materialize_grads
-    joined = tuple(
-        _output(node, nr, o, args, recording) if isinstance(o, Tensor) else o for nr, o in enumerate(outputs)
-    )
+    # A tensor that is returned twice comes out as one.
+    first = {id(o): nr for nr, o in reversed(list(enumerate(outputs)))}
+    made = {nr: _output(node, nr, o, args, recording) for nr, o in enumerate(outputs)
+            if isinstance(o, Tensor) and first[id(o)] == nr}  # fmt: skip
+    joined = tuple(made.get(first[id(o)], o) for o in outputs)
     if recording:
         # An output that is saved is saved as the user gets it.
-        given = {id(before): after for before, after in zip(outputs, joined, strict=True)}
-        ctx._saved = tuple(None if t is None else _Saved(given.get(id(t), t), node) for t in ctx.to_save)
+        given: dict[int, Any] = {id(before): after for before, after in zip(outputs, joined, strict=True)}
+        ctx._saved = tuple(None if t is None else save(given.get(id(t), t), node) for t in ctx.to_save)
     ctx.to_save = ctx.dirty_tensors = ctx.non_differentiable = ()
     return joined
 
@@ -292,7 +283,8 @@ def _output(node: FunctionNode, nr: int, output: Tensor, args: Sequence[Any], re
         out = output.detach()
         if of is not None:
             base = of if of._view is None else of._view.base
-            out._view = View(base, None, base._grad_fn)
+            several = node.name() if node.outputs > 1 else None
+            out._view = View(base, None, base._grad_fn, several)
     out._grad_fn, out._output_nr, out._requires_grad = node, nr, True
     return out
 

@@ -1,230 +1,317 @@
-"""`backward` and `grad`: how users start a walk of the engine. Hooks on tensors."""
+"""Derivatives of functions: `vjp`, `jvp`, `jacobian`, `hessian`, `vhp`, `hvp` (`torch.autograd.functional`).
+
+All are made of reverse passes. Products with a Jacobian from the right differentiate the
+reverse pass once more with respect to its seed, in which it is linear
+(https://j-towns.github.io/2017/06/12/A-new-trick.html).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import ref
 
-from .._tensor import Tensor, wrap
-from ..backend.registry import backend_for
-from ..errors import GraphError
+from .._tensor import Size, Tensor
 from . import engine
-from .accumulate import accumulator, edge_of
-from .graph import RETAIN, Edge, RemovableHandle
+from .entry import grad
+from .grad_mode import enable_grad
 
-Tensors = Tensor | Sequence[Tensor]
+Func = Callable[..., Any]
+Values = Tensor | tuple[Tensor, ...]
+
+_SCALAR = "The Tensor returned by the function given to {} should contain a single element"
+_NOT_IN_STRICT = "This is not allowed in strict mode"
 
 
-def _sequence(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, Tensor) or value is None else tuple(value)
+def vjp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """(outputs, v . J): `func` at `inputs`, and its Jacobian multiplied from the left by `v`.
+
+    v: like the outputs; may be None for a single scalar output. create_graph: the results can be
+    differentiated. strict: `RuntimeError` instead of zeros where outputs do not depend on inputs.
+    """
+    call = _Call(func, inputs, "vjp", create_graph)
+    seeds = _seeds(v, call.outputs, "vjp", "the user-provided function returns")
+    _check_outputs(call.outputs, strict)
+    with enable_grad():
+        products = _gradients(
+            call.outputs, call.inputs, seeds, create_graph, call.independent if strict else None
+        )
+    if strict and create_graph:
+        _check_depends(products, "jacobian")
+    return call.result(call.outputs), call.like_inputs(products)
 
 
-def _roots(tensors: Sequence[Tensor], grads: Any) -> tuple[list[Edge], list[Tensor]]:
-    given = _sequence(grads) if grads is not None else (None,) * len(tensors)
-    if len(given) != len(tensors):
-        raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
-    edges, seeds = [], []
-    for i, (t, g) in enumerate(zip(tensors, given, strict=True)):
-        if not t._requires_grad:
-            raise GraphError(f"element {i} of tensors does not require grad and does not have a grad_fn")
-        if g is None:
-            if t._array.size != 1:
-                raise GraphError(
-                    f"grad can be implicitly created only for scalar outputs; this one has shape {list(t.shape)}. "
-                    "Pass gradient=, or reduce it with .sum() or .mean() first."
-                )
-            g = wrap(backend_for(t._array).full_like(t._array, 1))
-        elif not isinstance(g, Tensor):
-            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
-        elif g._array.shape != t._array.shape:
-            raise GraphError(
-                f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}."
+def jvp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """(outputs, J . v): `func` at `inputs`, and its Jacobian multiplied from the right by `v`.
+
+    v: like the inputs; may be None for a single scalar input. The other arguments as in `vjp`.
+    """
+    call = _Call(func, inputs, "jvp", create_graph)
+    directions = _seeds(v, call.inputs, "jvp", "the input to the user-provided function")
+    _check_outputs(call.outputs, strict)
+    with enable_grad():
+        dummies = _dummies(call.outputs)
+        back = _gradients(call.outputs, call.inputs, dummies, True, call.independent if strict else None)
+        products = _gradients(back, dummies, directions, create_graph)
+    if strict and create_graph:
+        _check_depends(products, "jacobian")
+    return call.result(call.outputs), call.result(products)
+
+
+def jacobian(
+    func: Func,
+    inputs: Values,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The Jacobian of `func` at `inputs`: for output and input of shapes S and T, a Tensor of shape S + T.
+
+    A tuple over the inputs if these are one, within a tuple over the outputs if these are one.
+    vectorize, strategy: accepted; rows are computed one after the other, in reverse.
+    """
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise ValueError(f"strategy is 'reverse-mode' or 'forward-mode', got {strategy!r}")
+    if strategy == "forward-mode" and create_graph:
+        raise NotImplementedError("jacobian: create_graph=True needs strategy='reverse-mode'")
+    if strategy == "forward-mode" and not vectorize:
+        raise NotImplementedError("jacobian: strategy='forward-mode' needs vectorize=True")
+    if strict and vectorize:
+        raise RuntimeError(
+            "jacobian: `strict=True` and `vectorize=True` are not supported together. Please either set `strict=False` "
+            "or `vectorize=False`."
+        )
+    call = _Call(func, inputs, "jacobian", create_graph)
+    with enable_grad():
+        rows = tuple(call.jacobian_of(i, out, strict) for i, out in enumerate(call.outputs))
+    found = tuple(call.like_inputs(row) for row in rows)
+    return found if call.several_outputs else found[0]
+
+
+def hessian(
+    func: Func,
+    inputs: Values,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """The second derivatives of a scalar `func`: for inputs of shapes S and T, a Tensor of shape S + T.
+
+    A tuple of tuples over the inputs if these are a tuple. The arguments are those of `jacobian`.
+    """
+    several, _ = _tuple(inputs, "The inputs given to hessian")
+
+    def gradient(*values: Tensor) -> Any:
+        outputs = _tuple(func(*values), "The outputs of the user-provided function given to hessian")
+        _single_scalar("hessian", *outputs)
+        _check_outputs(outputs[1], strict)
+        slopes = _gradients(outputs[1], values, None, True)
+        if strict:
+            _check_slopes(slopes)
+        return slopes if several else slopes[0]
+
+    return jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
+
+
+def vhp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """(output, v . H): a scalar `func` at `inputs`, and its Hessian multiplied from the left by `v`.
+
+    v: like the inputs; may be None for a single scalar input. The other arguments as in `vjp`.
+    """
+    call = _Call(func, inputs, "vhp", create_graph)
+    seeds = _seeds(v, call.inputs, "vhp", "the input to the user-provided function")
+    with enable_grad():
+        slopes = call.gradient_of_scalar(strict)
+        products = _gradients(
+            slopes, call.inputs, seeds, create_graph, call.jacobian_constant if strict else None
+        )
+    if strict and create_graph:
+        _check_depends(products, "hessian")
+    return call.result(call.outputs), call.like_inputs(products)
+
+
+def hvp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """(output, H . v): as `vhp`, multiplied from the right. The same numbers where the Hessian is symmetric."""
+    call = _Call(func, inputs, "hvp", create_graph)
+    directions = _seeds(v, call.inputs, "hvp", "the input to the user-provided function")
+    with enable_grad():
+        slopes = call.gradient_of_scalar(strict)
+        dummies = _dummies(slopes)
+        back = _gradients(slopes, call.inputs, dummies, True, call.jacobian_constant if strict else None)
+        products = _gradients(back, dummies, directions, create_graph)
+    if strict and create_graph:
+        _check_depends(products, "hessian")
+    return call.result(call.outputs), call.like_inputs(products)
+
+
+class _Call:
+    """One evaluation of `func` on inputs of our own, so that nothing else sees their gradients."""
+
+    def __init__(self, func: Func, inputs: Any, name: str, create_graph: bool) -> None:
+        self.name, self.create_graph = name, create_graph
+        self.several_inputs, given = _tuple(inputs, f"The inputs given to {name}")
+        with enable_grad():
+            self.inputs = tuple(
+                x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_()
+                for x in given
             )
-        edges.append(edge_of(t))
-        seeds.append(g)
-    return edges, seeds
+            self.several_outputs, self.outputs = _tuple(
+                func(*self.inputs), f"The outputs of the user-provided function given to {name}"
+            )
 
+    def result(self, outputs: Sequence[Tensor]) -> Any:
+        """As the user gets them: in the graph with `create_graph`, one alone if the function returned one."""
+        found = tuple(outputs if self.create_graph else [t.detach() for t in outputs])
+        return found if self.several_outputs else found[0]
 
-def backward(
-    tensors: Tensors,
-    grad_tensors: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    """Add the gradients of `tensors` to the `.grad` of the leaves, or only of `inputs`, leaves or not.
+    def like_inputs(self, values: Sequence[Tensor]) -> Any:
+        found = tuple(values if self.create_graph else [t.detach() for t in values])
+        return found if self.several_inputs else found[0]
 
-    grad_tensors: the gradients to start from; ones for scalars. create_graph: record the
-    gradients' own history, for higher derivatives. Source: torch.autograd.backward.
-    """
-    wanted = None
-    if inputs is not None:
-        targets = _sequence(inputs)
-        if not targets:
-            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-        for t in targets:
-            _must_require_grad(t)
-            retain_grad(t)
-        wanted = [edge_of(t) for t in targets]
-    edges, seeds = _roots(_sequence(tensors), grad_tensors)
-    retain = create_graph if retain_graph is None else retain_graph
-    engine.run(edges, seeds, retain_graph=retain, create_graph=create_graph, inputs=wanted)
+    def gradient_of_scalar(self, strict: bool) -> tuple[Tensor, ...]:
+        _single_scalar(self.name, self.several_outputs, self.outputs)
+        _check_outputs(self.outputs, strict)
+        slopes = _gradients(self.outputs, self.inputs, None, True, self.independent if strict else None)
+        if strict:
+            _check_slopes(slopes)
+        return slopes
 
-
-def grad(
-    outputs: Tensors,
-    inputs: Tensors,
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs` with respect to `inputs`, one for each; `.grad` is not touched.
-
-    allow_unused: None instead of an error for an input that the outputs do not depend on.
-    is_grads_batched: the first dimension of each `grad_outputs` counts independent gradients.
-    Source: torch.autograd.grad.
-    """
-    if not only_inputs:
-        raise ValueError(
-            "only_inputs argument is deprecated and must be True; use backward() to fill all leaves"
-        )
-    sources, wanted = _sequence(outputs), _sequence(inputs)
-    if is_grads_batched:
-        return _batched(
-            sources, wanted, _sequence(grad_outputs), create_graph, allow_unused, materialize_grads
-        )
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
-        )
-    for t in wanted:
-        _must_require_grad(t)
-    edges, seeds = _roots(sources, grad_outputs)
-    found = engine.run(
-        edges,
-        seeds,
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
-        inputs=[edge_of(t) for t in wanted],
-        accumulate=False,
-    )
-    for i, g in enumerate(found):
-        if g is None:
-            if materialize_grads:
-                found[i] = wrap(backend_for(wanted[i]._array).full_like(wanted[i]._array, 0))
-            elif not allow_unused:
-                raise GraphError(
-                    f"One of the differentiated Tensors appears to not have been used in the graph (inputs[{i}], shape "
-                    f"{list(wanted[i].shape)}). Set allow_unused=True if this is the desired behavior."
-                )
-    return tuple(found)
-
-
-def _must_require_grad(tensor: Tensor) -> None:
-    if not tensor._requires_grad:
-        raise GraphError(
-            f"One of the differentiated Tensors does not require grad (shape {list(tensor.shape)}). Call "
-            "requires_grad_() on it before it is used."
+    def jacobian_of(self, i: int, out: Tensor, strict: bool) -> tuple[Tensor, ...]:
+        """The Jacobians of output `i`, for each input."""
+        _check_outputs(self.outputs, strict)
+        F = engine.vocabulary()
+        unit = F.full_like(out.detach(), 0)
+        flat = unit.reshape(-1)
+        rows = []
+        for k in range(out.numel()):
+            flat.zero_()
+            flat[k] = 1
+            seed = flat.reshape(out.shape).clone()
+            independent = (lambda j: f"Output {i} of the user-provided function is independent of input {j}. {_NOT_IN_STRICT}.") if strict else None  # fmt: skip
+            row = _gradients((out,), self.inputs, (seed,), self.create_graph, independent)
+            if strict and self.create_graph:
+                _check_depends(row, "jacobian")
+            rows.append(row)
+        return tuple(
+            F.stack([row[j] for row in rows]).reshape(*out.shape, *x.shape)
+            if rows
+            else F.new_zeros(x.detach(), (*out.shape, *x.shape))
+            for j, x in enumerate(self.inputs)
         )
 
+    @staticmethod
+    def independent(i: int) -> str:
+        return f"The output of the user-provided function is independent of input {i}. {_NOT_IN_STRICT}."
 
-def _batched(
-    sources: Sequence[Tensor],
-    wanted: Sequence[Tensor],
-    batches: Sequence[Tensor],
+    @staticmethod
+    def jacobian_constant(i: int) -> str:
+        return f"The jacobian of the user-provided function is independent of input {i}. {_NOT_IN_STRICT}."
+
+
+def _gradients(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    seeds: Sequence[Tensor] | None,
     create_graph: bool,
-    allow_unused: bool | None,
-    materialize: bool,
-) -> tuple[Tensor | None, ...]:
-    from ..ops.shape import stack
-
-    rows = [
-        grad(
-            sources,
-            wanted,
-            [b[i] for b in batches],
+    independent: Callable[[int], str] | None = None,
+) -> tuple[Tensor, ...]:
+    """seeds . d outputs / d inputs; zeros, or the error `independent(i)`, for an input that they do not depend on."""
+    depending = [i for i, out in enumerate(outputs) if out.requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if depending:
+        found = grad(
+            [outputs[i] for i in depending],
+            inputs,
+            None if seeds is None else [seeds[i] for i in depending],
             retain_graph=True,
             create_graph=create_graph,
-            allow_unused=allow_unused,
-            materialize_grads=materialize,
+            allow_unused=True,
         )
-        for i in range(batches[0].shape[0])
-    ]
-    return tuple(None if column[0] is None else stack(list(column), 0) for column in zip(*rows, strict=True))
+    F = engine.vocabulary()
+    for i, g in enumerate(found):
+        if g is None and independent is not None:
+            raise RuntimeError(independent(i))
+    return tuple(F.full_like(x, 0) if g is None else g for x, g in zip(inputs, found, strict=True))
 
 
-# -- hooks on tensors ------------------------------------------------------------------------
+def _check_outputs(outputs: Sequence[Tensor], strict: bool) -> None:
+    for i, out in enumerate(outputs):
+        if strict and not out.requires_grad:
+            raise RuntimeError(
+                f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in "
+                "a differentiable manner from the input when running in strict mode."
+            )
 
 
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Call `hook(grad)` whenever the gradient of this tensor is computed; a result replaces it."""
-    if not self._requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    node, nr = edge_of(self)  # makes a view's history again where it is out of date
-    if self._grad_fn is None:
-        if self._hooks is None:
-            self._hooks = {}
-        hooks = self._hooks
-    else:
-        assert node is not None
-        hooks = node.tensor_hooks(nr)
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
+def _check_depends(values: Sequence[Tensor], what: str) -> None:
+    """With `create_graph` and `strict`, what was found must depend on the inputs."""
+    for i, value in enumerate(values):
+        if not value.requires_grad:
+            raise RuntimeError(
+                f"The {what} of the user-provided function is independent of input {i}. {_NOT_IN_STRICT} when "
+                "create_graph=True."
+            )
 
 
-def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call `hook(param)` after a gradient was added to this leaf's `.grad`."""
-    if not self._requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    if self._grad_fn is not None:
-        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-    if self._post_accumulate_hooks is None:
-        self._post_accumulate_hooks = {}
-    handle = RemovableHandle(self._post_accumulate_hooks)
-    self._post_accumulate_hooks[handle.id] = hook
-    return handle
+def _check_slopes(slopes: Sequence[Tensor]) -> None:
+    """In strict mode a gradient that is differentiated again must depend on the inputs."""
+    for i, slope in enumerate(slopes):
+        if not slope.requires_grad:
+            raise RuntimeError(
+                f"The jacobian of the user-provided function with respect to input {i} is independent of the inputs. "
+                f"{_NOT_IN_STRICT}."
+            )
 
 
-def retain_grad(self: Tensor) -> None:
-    """Keep `.grad` of this non-leaf tensor as well."""
-    if not self._requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self._grad_fn is None or self._retains_grad:
-        return
-    self._retains_grad = True
-    owner = ref(self)
-
-    def keep(g: Tensor) -> None:
-        tensor = owner()
-        if tensor is not None:
-            tensor._grad = g if tensor._grad is None else tensor._grad + g
-
-    node, nr = edge_of(self)
-    assert node is not None
-    node.tensor_hooks(nr)[RETAIN] = keep
+def _dummies(like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Seeds to differentiate with respect to; what is linear in them does not depend on their values."""
+    F = engine.vocabulary()
+    return tuple(F.full_like(t.detach(), 0).requires_grad_() for t in like)
 
 
-def tensor_backward(
-    self: Tensor,
-    gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    """Add the gradient of this tensor to the `.grad` of the leaves; see `autograd.backward`."""
-    backward(self, gradient, retain_graph, create_graph, inputs)
+def _tuple(values: Any, what: str) -> tuple[bool, tuple[Tensor, ...]]:
+    """(whether it was a tuple, the values as one). `TypeError` for what is no Tensor."""
+    several = isinstance(values, tuple)
+    found = values if several else (values,)
+    for i, value in enumerate(found):
+        if not isinstance(value, Tensor):
+            where = (
+                f"the value at index {i} has type {type(value)}" if several else f"the given {type(value)}"
+            )
+            raise TypeError(f"{what} must be either a Tensor or a tuple of Tensors but {where}.")
+    return several, found
 
 
-def grad_fn(self: Tensor) -> Any:
-    """The node that made this tensor; None for a leaf."""
-    edge_of(self)
-    return self._grad_fn
+def _seeds(v: Any, like: Sequence[Tensor], name: str, whose: str) -> tuple[Tensor, ...]:
+    """`v` as a tuple that fits `like`; a one where it may be left out."""
+    if v is None:
+        if len(like) != 1 or like[0].numel() != 1:
+            raise RuntimeError(
+                f"The vector v can only be None if {whose} is a single Tensor with a single element."
+                if whose.startswith("the input")
+                else f"The vector v can only be None if {whose} a single Tensor with a single element."
+            )
+        return (engine.vocabulary().full_like(like[0].detach(), 1),)
+    _, found = _tuple(v, f"The v given to {name}")
+    if len(found) != len(like):
+        if len(like) == 1:
+            raise RuntimeError("The given v should contain a single Tensor.")
+        raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
+    for i, (t, x) in enumerate(zip(found, like, strict=True)):
+        if t._array.shape != x._array.shape:
+            which = f"Entry {i} in v" if len(like) > 1 else "v"
+            raise RuntimeError(
+                f"{which} has invalid size: should be {Size(x.shape)} but got {Size(t.shape)}."
+            )
+    return found
 
 
-__all__ = ["accumulator", "backward", "grad"]
+def _single_scalar(name: str, several: bool, outputs: Sequence[Tensor]) -> None:
+    if several or len(outputs) != 1:
+        raise RuntimeError(f"The function given to {name} should return a single Tensor")
+    if outputs[0].numel() != 1:
+        raise RuntimeError(_SCALAR.format(name))
+
+
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-import threading
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
+
+from ..modes import inference, mode, set_inference
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Mode(threading.local):
-    """Per thread, as in PyTorch; a class attribute is the state of a new thread."""
-
-    enabled: bool = True
-
-
-mode = _Mode()
+# `mode` is also the name of PyTorch's arguments.
+_mode = mode
 
 
 def is_grad_enabled() -> bool:
@@ -34,45 +32,51 @@ class _GradContext:
 
     def __enter__(self) -> None:
         self._previous.append(mode.enabled)
-        mode.enabled = self._enabled
+        # Nothing is recorded in inference mode, not even within enable_grad.
+        mode.enabled = self._enabled and not inference.on
 
     def __exit__(self, *exc: object) -> None:
         mode.enabled = self._previous.pop()
 
     def __call__(self, function: F) -> F:
-        return _decorated(function, self._enabled)
+        return _decorated(function, lambda: _GradContext(self._enabled))
 
 
-def _decorated(function: F, enabled: bool) -> F:
-    """`function` in the grad mode `enabled`; a generator is in it only while it runs."""
-    if inspect.isgeneratorfunction(function):
-        return _decorated_generator(function, enabled)
+def _decorated(function: F, context: Callable[[], Any]) -> F:
+    """`function` run within what `context` makes; a generator is within it only while it runs."""
+    if inspect.isclass(function):
+        warnings.warn(
+            "Decorating classes is deprecated and will be disabled in future versions. You should only decorate "
+            "functions or methods. To preserve the current behavior of class decoration, you can directly decorate "
+            "the `__init__` method and nothing else.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    elif inspect.isgeneratorfunction(function):
+        return _decorated_generator(function, context)
 
-    @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        previous, mode.enabled = mode.enabled, enabled
-        try:
+        with context():
             return function(*args, **kwargs)
-        finally:
-            mode.enabled = previous
 
-    return wrapper  # type: ignore[return-value]
+    # A class's own attributes are not the function's.
+    return functools.update_wrapper(
+        wrapper, function, updated=() if inspect.isclass(function) else ("__dict__",)
+    )  # type: ignore[return-value]
 
 
-def _decorated_generator(function: Any, enabled: bool) -> Any:
+def _decorated_generator(function: Any, context: Callable[[], Any]) -> Any:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         generator = function(*args, **kwargs)
         resume: Callable[[], Any] = functools.partial(next, generator)
         try:
             while True:
-                previous, mode.enabled = mode.enabled, enabled
                 try:
-                    value = resume()
+                    with context():
+                        value = resume()
                 except StopIteration as stop:
                     return stop.value
-                finally:
-                    mode.enabled = previous
                 try:
                     resume = functools.partial(generator.send, (yield value))
                 except GeneratorExit:
@@ -80,7 +84,8 @@ def _decorated_generator(function: Any, enabled: bool) -> Any:
                 except BaseException as error:
                     resume = functools.partial(generator.throw, error)
         finally:
-            generator.close()
+            with context():
+                generator.close()
 
     return wrapper
 
@@ -93,39 +98,68 @@ class no_grad(_GradContext):
     def __init__(self) -> None:
         super().__init__(self._inside)
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, orig_func: Any = None) -> Any:
         # PyTorch also takes the bare decorator: what is decorated is returned, not an instance.
-        return super().__new__(cls) if function is None else _decorated(function, cls._inside)
+        return super().__new__(cls) if orig_func is None else _decorated(orig_func, cls)
 
 
 class enable_grad(no_grad):
-    """Operations inside are recorded, also within `no_grad`."""
+    """Operations inside are recorded, also within `no_grad`, but not within `inference_mode`."""
 
     _inside = True
 
 
 class inference_mode(_GradContext):
-    """As `no_grad`; `inference_mode(False)` leaves recording on."""
+    """As `no_grad`; besides, tensors made inside can never take part in a graph (`Tensor.is_inference`).
+
+    `inference_mode(False)` is the ordinary mode again. Also a decorator, with or without parentheses.
+    """
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__(not mode)
+        self.mode = mode
+        self._inference_before: list[bool] = []
 
     def __new__(cls, mode: Any = True) -> Any:
-        return _decorated(mode, False) if callable(mode) else super().__new__(cls)
+        return super().__new__(cls) if isinstance(mode, bool) else _decorated(mode, cls)
+
+    def __enter__(self) -> None:
+        self._inference_before.append(inference.on)
+        set_inference(self.mode)
+        super().__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        set_inference(self._inference_before.pop())
+
+    def __call__(self, function: F) -> F:
+        return _decorated(function, lambda: inference_mode(self.mode))
+
+
+def is_inference_mode_enabled() -> bool:
+    """True when this thread is in inference mode."""
+    return inference.on
+
+
+class set_multithreading_enabled(contextlib.nullcontext[None]):
+    """Accepted for PyTorch's sake: backward always runs in the thread that calls it."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
 
 
 class set_grad_enabled(_GradContext):
     """Sets the mode at once; used as a context manager, restores it at the end."""
 
-    def __init__(self, enabled: bool) -> None:
-        super().__init__(enabled)
-        self._before = mode.enabled
-        mode.enabled = enabled
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self._before = _mode.enabled
+        _mode.enabled = mode and not inference.on
 
     def __enter__(self) -> None:
         self._previous.append(self._before)
-        mode.enabled = self._enabled
+        _mode.enabled = self._enabled and not inference.on
 
     def __call__(self, function: F) -> F:
-        mode.enabled = self._before
+        _mode.enabled = self._before
         return super().__call__(function)

@@ -5,6 +5,7 @@ Source of the signatures: https://pytorch.org/docs/stable/autograd.html#numerica
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for, to_device
-from .functional import grad
+from .entry import grad
+from .function import Function
 from .grad_mode import enable_grad
 
 Array = np.ndarray[Any, Any]
@@ -35,20 +37,26 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    **others: bool | None,
 ) -> bool:
     """Compare the gradients of `func` with central differences of step `eps`.
 
     inputs: the arguments; those that require grad, which should be float64, are differentiated.
     Each pair of a floating-point output and an input is compared by its whole Jacobian or, with
     `fast_mode`, along one random direction on each side: |a - n| <= atol + rtol * |n|.
-    nondet_tol: by how much two runs of backward may differ. Outputs are differentiated one at a
-    time, so a function of several outputs always meets undefined gradients of the others, also
-    with `check_undefined_grad=False`. `GradcheckError` where they disagree, or False without
+    Complex numbers count as pairs of real ones. nondet_tol: by how much two runs of backward may
+    differ. check_undefined_grad: backward must also run where no gradient reached an output.
+    others: `check_batched_grad`, `check_forward_ad` and the like, which PyTorch has for what is
+    not here; they must be off. `GradcheckError` where gradients disagree, or False without
     `raise_exception`.
     """
+    _refuse(others)
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     try:
-        _Check(func, args, eps, atol, rtol, nondet_tol, check_grad_dtypes).run(fast_mode)
+        check = _Check(func, args, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+        check.run(fast_mode)
+        if check_undefined_grad:
+            check.run_undefined()
     except GradcheckError:
         if raise_exception:
             raise
@@ -69,16 +77,18 @@ def gradgradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    **others: bool | None,
 ) -> bool:
     """`gradcheck` of the gradient of `func`, as a function of the inputs and of `grad_outputs`.
 
     grad_outputs: one for each output that requires grad; random ones by default.
     """
+    _refuse(others)
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     outputs = _differentiable(func(*args))
     if grad_outputs is None:
         rng = np.random.default_rng(0)
-        seeds = [_like(o, rng.standard_normal(o._array.shape)) for o in outputs]
+        seeds = [_like(o, rng.standard_normal(_real_shape(o))) for o in outputs]
         for seed in seeds:
             seed.requires_grad = True
     else:
@@ -116,18 +126,50 @@ def _differentiable(outputs: Any) -> list[Tensor]:
     return [o for o in _tensors(outputs) if o._requires_grad]
 
 
+def _refuse(others: dict[str, bool | None]) -> None:
+    """Refuse checks that are not here; PyTorch's names of them may be given as off."""
+    absent = ("check_batched_grad", "check_batched_forward_grad", "check_forward_ad", "masked")
+    for name, wanted in others.items():
+        if name not in (*absent, "check_backward_ad"):
+            raise TypeError(f"gradcheck() got an unexpected keyword argument '{name}'")
+        if bool(wanted) != (name == "check_backward_ad"):
+            raise NotImplementedError(f"gradcheck: {name}={wanted} is not supported")
+
+
+def _real_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as real numbers: a complex one is a pair."""
+    shape = tensor._array.shape
+    return (*shape, 2) if tensor.is_complex() else shape
+
+
 def _host(tensor: Tensor | None, like: Tensor) -> Array:
-    """The values in double precision on the CPU; zeros for None."""
+    """The values as real numbers in double precision on the CPU; zeros for None."""
     if tensor is None:
-        return np.zeros(like._array.shape)
+        return np.zeros(_real_shape(like))
     backend = backend_for(tensor._array)
     array = tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
+    if tensor.is_complex():
+        return np.ascontiguousarray(array, dtype=np.complex128).reshape(*array.shape, 1).view(np.float64)
     return np.asarray(array, dtype=np.float64)
 
 
 def _like(tensor: Tensor, values: Array) -> Tensor:
-    """`values` in the dtype and on the device of `tensor`."""
+    """Real numbers in the dtype and on the device of `tensor`."""
+    if tensor.is_complex():
+        values = np.ascontiguousarray(values).view(np.complex128)[..., 0]
     return wrap(to_device(values.astype(tensor._array.dtype), tensor.device))
+
+
+class _Undefined(Function):
+    """A copy whose gradient is not defined."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> None:
+        return None
 
 
 class _Check:
@@ -153,9 +195,7 @@ class _Check:
             )
         for i in self.places:
             name = args[i].dtype.name
-            if args[i].is_complex():
-                raise ValueError(f"gradcheck compares real gradients only, but input {i} is {name}")
-            if name != "float64":
+            if name not in ("float64", "complex128"):
                 warnings.warn(
                     f"Input #{i} requires gradient and is not a double precision floating point ({name}). This check "
                     "will likely fail if all the inputs are not of double precision.",
@@ -165,6 +205,7 @@ class _Check:
     def run(self, fast: bool) -> None:
         inputs = [self.args[i] for i in self.places]
         outputs = _tensors(self.func(*self.args))
+        self.kinds = [(o.shape, o.dtype) for o in outputs]
         for o, output in enumerate(outputs):
             if output.dtype.category < 2:
                 continue
@@ -174,6 +215,26 @@ class _Check:
                 self._compare_along_directions(o, output, inputs)
             else:
                 self._compare_jacobians(o, output, inputs)
+
+    def run_undefined(self) -> None:
+        """Backward with no gradient for all outputs, then for each of them alone."""
+        count = len(_differentiable(self.func(*self.args)))
+        for only in [None, *range(count if count > 1 else 0)]:
+            outputs = _differentiable(self.func(*self.args))
+            roots = [_Undefined.apply(o) if only in (None, i) else o for i, o in enumerate(outputs)]
+            inputs = [self.args[i] for i in self.places]
+            seeds = [_like(o, np.zeros(_real_shape(o))) for o in outputs]
+            try:
+                found = grad(roots, inputs, seeds, allow_unused=True) if roots else ()
+            except Exception as error:
+                raise GradcheckError(
+                    "Expected backward function to handle undefined output grads (None), but it raised "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            if any(g is not None and _host(g, g).any() for g in found):
+                raise GradcheckError(
+                    "Expected all input grads to be undefined or zero when all output grads are undefined or zero."
+                )
 
     # -- gradients -----------------------------------------------------------------------
 
@@ -201,51 +262,70 @@ class _Check:
 
     def _slope(self, which: int, direction: Array, o: int) -> Array:
         """Difference quotient of output `o` as input `which` moves along `direction`."""
+        moving = self.args[self.places[which]]
+        before = _host(moving, moving).copy()
         ends = []
-        for sign in (1, -1):
-            args = list(self.args)
-            for i in self.places:
-                args[i] = args[i].detach()
-                if i == self.places[which]:
-                    moved = _host(args[i], args[i]) + sign * self.eps * direction
-                    args[i] = _like(args[i], moved)
-                args[i].requires_grad = True  # func may differentiate by itself
-            ends.append(_host(out := _tensors(self.func(*args))[o], out).copy())
+        try:
+            for sign in (1, -1):
+                # In place: what `func` closes over moves too, such as a parameter of a module.
+                moving._array[...] = _like(moving, before + sign * self.eps * direction)._array
+                out = _tensors(self.func(*self.args))[o]
+                self._same_kind(out, o)
+                ends.append(_host(out, out).copy())
+        finally:
+            moving._array[...] = _like(moving, before)._array
         return (ends[0] - ends[1]) / (2 * self.eps)
+
+    def _same_kind(self, out: Tensor, o: int) -> None:
+        """`AssertionError` when output `o` has another shape or dtype than at the inputs themselves."""
+        for what, expected, got in zip(
+            ("shape", "dtype"), self.kinds[o], (out.shape, out.dtype), strict=True
+        ):
+            assert got == expected, (
+                f"Expected `func` to return outputs with the same {what} when inputs are perturbed on the elementwise "
+                f"basis, but got {expected} and {got}"
+            )
 
     def _numerical_jacobian(self, which: int, x: Tensor, o: int, size: int) -> Array:
         """Rows: elements of the input; columns: elements of the output."""
-        rows = np.zeros((x._array.size, size))
+        rows = np.zeros((math.prod(_real_shape(x)), size))
         for k in range(len(rows)):
             unit = np.zeros(len(rows))
             unit[k] = 1
-            rows[k] = self._slope(which, unit.reshape(x._array.shape), o).reshape(-1)
+            rows[k] = self._slope(which, unit.reshape(_real_shape(x)), o).reshape(-1)
         return rows
 
     # -- comparisons -----------------------------------------------------------------------
 
     def _compare_jacobians(self, o: int, output: Tensor, inputs: Sequence[Tensor]) -> None:
-        size = output._array.size
-        analytical = [np.zeros((x._array.size, size)) for x in inputs]
+        shape = _real_shape(output)
+        size = math.prod(shape)
+        analytical = [np.zeros((math.prod(_real_shape(x)), size)) for x in inputs]
         for k in range(size):
             seed = np.zeros(size)
             seed[k] = 1
             for jacobian, g in zip(
-                analytical, self._gradients(output, inputs, seed.reshape(output._array.shape), o), strict=True
+                analytical, self._gradients(output, inputs, seed.reshape(shape), o), strict=True
             ):
                 jacobian[:, k] = g.reshape(-1)
+        parts = {"": slice(None)}
+        if output.is_complex():
+            parts = {f"While considering the {part} part of complex outputs only, ": slice(i, None, 2)
+                     for part, i in (("imaginary", 1), ("real", 0))}  # fmt: skip
         for i, (x, a) in enumerate(zip(inputs, analytical, strict=True)):
             n = self._numerical_jacobian(i, x, o, size)
-            if not np.allclose(a, n, self.rtol, self.atol):
-                raise GradcheckError(
-                    f"Jacobian mismatch for output {o} with respect to input {i},\nnumerical:{n}\nanalytical:{a}\n"
-                )
+            for part, columns in parts.items():
+                if not np.allclose(a[:, columns], n[:, columns], self.rtol, self.atol):
+                    raise GradcheckError(
+                        f"{part}Jacobian mismatch for output {o} with respect to input {i},\nnumerical:{n[:, columns]}\n"
+                        f"analytical:{a[:, columns]}\n"
+                    )
 
     def _compare_along_directions(self, o: int, output: Tensor, inputs: Sequence[Tensor]) -> None:
         rng = np.random.default_rng(o)
-        seed = _direction(rng, output._array.shape)
+        seed = _direction(rng, _real_shape(output))
         for i, (x, g) in enumerate(zip(inputs, self._gradients(output, inputs, seed, o), strict=True)):
-            u = _direction(rng, x._array.shape)
+            u = _direction(rng, _real_shape(x))
             a, n = (g * u).sum(), (self._slope(i, u, o) * seed).sum()
             if not np.allclose(a, n, self.rtol, self.atol):
                 raise GradcheckError(
@@ -257,7 +337,7 @@ class _Check:
         """An output without history must not depend on the inputs."""
         rng = np.random.default_rng(o)
         for i, x in enumerate(inputs):
-            n = self._slope(i, _direction(rng, x._array.shape), o)
+            n = self._slope(i, _direction(rng, _real_shape(x)), o)
             if n.size and np.abs(n).max() > self.atol:
                 raise GradcheckError(
                     f"Numerical gradient for function expected to be zero: output {o} does not require grad, but "

@@ -1,113 +1,104 @@
-"""The graph: nodes that can compute gradients, joined by edges to the nodes of their inputs."""
+"""The graph as users see it (`torch.autograd.graph`): nodes, edges, and hooks on several tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import count
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-# (node, which of its outputs); (None, 0) where no gradient is needed.
-Edge = tuple["Node | None", int]
-NO_EDGE: Edge = (None, 0)
+from .._tensor import Tensor
+from . import engine
+from .accumulate import edge_of
+from .nodes import GradientEdge, Node, RemovableHandle
+from .saved import (
+    allow_mutation_on_saved_tensors,
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
 
-next_sequence = count().__next__
 
-_handle_ids = count()
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where the gradient of `tensor` goes; `grad` and `backward` take it in place of the tensor."""
+    if not tensor.requires_grad:
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+        )
+    node, nr = edge_of(tensor)
+    assert node is not None
+    return GradientEdge(node, nr)
 
-RETAIN = -1
-"""Key of the tensor hook that retains a gradient; the engine runs it after all others."""
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Say that `tensor` (or each of them) was changed in place by something that does not count."""
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        if not t.is_inference():  # which counts nothing
+            t._versions[0] += 1
 
 
-class RemovableHandle:
-    """Removes a hook: call `remove()`, or use it as a context manager."""
+class _MultiHandle:
+    """Removes the hooks of `register_multi_grad_hook` together."""
 
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks = hooks
-        self.id = next(_handle_ids)
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        self.handles = tuple(handles)
 
     def remove(self) -> None:
-        self._hooks.pop(self.id, None)
+        for handle in self.handles:
+            handle.remove()
 
-    def __enter__(self) -> RemovableHandle:
+    def __enter__(self) -> _MultiHandle:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
 
-class Node:
-    """A step of backward: gradients of its outputs in, gradients of its inputs out.
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+) -> _MultiHandle:
+    """Call `fn` once per backward pass when gradients of `tensors` are known.
 
-    shape, dtype: of the output (NumPy's terms), which gradients are brought to before the
-    node sees them; tuples of them when `outputs` is more than 1. sequence: grows with
-    creation, so that later operations go first in backward.
+    mode: with 'all', `fn(grads)` runs when the last gradient that this pass computes has arrived,
+    None for the others; with 'any', `fn(grad)` runs at the first. Returns a removable handle.
     """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    nodes = [edge_of(t)[0] for t in tensors]
+    lock = threading.Lock()
+    # What is known of each backward pass that runs: several may, in different threads.
+    passes: dict[Any, list[Any]] = {}
+    waiting: dict[Any, int] = {}
 
-    __slots__ = ("__dict__", "__weakref__", "dtype", "next_functions", "sequence", "shape")
+    def hook_of(i: int) -> Callable[[Tensor], None]:
+        def all_hook(grad: Tensor) -> None:
+            task = engine.current_pass()
+            with lock:
+                if task not in passes:
+                    passes[task] = [None] * len(tensors)
+                    waiting[task] = sum(engine.will_execute(node) for node in nodes)
+                    engine.queue_cleanup(lambda: (passes.pop(task, None), waiting.pop(task, None)))
+                passes[task][i] = grad
+                waiting[task] -= 1
+                complete = waiting[task] == 0
+            if complete:
+                fn(passes[task])
 
-    # What few nodes have lives in `__dict__`, with these class defaults.
-    outputs: int = 1
-    # True when the engine must look closer: there are hooks, several outputs, or gradients
-    # that the node returns may be arrays that somebody else has too.
-    special: bool = False
-    _hooks: dict[int, Any] | None = None
-    _prehooks: dict[int, Any] | None = None
-    _tensor_hooks: dict[int, dict[int, Any]] | None = None
-    _metadata: dict[Any, Any] | None = None
+        def any_hook(grad: Tensor) -> None:
+            task = engine.current_pass()
+            with lock:
+                first = task not in passes
+                if first:
+                    passes[task] = []
+                    engine.queue_cleanup(lambda: passes.pop(task, None))
+            if first:
+                fn(grad)
 
-    def __init__(self, next_functions: Sequence[Edge], shape: Any, dtype: Any, outputs: int = 1) -> None:
-        self.next_functions = next_functions
-        self.shape = shape
-        self.dtype = dtype
-        self.sequence = next_sequence()
-        if outputs != 1:
-            self.outputs = outputs
-            self.special = True
+        return all_hook if mode == "all" else any_hook
 
-    def name(self) -> str:
-        """What PyTorch would call it, such as 'MulBackward0'."""
-        return type(self).__name__
-
-    @property
-    def metadata(self) -> dict[Any, Any]:
-        """A dictionary for whatever the user wants to keep with the node."""
-        if self._metadata is None:
-            self._metadata = {}
-        return self._metadata
-
-    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
-        """Call `hook(grad_inputs, grad_outputs)` after the node; a result replaces grad_inputs."""
-        self.special = True
-        if self._hooks is None:
-            self._hooks = {}
-        return _add(self._hooks, hook)
-
-    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
-        """Call `hook(grad_outputs)` before the node; a result replaces grad_outputs."""
-        self.special = True
-        if self._prehooks is None:
-            self._prehooks = {}
-        return _add(self._prehooks, hook)
-
-    def tensor_hooks(self, output_nr: int) -> dict[int, Any]:
-        """The hooks of the tensor that is output `output_nr`, in order of registration."""
-        self.special = True
-        if self._tensor_hooks is None:
-            self._tensor_hooks = {}
-        return self._tensor_hooks.setdefault(output_nr, {})
-
-    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
-        """Gradients for `next_functions`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
-        raise NotImplementedError(f"{self.name()} does not define a gradient")
-
-    def release(self) -> None:
-        """Forget what was saved for backward."""
-
-    def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
+    return _MultiHandle([t.register_hook(hook_of(i)) for i, t in enumerate(tensors)])
 
 
-def _add(hooks: dict[int, Any], hook: Any) -> RemovableHandle:
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
+__all__ = [
+    "GradientEdge", "Node", "RemovableHandle", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip

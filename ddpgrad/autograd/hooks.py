@@ -10,7 +10,7 @@ from typing import Any
 
 from .._tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
-from .graph import Node
+from .nodes import Node
 
 
 def call_tensor_hooks(node: Node, grad: Any, F: Any, on_tensors: bool) -> Any:

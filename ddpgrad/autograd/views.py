@@ -13,9 +13,10 @@ from weakref import ref
 
 from .._tensor import Tensor, View, wrap
 from ..backend.registry import backend_for
+from ..modes import InferenceVersions, inference
 from .accumulate import edge_of, refresh_view, set_history
 from .grad_mode import mode
-from .graph import NO_EDGE, Node
+from .nodes import NO_EDGE, Node
 
 
 def remember_plain_view(base: Tensor, view: Tensor) -> None:
@@ -40,9 +41,11 @@ def history_changed(base: Tensor) -> None:
             refresh_view(view)
 
 
-def check_writable(name: str, tensor: Tensor) -> None:
-    """Refuse in-place operation `name` on what it would silently get wrong."""
+def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis) -> None:
+    """Refuse in-place operation `name` on what it would silently get wrong. index: the part it writes to."""
     array = tensor._array
+    if 0 in array.strides and index is not Ellipsis:
+        array = array[index]
     if (
         0 in array.strides
         and array.size
@@ -53,20 +56,35 @@ def check_writable(name: str, tensor: Tensor) -> None:
             f"{list(array.shape)}) refers to a single memory location. Please clone() the tensor before performing "
             "the operation."
         )
+    if isinstance(tensor._versions, InferenceVersions) and not inference.on:
+        raise RuntimeError(
+            f"{name}(): Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone "
+            "to get a normal tensor before doing inplace update."
+        )
     if not mode.enabled:
         return
+    view = tensor._view
+    if view is not None and view.several is not None and tensor._grad_fn is not None:
+        raise RuntimeError(
+            f"{name}(): Output {tensor._output_nr} of {view.several} is a view and is being modified inplace. This view "
+            "is the output of a function that returns multiple views. Such functions do not allow the output views to "
+            "be modified inplace. You should replace the inplace operation by an out-of-place one."
+        )
     if tensor._requires_grad and tensor._grad_fn is None:
+        if tensor._view is not None and tensor._view.base._requires_grad:
+            raise _made_without_recording(name)
         raise RuntimeError(
             f"{name}(): a leaf Variable that requires grad is being used in an in-place operation. Do it under "
             "torch.no_grad(), or out of place."
         )
-    view = tensor._view
     if view is None:
         return
     if view.steps is None:
+        node = tensor._grad_fn
         raise RuntimeError(
-            f"{name}(): this tensor is a view that a custom Function returned, and is being modified in place: its "
-            "gradient rule would be skipped. Return a clone() from its forward()."
+            f"{name}(): Output {tensor._output_nr} of {'a custom Function' if node is None else node.name()} is a view "
+            "and is being modified inplace. This view was created inside a custom Function (or because an input was "
+            "returned as-is), whose backward would be skipped. Return a clone() from its forward()."
         )
     if not view.base._requires_grad:
         return
@@ -76,10 +94,14 @@ def check_writable(name: str, tensor: Tensor) -> None:
             "under torch.no_grad(), or out of place."
         )
     if not tensor._requires_grad:
-        raise RuntimeError(
-            f"{name}(): A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
-            "Move both the view and the operation inside the no_grad block, or both outside of it."
-        )
+        raise _made_without_recording(name)
+
+
+def _made_without_recording(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name}(): A view was created in no_grad mode and is being modified inplace with grad mode enabled. Move both "
+        "the view and the operation inside the no_grad (or inference_mode) block, or both outside of it."
+    )
 
 
 def written(target: Tensor, node: Node, output_nr: int = 0) -> None:

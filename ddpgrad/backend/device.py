@@ -48,8 +48,38 @@ class Device:
     def __deepcopy__(self, memo: object) -> Device:
         return self
 
+    def __reduce__(self) -> Any:
+        return Device, (self.type, self.index)
+
+    def __enter__(self) -> Device:
+        """Make this the default device of a `with` block."""
+        _defaults.get().append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _defaults.get().pop()
+
 
 CPU = Device("cpu")
+
+# The default device of this rank, below those of the `with` blocks that it is in.
+_defaults: RankLocal[list[Device]] = RankLocal(lambda: [CPU])
+
+
+def default() -> Device:
+    """Where new tensors of this rank go."""
+    return _defaults.get()[-1]
+
+
+def get_default_device() -> Device:
+    """The device on which new tensors of this rank are made."""
+    return of(default())
+
+
+def set_default_device(device: Any) -> None:
+    """Make new tensors of this rank on `device`; None means the CPU."""
+    _defaults.get()[0] = CPU if device is None else Device(device)
+
 
 _chosen_cuda: RankLocal[int | None] = RankLocal(lambda: None)
 _local_rank: RankLocal[int] = RankLocal(lambda: 0)

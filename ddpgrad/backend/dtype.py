@@ -145,7 +145,11 @@ def result_type(tensors: list[tuple[np.dtype[Any], int]], scalars: list[int]) ->
             if (ndim == 0) is zero_dim:
                 d = BY_NUMPY[dtype]
                 part = d if part is None else promote_types(part, d)
-        if part is not None and (best is None or part.category > best.category):
+        if part is None:
+            continue
+        if best is not None and best.category == 2 and part.category == 3:
+            best = complex128 if best is float64 else complex64  # the width is that of what counts first
+        elif best is None or part.category > best.category:
             best = part
     category = max(scalars, default=0)
     if best is None or category > best.category:

@@ -7,7 +7,8 @@ A kernel works on raw arrays. It is found by name, on first use, in this order:
    elementary kernel of that name (`elementary/`).
 
 A kernel of the first kind may return `NotImplemented` for inputs that it does not
-handle; the portable body then computes them. A name found in neither is an error.
+handle; the portable body then computes them, unless the module lists the kernel in
+`COMPLETE`. A name found in neither is an error.
 """
 
 from __future__ import annotations
@@ -65,8 +66,11 @@ class Backend:
         body = _bodies.get(name)
         portable = self._elementary.get(name) if body is None else _bind(body, self)
         if name in self._families:
-            native = getattr(import_module(self._families[name]), name)
-            return native if portable is None else _with_fallback(native, portable)
+            module = import_module(self._families[name])
+            native = getattr(module, name)
+            if portable is None or name in getattr(module, "COMPLETE", ()):
+                return native
+            return _with_fallback(native, portable)
         if portable is None:
             raise KernelMissingError(
                 f"no kernel '{name}' for device '{self.kind}': neither ddpgrad/backend/{self.kind} nor an op's "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from .._tensor import Tensor
@@ -99,10 +100,40 @@ class Sequential(_Indexed):
         return input
 
     def _of(self, items: list[tuple[str, Module | None]]) -> Sequential:
-        return Sequential(dict(items))
+        return type(self)(OrderedDict(items))
 
     def __add__(self, other: Sequential) -> Sequential:
-        return Sequential(*chain(self, other))
+        return Sequential(*chain(self, _sequential(other)))
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        return self.extend(_sequential(other))
+
+    def __mul__(self, times: int) -> Sequential:
+        return Sequential(*chain.from_iterable([self] * _count(times)))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Sequential:
+        own = list(self)
+        for _ in range(_count(times) - 1):
+            self.extend(own)
+        return self
+
+
+def _sequential(other: Any) -> Sequential:
+    if not isinstance(other, Sequential):
+        raise ValueError(
+            f"add operator supports only objects of Sequential class, but {type(other)} is given."
+        )
+    return other
+
+
+def _count(times: Any) -> int:
+    if not isinstance(times, int):
+        raise TypeError(f"unsupported operand type(s) for *: {type(Sequential)} and {type(times)}")
+    if times <= 0:
+        raise ValueError(f"Non-positive multiplication factor {times} for {type(Sequential)}")
+    return times
 
 
 class ModuleList(_Indexed):
@@ -114,13 +145,24 @@ class ModuleList(_Indexed):
             self.extend(modules)
 
     def _of(self, items: list[tuple[str, Module | None]]) -> ModuleList:
-        return ModuleList(child for _, child in items if child is not None)
+        return type(self)(child for _, child in items if child is not None)
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         return self.extend(modules)
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList(chain(self, other))
+
+    def __repr__(self) -> str:
+        """Neighbours that print alike are told once: `(0-2): 3 x Linear(...)`."""
+        lines, start = [], 0
+        for text, group in groupby(repr(child) for child in self):
+            count = len(list(group))
+            name = f"({start}): " if count == 1 else f"({start}-{start + count - 1}): {count} x "
+            lines.append((name + text).replace("\n", "\n  "))
+            start += count
+        inner = "\n  ".join(lines)
+        return f"{self._get_name()}(\n  {inner}\n)" if lines else f"{self._get_name()}()"
 
 
 class ModuleDict(Module):
@@ -264,6 +306,43 @@ class ParameterDict(Module):
         value = self[key]
         del self[key]
         return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take out the last pair and return it."""
+        key = next(reversed(self._names))
+        return key, self.pop(key)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value of `key`, which is `default` from now on if there is none."""
+        if key not in self._names:
+            self[key] = default
+        return self[key]
+
+    def clear(self) -> None:
+        """Take out all."""
+        for key in list(self._names):
+            del self[key]
+
+    def copy(self) -> ParameterDict:
+        """Another dict with the same values."""
+        return ParameterDict(self.items())
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dict with the same value for all `keys`."""
+        return ParameterDict((key, default) for key in keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names)
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        return ParameterDict([*self.items(), *other.items()])
+
+    def __ror__(self, other: ParameterDict) -> ParameterDict:
+        return ParameterDict([*other.items(), *self.items()])
+
+    def __ior__(self, other: ParameterDict) -> ParameterDict:
+        self.update(other.items())
+        return self
 
     def keys(self) -> Any:
         """The names."""

@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
 
 def parse(
-    *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
 ) -> tuple[devices.Device | None, dtypes.DType | None]:
-    """The (device, dtype) that `Module.to` was asked for; None where it was not."""
+    """The (device, dtype) that `Module.to` was asked for; None where it was not.
+
+    memory_format: accepted for PyTorch's sake; it is a hint, and kernels here take any strides.
+    """
     for arg in args:
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
@@ -35,10 +42,10 @@ def parse(
     return target, kind
 
 
-def apply(module: Module, fn: Callable[[Tensor], Tensor]) -> None:
+def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> None:
     """Replace what every parameter, gradient and buffer of the tree holds by `fn` of it; parameters stay themselves."""
     seen: set[Tensor] = set()
-    for owner in module.modules():
+    for owner in module.modules() if recurse else (module,):
         for parameter in owner._parameters.values():
             if parameter is None or parameter in seen:
                 continue

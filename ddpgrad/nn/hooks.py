@@ -11,6 +11,7 @@ from .._tensor import Tensor, wrap
 from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
 from ..autograd.graph import Node, RemovableHandle
+from ..rank_local import RankLocal
 
 if TYPE_CHECKING:
     from .module import Module
@@ -19,13 +20,57 @@ if TYPE_CHECKING:
 class Hooks:
     """All hooks of one module, in order of call. A module has this object only once one is registered."""
 
-    __slots__ = ("backward", "backward_pre", "post", "pre")
+    __slots__ = ("backward", "backward_pre", "on_node", "post", "pre")
 
     def __init__(self) -> None:
         self.pre: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs)
         self.post: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs, always_call)
         self.backward_pre: OrderedDict[int, Any] = OrderedDict()
         self.backward: OrderedDict[int, Any] = OrderedDict()
+        self.on_node: OrderedDict[int, Any] = OrderedDict()  # of the output's own node
+
+    def __bool__(self) -> bool:
+        return bool(self.pre or self.post or self.backward_pre or self.backward or self.on_node)
+
+
+_of_all_modules: RankLocal[Hooks] = RankLocal(Hooks)
+_NONE = Hooks()
+
+
+class _Flag:
+    """Whether any rank has ever registered a hook of all modules: the one thing that each call asks."""
+
+    raised: bool = False
+
+
+of_all = _Flag()
+
+
+def _global() -> Hooks:
+    of_all.raised = True
+    return _of_all_modules.get()
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, args)` before the forward of every module, before its own hooks."""
+    return add(_global().pre, (hook, False))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call `hook(module, args, output)` after the forward of every module, before its own hooks."""
+    return add(_global().post, (hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, grad_output)` before the backward of every module, before its own hooks."""
+    return add(_global().backward_pre, hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` after the backward of every module, before its own hooks."""
+    return add(_global().backward, hook)
 
 
 def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> RemovableHandle:
@@ -37,8 +82,26 @@ def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> Remo
     return handle
 
 
-def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+class _Both:
+    """The hooks around one call: those of all modules, then the module's own."""
+
+    __slots__ = Hooks.__slots__
+
+    def __init__(self, every: Hooks, own: Hooks) -> None:
+        for name in Hooks.__slots__:
+            setattr(self, name, {**getattr(every, name), **getattr(own, name)})
+
+
+def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` with everything registered around it."""
+    own = module._hooks or _NONE
+    every = _of_all_modules.get() if of_all.raised else _NONE
+    if not own and not every:
+        return module.forward(*args, **kwargs)
+    return _call(module, _Both(every, own), args, kwargs)
+
+
+def _call(module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     called: set[int] = set()
     result = None
     try:
@@ -47,14 +110,18 @@ def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, 
         if watch is not None:
             args = watch.inputs(args)
         result = module.forward(*args, **kwargs)
-        for key, (hook, with_kwargs, _) in list(hooks.post.items()):
+        for key, (hook, with_kwargs, _) in hooks.post.items():
             called.add(key)
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             if changed is not None:
                 result = changed
-        return result if watch is None else watch.outputs(result)
+        if watch is not None:
+            result = watch.outputs(result)
+        if hooks.on_node:
+            _watch_node(module, hooks.on_node, result)
+        return result
     except Exception:
-        for key, (hook, with_kwargs, always) in list(hooks.post.items()):
+        for key, (hook, with_kwargs, always) in hooks.post.items():
             if always and key not in called:
                 _call_after_error(
                     hook, (module, args, kwargs, result) if with_kwargs else (module, args, result)
@@ -63,9 +130,9 @@ def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _call_pre(
-    module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook, with_kwargs in list(hooks.pre.values()):
+    for hook, with_kwargs in hooks.pre.values():
         if with_kwargs:
             changed = hook(module, args, kwargs)
             if changed is None:
@@ -93,6 +160,15 @@ def _call_after_error(hook: Callable[..., Any], arguments: tuple[Any, ...]) -> N
             "itself follows",
             stacklevel=2,
         )
+
+
+def _watch_node(module: Module, hooks: dict[int, Any], result: Any) -> None:
+    """Tell `register_backward_hook`'s hooks of the node of the first tensor in `result`."""
+    while not isinstance(result, Tensor):
+        result = next(iter(result.values())) if isinstance(result, dict) else result[0]
+    if result._grad_fn is not None:
+        for hook in hooks.values():
+            result._grad_fn.register_hook(lambda gi, go, hook=hook: hook(module, gi, go))
 
 
 # -- backward ------------------------------------------------------------------------------
@@ -134,7 +210,7 @@ def _through_gate(tensors: Sequence[Tensor]) -> tuple[Gate, list[Tensor]]:
 class _Watch:
     """One forward call of a module with backward hooks: a gate before it and one after it."""
 
-    def __init__(self, module: Module, hooks: Hooks) -> None:
+    def __init__(self, module: Module, hooks: Any) -> None:
         self.module = module
         self.hooks = hooks
         self.entered = False  # True when an input requires a gradient: the gate before it will be reached
@@ -178,7 +254,7 @@ class _Watch:
         for i, grad in zip(places, grads, strict=True):
             spread[i] = grad
         self.grad_outputs = tuple(spread)
-        for hook in list(self.hooks.backward_pre.values()):
+        for hook in self.hooks.backward_pre.values():
             changed = hook(self.module, self.grad_outputs)
             if changed is not None:
                 self.grad_outputs = _as_many(changed, self.grad_outputs, "grad_output")
@@ -189,6 +265,8 @@ class _Watch:
         return grads
 
     def _leaving(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not self.grad_outputs:
+            return grads  # a second derivative, which comes through the inputs alone
         spread: list[Any] = [None] * self.count
         for i, grad in zip(self.places, grads, strict=True):
             spread[i] = grad
@@ -196,7 +274,7 @@ class _Watch:
         return tuple(told[i] for i in self.places)
 
     def _tell(self, grad_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook in list(self.hooks.backward.values()):
+        for hook in self.hooks.backward.values():
             changed = hook(self.module, grad_inputs, self.grad_outputs)
             if changed is not None:
                 grad_inputs = _as_many(changed, grad_inputs, "grad_input")

@@ -219,6 +219,20 @@ def _empty(tensor: Tensor) -> Tensor:
 
 
 @_fill
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normal numbers in a matrix, of which a share `sparsity` of each column is 0 (Martens, 2010)."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    source = generator or default_generator()
+    values = source.normal((rows, columns), tensor.dtype.numpy, 0, std)
+    for column in range(columns):
+        # The order of the rows comes from the default generator, also when another one is given.
+        values[default_generator().permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
+    return copy_(tensor, from_numpy(values))
+
+
+@_fill
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A (semi-)orthogonal matrix (first dimension, all others), times `gain` (arXiv:1312.6120)."""
     if tensor.ndim < 2:
@@ -231,3 +245,26 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     q, r = np.linalg.qr(drawn.T if wide else drawn)
     q = q * np.sign(np.diagonal(r))  # makes the decomposition unique, and so the draw uniform
     return copy_(tensor, from_numpy(np.ascontiguousarray(q.T if wide else q).reshape(tensor.shape) * gain))
+
+
+def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function under its former name, without the underscore."""
+    name = function.__name__
+
+    def old(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    old.__name__, old.__doc__ = name[:-1], f"The former name of `{name}`."
+    return old
+
+
+uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = map(_deprecated, (xavier_uniform_, xavier_normal_))
+kaiming_uniform, kaiming_normal = map(_deprecated, (kaiming_uniform_, kaiming_normal_))
+orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))
+_calculate_fan_in_and_fan_out = fans  # what programs call, though PyTorch means it to be private

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -10,10 +11,18 @@ from .._tensor import Tensor
 from ..autograd.graph import RemovableHandle
 from ..backend import device as devices
 from ..backend import dtype as dtypes
+from ..ops.creation import empty
 from . import conversion, hooks, state
 from .tree import Tree
 
 T = TypeVar("T", bound="Module")
+
+_of_all = hooks.of_all
+
+register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
+register_module_forward_hook = hooks.register_module_forward_hook
+register_module_full_backward_pre_hook = hooks.register_module_full_backward_pre_hook
+register_module_full_backward_hook = hooks.register_module_full_backward_hook
 
 
 class Module(Tree):
@@ -40,9 +49,13 @@ class Module(Tree):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._hooks is None:
+        if self._hooks is None and not _of_all.raised:
             return self.forward(*args, **kwargs)
-        return hooks.call(self, self._hooks, args, kwargs)
+        return hooks.call(self, args, kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Accepted for PyTorch's sake: kernels are compiled ahead, and the module runs as it is."""
+        warnings.warn("Module.compile() has no effect in ddpgrad: the module runs as it is", stacklevel=2)
 
     # -- modes, dtype and device -----------------------------------------------------------
 
@@ -113,16 +126,31 @@ class Module(Tree):
         """Everything in host memory."""
         return self._apply(lambda t: t.to("cpu"))
 
+    def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
+        """Everything on `device`, with values left to be filled in."""
+        target = devices.of(device)
+        conversion.apply(self, lambda t: empty(tuple(t.shape), dtype=t.dtype, device=target), recurse)
+        return self
+
     # -- state -----------------------------------------------------------------------------
 
     def state_dict(
-        self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> OrderedDict[str, Any]:
         """Name -> tensor of all parameters and persistent buffers.
 
         The tensors share memory with the module until an optimizer lays its parameters
         out anew (see `optim/flat.py`), so clone or save what must outlive the next step.
         """
+        if args:  # PyTorch's former order: destination, prefix, keep_vars
+            warnings.warn(
+                "Positional args are being deprecated, use kwargs instead. Refer to "
+                "https://pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict for details.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            given: Any = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            destination, prefix, keep_vars = given
         return state.collect(self, destination, prefix, keep_vars)
 
     def load_state_dict(
@@ -180,7 +208,13 @@ class Module(Tree):
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` first."""
-        return hooks.add(self._own_state_hooks().load_pre, hook)
+        return hooks.add(self._own_state_hooks().load_pre, (hook, True))
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., None], with_module: bool = False
+    ) -> RemovableHandle:
+        """As `register_load_state_dict_pre_hook`, but the hook is given the module only on request."""
+        return hooks.add(self._own_state_hooks().load_pre, (hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after; it may empty the lists to accept what is in them."""
@@ -225,3 +259,22 @@ class Module(Tree):
     ) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` after the module's backward; a result replaces grad_input."""
         return hooks.add(self._own_hooks().backward, hook, prepend)
+
+    def register_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` after the node that made the output, and no other of the module.
+
+        PyTorch's former form of `register_full_backward_hook`.
+        """
+        return hooks.add(self._own_hooks().on_node, hook)
+
+    @property
+    def _forward_pre_hooks(self) -> OrderedDict[int, Any]:
+        return self._own_hooks().pre
+
+    @property
+    def _forward_hooks(self) -> OrderedDict[int, Any]:
+        return self._own_hooks().post
+
+    @property
+    def _backward_hooks(self) -> OrderedDict[int, Any]:
+        return self._own_hooks().backward

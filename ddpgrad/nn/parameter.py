@@ -28,6 +28,50 @@ class Parameter(Tensor):
         return parameter
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copied = super().__deepcopy__(memo)
+        copied = super().__deepcopy__(memo)  # type: ignore[misc]
         copied._grad = None  # a copied model starts without gradients
         return copied  # type: ignore[return-value]
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a module's buffer when it is assigned as an attribute."""
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
+        if data is None:
+            data = empty(0)
+        buffer = wrap(data._array, cls)
+        buffer._versions = data._versions
+        buffer.persistent = persistent
+        return buffer
+
+
+class UninitializedParameter(Parameter):
+    """A parameter whose shape a lazy module learns from its first input; until then it holds nothing."""
+
+    __slots__ = ()
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        return super().__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter of `shape`, with values left to be filled in."""
+        self.data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = Parameter  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+def is_lazy(tensor: Any) -> bool:
+    """True for a parameter that has no shape yet."""
+    return isinstance(tensor, UninitializedParameter)

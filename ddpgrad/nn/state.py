@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..ops.inplace import copy_
-from .parameter import Parameter
+from .parameter import Parameter, UninitializedParameter
 
 if TYPE_CHECKING:
     from .module import Module
@@ -26,7 +26,7 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
     __str__ = __repr__
 
@@ -39,7 +39,7 @@ class StateHooks:
     def __init__(self) -> None:
         self.save_pre: OrderedDict[int, Any] = OrderedDict()
         self.save_post: OrderedDict[int, Any] = OrderedDict()  # (hook, whether its result counts)
-        self.load_pre: OrderedDict[int, Any] = OrderedDict()
+        self.load_pre: OrderedDict[int, Any] = OrderedDict()  # (hook, whether it takes the module)
         self.load_post: OrderedDict[int, Any] = OrderedDict()
 
 
@@ -71,7 +71,8 @@ def collect_own(module: Module, destination: dict[str, Any], prefix: str, keep_v
     """The part of `collect` for the module itself."""
     for name, tensor in _persistent(module).items():
         if tensor is not None:
-            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+            lazy = isinstance(tensor, UninitializedParameter)
+            destination[prefix + name] = tensor if keep_vars or lazy else tensor.detach()
     if _has_extra(module, "get_extra_state"):
         destination[prefix + _EXTRA] = module.get_extra_state()
 
@@ -104,8 +105,8 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         arguments = (values, prefix, metadata, True, missing, unexpected, errors)
         own_hooks = part._state_hooks
         if own_hooks is not None:
-            for hook in list(own_hooks.load_pre.values()):
-                hook(part, *arguments)
+            for hook, with_module in list(own_hooks.load_pre.values()):
+                hook(*((part,) if with_module else ()), *arguments)
         part._load_from_state_dict(*arguments)
         for name, child in part._modules.items():
             if child is not None:
@@ -119,10 +120,10 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         descend(module, values, "")
     problems = list(errors)
     if strict:
-        if missing:
-            problems.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
         if unexpected:
             problems.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
+        if missing:
+            problems.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
     if problems:
         raise RuntimeError(
             f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems)
@@ -154,6 +155,12 @@ def load_own(
             missing.append(key)
             continue
         value = state_dict[key]
+        if isinstance(target, UninitializedParameter) and isinstance(value, Tensor):
+            if isinstance(value, UninitializedParameter):
+                continue
+            target.materialize(tuple(value.shape))
+        if target.ndim == 0 and isinstance(value, Tensor) and tuple(value.shape) == (1,):
+            value = value[0]  # as PyTorch before 0.4 saved what has no dimensions
         problem = _misfit(key, target, value)
         if problem:
             errors.append(problem)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._tensor import Tensor
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from .module import Module
@@ -96,6 +96,9 @@ class Tree:
             self._make_room(name, _MODULES, "module")
             own[_MODULES][name] = None
             own[name] = value
+        elif isinstance(value, Buffer):
+            self._make_room(name, _BUFFERS, "buffers")
+            self.register_buffer(name, value, value.persistent)
         elif name in own.get(_PARAMETERS, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "parameter", name, "torch.nn.Parameter or None expected"))
@@ -127,6 +130,10 @@ class Tree:
         for kind in _KINDS:
             self.__dict__.get(kind, {}).pop(name, None)
         self._non_persistent_buffers_set.discard(name)
+
+    def __dir__(self) -> list[str]:
+        # Children of lists are called "0", "1", …, which nobody can write after a dot.
+        return sorted(name for name in super().__dir__() if not name[0].isdigit())
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -265,6 +272,20 @@ class Tree:
             if not isinstance(module, Tree):
                 raise AttributeError(f"`{part}` is not an nn.Module (looking for '{target}')")
         return cast("Module", module)
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put `module` at the dotted path `target`; with `strict`, only in place of a module that is there."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Tree):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Tree):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at the dotted path `target`."""

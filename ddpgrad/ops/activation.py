@@ -9,7 +9,6 @@ import numpy as np
 
 from .._tensor import Tensor
 from .declare import composite, op
-from .elementwise import _vectorized_erf as np_erf
 from .reduce import wrap_dim
 from .samples import along, calls, one
 
@@ -32,7 +31,7 @@ def relu_backward(F: Any, g: Any, out: Any) -> Any:
 
 
 @op(
-    grads={"input": lambda F, g, input, negative_slope: F.where(input > 0, g, g * negative_slope)},
+    grads={"input": lambda F, g, input, negative_slope: F.leaky_relu_backward(g, input, negative_slope)},
     samples=calls((), (0.2,)),
     reference=lambda x, s=0.01: np.where(x > 0, x, x * s),
     method=False,
@@ -42,12 +41,14 @@ def leaky_relu(F: Any, input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return F.where(input > 0, input, input * negative_slope)
 
 
+@composite
+def leaky_relu_backward(F: Any, g: Any, input: Any, negative_slope: float) -> Any:
+    """The gradient of `leaky_relu`."""
+    return F.where(input > 0, g, g * negative_slope)
+
+
 @op(
-    grads={
-        "input": lambda F, g, input, alpha: F.where(
-            input > 0, g, g * alpha * F.exp(F.minimum(input, F.full_like(input, 0)))
-        )
-    },
+    grads={"input": lambda F, g, input, alpha: F.elu_backward(g, input, alpha)},
     samples=calls((), (0.5,)),
     reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x)),
     method=False,
@@ -55,6 +56,12 @@ def leaky_relu(F: Any, input: Tensor, negative_slope: float = 0.01) -> Tensor:
 def elu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
     """input where positive, else alpha * (exp(input) - 1)."""
     return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0)))
+
+
+@composite
+def elu_backward(F: Any, g: Any, input: Any, alpha: float) -> Any:
+    """The gradient of `elu`."""
+    return F.where(input > 0, g, g * alpha * F.exp(F.minimum(input, F.full_like(input, 0))))
 
 
 @op(
@@ -74,6 +81,106 @@ def softplus(F: Any, input: Tensor, beta: float = 1.0, threshold: float = 20.0) 
     return F.where(scaled > threshold, input, soft)
 
 
+@op(
+    grads={"input": lambda F, g, input, lambd: F.where(F.abs(input) <= lambd, F.full_like(g, 0), g)},
+    samples=calls((), (0.8,)),
+    reference=lambda x, lambd=0.5: np.where(np.abs(x) <= lambd, 0, x),
+)
+def hardshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
+    """input where |input| is above `lambd`, else 0."""
+    return F.where(F.abs(input) <= lambd, F.full_like(input, 0), input)
+
+
+@op(
+    grads={"input": lambda F, g, input, lambd: F.where(F.abs(input) <= lambd, F.full_like(g, 0), g)},
+    samples=calls((), (0.8,)),
+    reference=lambda x, lambd=0.5: np.sign(x) * np.maximum(np.abs(x) - lambd, 0),
+    method=False,
+)
+def softshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
+    """input moved towards 0 by `lambd`, and 0 within it."""
+    return input - F.clamp(input, -lambd, lambd)
+
+
+@op(
+    grads={"input": lambda F, g, input, threshold: F.where(input <= threshold, F.full_like(g, 0), g)},
+    samples=calls((0.3, -2.0)),
+    reference=lambda x, threshold, value: np.where(x <= threshold, value, x),
+    method=False,
+    inplace=True,
+)
+def threshold(F: Any, input: Tensor, threshold: float, value: float) -> Tensor:
+    """input where it is above `threshold`, else `value`."""
+    return F.where(input <= threshold, F.full_like(input, value), input)
+
+
+def _within(F: Any, g: Any, input: Any, slope: Any) -> Any:
+    """g times `slope` for inputs in (-3, 3), where the hard forms of sigmoid and swish bend; 0 elsewhere."""
+    return F.where(F.abs(input) < 3, g * slope, F.full_like(g, 0))
+
+
+@op(
+    grads={"input": lambda F, g, input: _within(F, g, input, 1 / 6)},
+    samples=calls((), shape=(4, 5)),
+    reference=lambda x: np.clip(x + 3, 0, 6) / 6,
+    method=False,
+)
+def hardsigmoid(F: Any, input: Tensor) -> Tensor:
+    """input / 6 + 1/2, limited to [0, 1]."""
+    return F.clamp(input / 6 + 0.5, 0, 1)
+
+
+@op(
+    grads={"input": lambda F, g, input: F.hardswish_backward(g, input)},
+    samples=calls((), shape=(4, 5)),
+    reference=lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    method=False,
+)
+def hardswish(F: Any, input: Tensor) -> Tensor:
+    """input * hardsigmoid(input) (https://arxiv.org/abs/1905.02244)."""
+    return input * F.clamp(input + 3, 0, 6) / 6
+
+
+@composite
+def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
+    """The gradient of `hardswish`."""
+    return F.where(input >= 3, g, _within(F, g, input, input / 3 + 0.5))
+
+
+@op(
+    grads={
+        "input": lambda F, g, input, alpha: F.where(
+            input > 0, g, g * F.exp(F.minimum(input, F.full_like(input, 0)) / alpha)
+        )
+    },
+    samples=calls((), (0.5,)),
+    reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x / a)),
+    method=False,
+    inplace=True,
+)
+def celu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
+    """input where positive, else alpha * (exp(input / alpha) - 1) (https://arxiv.org/abs/1704.07483)."""
+    return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0) / alpha))
+
+
+@op(
+    grads={"input": lambda F, g, input: F.mish_backward(g, input)},
+    samples=one(),
+    reference=lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    method=False,
+)
+def mish(F: Any, input: Tensor) -> Tensor:
+    """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681)."""
+    return input * F.tanh(F.softplus(input, 1.0, 20.0))
+
+
+@composite
+def mish_backward(F: Any, g: Any, input: Any) -> Any:
+    """The gradient of `mish`."""
+    t = F.tanh(F.softplus(input, 1.0, 20.0))
+    return g * (t + input * F.sigmoid(input) * (1 - t * t))
+
+
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -81,7 +188,7 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 def _np_gelu(x: Any, approximate: str = "none") -> Any:
     if approximate == "tanh":
         return 0.5 * x * (1 + np.tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + np_erf(x * _SQRT_HALF))
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x * _SQRT_HALF))
 
 
 def _adapt_gelu(input: Tensor, approximate: str = "none") -> tuple[Any, ...]:
@@ -152,6 +259,8 @@ def _np_softmax(x: Any, dim: int) -> Any:
 )
 def softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`."""
+    if 0 in input.shape:  # there is no largest of none
+        return F.clone(input)
     e = F.exp(input - F.amax(input, dim, True))
     return e / F.sum(e, dim, True)
 
@@ -170,6 +279,8 @@ def softmax_backward(F: Any, g: Any, out: Any, dim: int) -> Any:
 )
 def log_softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
+    if 0 in input.shape:
+        return F.clone(input)
     shifted = input - F.amax(input, dim, True)
     return shifted - F.log(F.sum(F.exp(shifted), dim, True))
 

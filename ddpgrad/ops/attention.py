@@ -20,12 +20,10 @@ def _adapt(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    for name, t in (("key", key), ("value", value)):
-        if t.ndim != query.ndim:
-            raise RuntimeError(
-                f"scaled_dot_product_attention(): query has {query.ndim} dimensions, {name} has {t.ndim}: "
-                f"{list(query.shape)}, {list(t.shape)}"
-            )
+    ndim = max(query.ndim, key.ndim, value.ndim)
+    query, key, value = (
+        t if t.ndim == ndim else t[(None,) * (ndim - t.ndim)] for t in (query, key, value)
+    )  # the leading dimensions are broadcast
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
             f"scaled_dot_product_attention(): query {list(query.shape)} and key {list(key.shape)} must agree in the "
@@ -51,6 +49,10 @@ def _probabilities(F: Any, query: Any, key: Any, attn_mask: Any, is_causal: bool
             scores = F.where(attn_mask, scores, F.full_like(scores, -math.inf))
         else:
             scores = scores + attn_mask
+        # A query that sees nothing gets 0, not the nan of a softmax over nothing; a nan in the data stays.
+        seen = F.amax(scores, len(scores.shape) - 1, True) != -math.inf
+        finite = F.where(seen, scores, F.full_like(scores, 0))
+        return F.where(seen, F.softmax(finite, len(scores.shape) - 1), F.full_like(scores, 0))
     return F.softmax(scores, len(scores.shape) - 1)
 
 

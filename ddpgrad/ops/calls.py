@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tensor import Tensor, View, wrap
+from .._tensor import Tensor, wrap
 from ..autograd.grad_mode import mode
-from ..autograd.views import remember_plain_view
 from ..backend.dtype import bfloat16
 from ..backend.registry import backend_for
+from .autocast import cast_arguments, casting, is_listed
 from .explain import explain
 from .node import record, record_pair, record_single
 from .out import write_out
 from .promotion import promote
+from .views import mark_view, several_views
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 def make_call(op: Op) -> Callable[..., Any]:
     """The public function of `op`."""
+    if callable(op.view):
+        return several_views(op)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
     if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
         if len(op.params) == 1:
@@ -41,16 +44,24 @@ def _differentiable(op: Op) -> bool:
     return bool(op.rules) or op.joint is not None
 
 
+def _casts(op: Op) -> Sequence[Any]:
+    """Something that is true while some thread is within autocast and autocast has a say in `op`."""
+    return casting if is_listed(op.name) else ()
+
+
 def _unary(op: Op) -> Callable[..., Any]:
     """The public function of an op of one tensor and nothing else."""
     kernels = op.kernels
     general = _general(op)
     needs_float = op.promotion == "float"
     differentiable = _differentiable(op)
+    casts = _casts(op)
 
     def call(input: Any, *, out: Any = None) -> Any:
         if out is not None:
             return write_out(op.name, out, call(input))
+        if casts:
+            (input,) = cast_arguments(op.name, (input,))
         try:
             a = input._array
         except AttributeError:
@@ -75,17 +86,38 @@ def _binary(op: Op) -> Callable[..., Any]:
     """The public function of an op of two tensors or numbers and nothing else."""
     kernels = op.kernels
     general = _general(op)
-    needs_float = op.promotion == "float"
+    needs_float = op.promotion in ("float", "ordered")
     takes_numbers = op.promotion is not None
     differentiable = _differentiable(op)
-    check = op.check
+    check, casts = op.check, _casts(op)
+
+    def number_first(input: Any, other: Tensor) -> Any:
+        """`1 - x` for floating-point `x`: as `call` does for `x - 1`."""
+        b = other._array
+        try:
+            result = kernels[b.__class__](input, b)
+        except Exception as error:
+            if check is not None:
+                check(input, other)
+            raise explain(op, (input, other), error) from error
+        made = wrap(result if result.__class__ is b.__class__ else backend_for(b).asarray(result))
+        if other._requires_grad and mode.enabled and differentiable:
+            record(op, (input, other), (input, b), made)
+        return made
 
     def call(input: Any, other: Any, *, out: Any = None) -> Any:
         if out is not None:
             return write_out(op.name, out, call(input, other))
+        if casts:
+            input, other = cast_arguments(op.name, (input, other))
         try:
             a = input._array
         except AttributeError:
+            kind = input.__class__
+            if (kind is float or kind is int) and takes_numbers:
+                b = getattr(other, "_array", None)
+                if b is not None and b.dtype.kind == "f":
+                    return number_first(input, other)
             return general(input, other)
         dtype = a.dtype
         kind = other.__class__
@@ -124,18 +156,23 @@ def _binary(op: Op) -> Callable[..., Any]:
 
 def _single(op: Op) -> Callable[..., Any]:
     """The public function of an op of one tensor and options; its result may be a view."""
-    kernels = op.kernels
+    kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     adapt, check, watch, is_view = op.adapt, op.check, op.watched, op.view
-    differentiable = _differentiable(op)
+    differentiable, casts = _differentiable(op), _casts(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != complete:
+        if kwargs:
             if "out" in kwargs:
                 into = kwargs.pop("out")
                 result = call(*args, **kwargs)
                 return result if into is None else write_out(op.name, into, result)
             args = op.bind(args, kwargs)
+        elif len(args) != complete:
+            tail = tails.get(len(args))
+            args = op.bind(args, kwargs) if tail is None else args + tail
+        if casts:
+            args = cast_arguments(op.name, args)
         input = args[0]
         if not isinstance(input, Tensor):
             raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
@@ -153,7 +190,7 @@ def _single(op: Op) -> Callable[..., Any]:
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if is_view:
-            _mark_view(op, input, out, adapted)
+            mark_view(input, out, (call, adapted[1:]))
         if input._requires_grad and mode.enabled and differentiable:
             record_single(op, input, raw, out, versions_of([args[i] for i in watch]) if watch else ())
         return out
@@ -163,20 +200,25 @@ def _single(op: Op) -> Callable[..., Any]:
 
 def _general(op: Op) -> Callable[..., Any]:
     """The public function of any op."""
-    kernels = op.kernels
+    kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
-    differentiable = _differentiable(op)
+    differentiable, casts = _differentiable(op), _casts(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != complete:
+        if kwargs:
             if "out" in kwargs:
                 into = kwargs.pop("out")
                 result = call(*args, **kwargs)
                 return result if into is None else write_out(op.name, into, result)
             args = op.bind(args, kwargs)
+        elif len(args) != complete:
+            tail = tails.get(len(args))
+            args = op.bind(args, kwargs) if tail is None else args + tail
+        if casts:
+            args = cast_arguments(op.name, args)
         received = args
         if check is not None:
             check(*args)
@@ -208,8 +250,10 @@ def _general(op: Op) -> Callable[..., Any]:
         # A scalar of NumPy's becomes an array; what was moved to another device is one already.
         if result.__class__ is not first.__class__ and isinstance(result, np.generic):
             result = backend_for(first).asarray(result)
-        if dtype is bfloat16 and result.dtype == np.float32:
-            result = result.astype(dtype.numpy)  # NumPy takes a bfloat16 array and a number to float32
+        if dtype is bfloat16 and result.dtype.kind == "f":
+            result = result.astype(
+                dtype.numpy
+            )  # NumPy takes a bfloat16 array and a number to float32 or float64
         out = wrap(result)
         if mode.enabled and differentiable:
             for t in given:
@@ -217,8 +261,8 @@ def _general(op: Op) -> Callable[..., Any]:
                     watched = versions_of([received[i] for i in watch])
                     if op.differentiable > 1:
                         outs = [out, *(wrap(backend_for(first).asarray(m)) for m in more)]
-                        record(op, given, tuple(raw), out, (), outs, watched)
-                        return tuple(outs)
+                        record(op, given, tuple(raw), out, more, outs[: op.differentiable], watched)
+                        return tuple(outs[:visible])
                     record(op, given, tuple(raw), out, more, None, watched)
                     break
         if visible > 1:
@@ -254,27 +298,3 @@ def _array(op: Op, value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar counts as a number
         return value.item()
     raise TypeError(f"{op.name}(): expected a Tensor, got {type(value).__name__}")
-
-
-def _owner(array: Any) -> Any:
-    base = array.base
-    return base if base.__class__ is array.__class__ else array
-
-
-def _mark_view(op: Op, input: Tensor, out: Tensor, args: tuple[Any, ...]) -> None:
-    """Let a result that shares memory with `input` share its version and know its base."""
-    if out._array is input._array:
-        out._array = input._array[...]
-    if _owner(out._array) is not _owner(input._array):
-        return  # a reshape that had to copy
-    out._versions = input._versions
-    step = (op.call, args[1:])
-    view = input._view
-    if view is None:
-        base, steps = input, (step,)
-    else:
-        base = view.base
-        steps = None if view.steps is None else (*view.steps, step)
-    out._view = View(base, steps, base._grad_fn)
-    if not base._requires_grad:
-        remember_plain_view(base, out)

@@ -1,8 +1,10 @@
-"""Functions that make tensors."""
+"""Functions that make tensors of given values: `zeros`, `full`, `arange`, `eye` … (data: `data.py`, draws: `draws.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,257 +13,324 @@ from .._tensor import Tensor, wrap
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_of, to_device
-from ..random import Generator, default_generator
+from .out import write_out
 
 
-def _finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A leaf around a fresh CPU array, moved to `device`."""
-    out = wrap(to_device(array, devices.of(device)) if device is not None else array)
+def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A leaf around a fresh array, moved to `device` (the default device when None)."""
+    out = wrap(to_device(array, devices.of(device if device is not None else devices.default())))
     if requires_grad:
         out.requires_grad = True
     return out
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor with a copy of `data`: numbers, nested lists, arrays or a Tensor.
-
-    Python floats become the default dtype; arrays and tensors keep theirs.
-    """
-    if isinstance(data, Tensor):
-        array = data.detach().to("cpu")._array if device is not None else data._array
-        array = array.astype(dtypes.numpy_of(dtype)) if dtype is not None else array.copy()
-        return _finish(array, device, requires_grad)
-    array = _from_data(data, dtype)
-    return _finish(array, device, requires_grad)
-
-
-def _from_data(data: Any, dtype: Any) -> np.ndarray:
-    if isinstance(data, (list, tuple)) and _holds_tensors(data):
-        data = _lists(data)
-    try:
-        array = np.array(data) if dtype is None else np.array(data, dtype=dtypes.numpy_of(dtype))
-    except ValueError as error:
-        raise ValueError(f"tensor(): the nested lists do not have equal lengths: {error}") from None
-    if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
-        if array.dtype == np.float64:
-            array = array.astype(dtypes.get_default_dtype().numpy)
-        elif array.dtype == np.complex128:
-            array = array.astype(np.complex64)
-    if array.dtype not in dtypes.BY_NUMPY:
-        raise TypeError(
-            f"tensor(): cannot make a tensor of {type(data).__name__} (NumPy gives dtype {array.dtype}); "
-            "expected numbers, nested lists of equal lengths, arrays or tensors"
-        )
-    return array
-
-
-def _holds_tensors(data: Any) -> bool:
-    return any(isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _holds_tensors(x)) for x in data)
-
-
-def _lists(data: Any) -> Any:
-    if isinstance(data, Tensor):
-        return data.tolist()
-    return [_lists(x) for x in data] if isinstance(data, (list, tuple)) else data
-
-
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """`data` as a tensor, without copying where dtype and device allow it."""
-    if isinstance(data, Tensor):
-        return data.to(device=device, dtype=dtype) if dtype is not None or device is not None else data
-    if isinstance(data, np.ndarray):
-        out = from_numpy(data)
-        return out.to(device=device, dtype=dtype) if dtype is not None or device is not None else out
-    return tensor(data, dtype=dtype, device=device)
+def no_numpy_type(array: Any) -> TypeError:
+    """The error for an array of a dtype that no tensor has."""
+    known = ", ".join(str(d) for d in dtypes.BY_NUMPY)
+    return TypeError(
+        f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}."
+    )
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor that shares memory with a NumPy array."""
+    """A tensor that shares memory with a NumPy array; writing to one made of a read-only array fails."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     if array.dtype not in dtypes.BY_NUMPY:
-        known = ", ".join(str(d) for d in dtypes.BY_NUMPY)
-        raise TypeError(
-            f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}."
+        raise no_numpy_type(array)
+    if any(step < 0 for step in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
     return wrap(np.asarray(array))
 
 
-def _shape(size: Sequence[Any]) -> tuple[int, ...]:
-    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Make a public function of one that returns a raw array: `device`, `requires_grad` and `out` are handled here.
+
+    `layout`, `pin_memory` and `memory_format` are taken, and change nothing: tensors are strided, and
+    their elements lie in order.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(
+        *args: Any, device: Any = None, requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
+        pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if out is not None:
+            kwargs.setdefault("dtype", out.dtype)
+            return write_out(name, out, finish(function(*args, **kwargs), out.device))
+        return finish(function(*args, **kwargs), device, requires_grad)
+
+    return call
+
+
+def shape_of(name: str, size: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence, as a tuple; the errors of a wrong size."""
+    if len(size) == 1 and not isinstance(size[0], (int, np.integer)) and not _is_number(size[0]):
         size = size[0]
-    shape = tuple(int(n) for n in size)
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(
+                f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
+            )
+    for i, n in enumerate(size):
+        if not isinstance(n, (int, np.integer)) and not _is_number(n):
+            raise TypeError(
+                f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(n).__name__} at pos {i}"
+            )
+    shape = tuple([int(n) for n in size])
     if any(n < 0 for n in shape):
-        raise RuntimeError(f"Trying to create tensor with negative dimension: {list(shape)}")
+        raise RuntimeError(f"{name}(): Trying to create tensor with negative dimension: {list(shape)}")
     return shape
 
 
-def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.ndim and value.dtype.category == 1
+
+
+def number(value: Any) -> Any:
+    """A Python number from a number or a tensor of one element."""
+    return value.item() if isinstance(value, (Tensor, np.generic)) else value
+
+
+def default_of(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype for `dtype`, the default floating-point type when None."""
+    return dtypes.numpy_of(dtype) if dtype is not None else dtypes.get_default_dtype().numpy
+
+
+def _filled(
+    name: str, size: Sequence[Any], value: Any, dtype: Any, device: Any, requires_grad: bool
 ) -> Tensor:
-    """A tensor of shape `size` filled with one value."""
-    if dtype is None:
-        dtype = dtypes.result_type([], [dtypes.scalar_category(fill_value)])
-    where = devices.of(device)
-    array = backend_of(where.type).full(_shape((size,)), fill_value, dtype)
-    out = wrap(array)
+    """Memory is made, and filled, on the device itself."""
+    where = devices.of(device if device is not None else devices.default())
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    backend, shape = backend_of(where.type), shape_of(name, size)
+    if value is not None and kind.category == 1:
+        value = _whole(value, kind)
+    out = wrap(backend.empty(shape, kind) if value is None else backend.full(shape, value, kind))
     if requires_grad:
         out.requires_grad = True
     return out
 
 
-def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of zeros."""
-    return full(
-        _shape(size), 0, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad
-    )
+def _whole(value: Any, kind: dtypes.DType) -> int:
+    """`value` as integers of `kind` hold it: truncated, negative ones wrapped round for unsigned types."""
+    top = int(np.iinfo(kind.numpy).max)
+    whole = int(value)
+    if not -top - 1 <= whole <= top:
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    return whole % (top + 1) if not kind.is_signed else whole
 
 
-def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of ones."""
-    return full(
-        _shape(size), 1, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad
-    )
+def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
+    def make(
+        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
+        layout: Any = None, pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if "size" in kwargs:
+            size = (kwargs.pop("size"),)
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        if not size:
+            raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
+        if out is not None:
+            return write_out(name, out, _filled(name, size, value, out.dtype, out.device, False))
+        return _filled(name, size, value, dtype, device, requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return make
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of uninitialised memory."""
-    array = np.empty(_shape(size), dtypes.numpy_of(dtype or dtypes.get_default_dtype()))
-    return _finish(array, device, requires_grad)
+zeros = _constant("zeros", 0, "A tensor of zeros.")
+ones = _constant("ones", 1, "A tensor of ones.")
+empty = _constant("empty", None, "A tensor of uninitialised memory.")
 
 
-def _like(function: Any) -> Any:
-    def like(
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    out: Tensor | None = None, layout: Any = None, pin_memory: bool | None = None, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of shape `size` filled with one value, whose kind of number decides the dtype."""
+    value = number(fill_value)
+    if dtype is None and out is None:
+        dtype = dtypes.result_type([], [dtypes.scalar_category(value)])
+    if out is not None:
+        return write_out("full", out, _filled("full", (size,), value, out.dtype, out.device, False))
+    return _filled("full", (size,), value, dtype, device, requires_grad)
+
+
+def like(function: Any) -> Any:
+    """`<function>_like`: the function with the shape, dtype and device of a tensor."""
+    name = f"{function.__name__}_like"
+
+    def make(
         input: Tensor,
         *args: Any,
         dtype: Any = None,
         device: Any = None,
         requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool | None = None,
+        memory_format: Any = None,
         **kwargs: Any,
     ) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+            )
+        kind = dtype if dtype is not None else input.dtype
+        where = device if device is not None else input.device
         return function(
-            tuple(input.shape),
-            *args,
-            dtype=dtype or input.dtype,
-            device=device or input.device,
-            requires_grad=requires_grad,
+            tuple(input.shape), *args, dtype=kind, device=where, requires_grad=requires_grad, **kwargs
         )
 
-    like.__name__ = f"{function.__name__}_like"
-    like.__doc__ = f"`{function.__name__}` with the shape, dtype and device of `input`."
-    return like
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"`{function.__name__}` with the shape, dtype and device of `input`."
+    return make
 
 
-def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+zeros_like, ones_like, empty_like, full_like = like(zeros), like(ones), like(empty), like(full)
+
+
+def new(function: Any) -> Any:
+    """`Tensor.new_<function>`: the function with the dtype and device of the tensor."""
+
+    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+        kind = dtype if dtype is not None else self.dtype
+        return function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"new_{function.__name__}"
+    method.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."
+    return method
+
+
+@factory
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None) -> np.ndarray:
+    """Uninitialised memory seen with sizes and steps, in elements."""
+    size, stride = tuple(size), tuple(stride)
+    if len(size) != len(stride):
+        raise RuntimeError(
+            f"empty_strided(): dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+        )
+    kind = default_of(dtype)
+    extent = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = np.empty(extent, kind)
+    return np.ndarray(size, kind, memory.view(np.uint8), 0, tuple(step * kind.itemsize for step in stride))
+
+
+@factory
+def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None) -> np.ndarray:
+    """Uninitialised memory whose dimensions lie in the order `physical_layout`, the slowest first."""
+    if sorted(physical_layout) != list(range(len(size))):
+        raise RuntimeError(
+            f"empty_permuted(): physical_layout {tuple(physical_layout)} must be a permutation of the dimensions of {tuple(size)}"
+        )
+    memory = np.empty([size[d] for d in physical_layout], default_of(dtype))
+    return memory.transpose(np.argsort(physical_layout))
+
+
+def scalar_tensor(s: Any, **options: Any) -> Tensor:
+    """A tensor without dimensions, of the default floating-point type."""
+    options.setdefault("dtype", dtypes.get_default_dtype())
+    return full((), s, **options)
+
+
+@factory
+def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> np.ndarray:
     """start, start + step, … before `end`."""
     if end is None:
         start, end = 0, start
-    if dtype is None and any(isinstance(v, float) for v in (start, end, step)):
-        dtype = dtypes.get_default_dtype()
-    count = int(np.ceil((end - start) / step))
-    if count < 0:
+    start, end, step = number(start), number(end), number(step)
+    if dtype is None:
+        whole = not any(isinstance(v, float) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    array = (start + np.arange(count) * step).astype(dtypes.numpy_of(dtype or dtypes.int64))
-    return _finish(array, device, requires_grad)
+    kind = dtypes.of(dtype)
+    if kind is dtypes.int64:
+        start, end, step = int(start), int(end), int(step)
+        if not step:
+            raise RuntimeError("step must be nonzero: it is less than 1, and the dtype an integer")
+    count = math.ceil((end - start) / step)
+    if kind.category == 1:
+        start, step = int(start), int(step)
+    return (start + np.arange(count) * step).astype(kind.numpy)
 
 
-def linspace(
-    start: float,
-    end: float,
-    steps: int,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.ndarray, np.dtype[Any]]:
+    """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
+    start, end, count = number(start), number(end), int(number(steps))
+    if count < 0:
+        raise RuntimeError(f"{name}(): number of steps must be non-negative")
+    number_kind = dtypes.complex64 if isinstance(start, complex) or isinstance(end, complex) else None
+    kind = dtypes.numpy_of(dtype or number_kind or dtypes.get_default_dtype())
+    if kind.kind in "iu":
+        start, end = math.trunc(start), math.trunc(end)  # type: ignore[arg-type]
+    step = (end - start) / (count - 1) if count > 1 else 0
+    places = np.arange(count)
+    forward, backward = step * places, step * (count - 1 - places)
+    return np.where(places < max(count / 2, 1), start + forward, end - backward), kind
+
+
+@factory
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None) -> np.ndarray:
     """`steps` evenly spaced values from start to end, both included."""
-    array = np.linspace(start, end, steps).astype(dtypes.numpy_of(dtype or dtypes.get_default_dtype()))
-    return _finish(array, device, requires_grad)
+    values, kind = _steps("linspace", start, end, steps, dtype)
+    return values.astype(kind)
 
 
-def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+@factory
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None) -> np.ndarray:
+    """`base` to the power of evenly spaced values from start to end."""
+    values, kind = _steps("logspace", start, end, steps, dtype)
+    return np.power(base, values).astype(kind)
+
+
+@factory
+def eye(n: int, m: int | None = None, *, dtype: Any = None) -> np.ndarray:
     """Ones on the diagonal of an (n, m) matrix."""
-    array = np.eye(n, m, dtype=dtypes.numpy_of(dtype or dtypes.get_default_dtype()))
-    return _finish(array, device, requires_grad)
+    for name, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+    return np.eye(n, m, dtype=default_of(dtype))
 
 
-# -- random --------------------------------------------------------------------------------
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of each element of a vector as a row, `N` of them, the highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x.shape[0] if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    powers = arange(count, device=x.device) if increasing else arange(count - 1, -1, -1, device=x.device)
+    kind = x.dtype if x.dtype.category > 1 else dtypes.int64
+    return x.to(kind).unsqueeze(1) ** powers
 
 
-def rand(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Uniform numbers in [0, 1)."""
-    source = generator or default_generator()
-    array = source.uniform(_shape(size), dtypes.numpy_of(dtype or dtypes.get_default_dtype()))
-    return _finish(array, device, requires_grad)
+class Layout:
+    """How elements are stored: `strided` is the only one here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
 
 
-def randn(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Normal numbers with mean 0 and variance 1."""
-    source = generator or default_generator()
-    array = source.normal(_shape(size), dtypes.numpy_of(dtype or dtypes.get_default_dtype()))
-    return _finish(array, device, requires_grad)
+class MemoryFormat(Layout):
+    """An order of dimensions in memory. All are accepted; elements always lie in order of the dimensions."""
 
 
-def randint(
-    low: int,
-    high: Any = None,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Integers in [low, high); `randint(high, size)` starts at 0."""
-    if size is None:
-        low, high, size = 0, low, high
-    array = (generator or default_generator()).integers(low, high, _shape((size,)))
-    return _finish(array.astype(dtypes.numpy_of(dtype or dtypes.int64)), device, requires_grad)
-
-
-def randperm(
-    n: int,
-    *,
-    generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """A random order of 0 … n-1."""
-    array = (generator or default_generator()).permutation(n)
-    return _finish(array.astype(dtypes.numpy_of(dtype or dtypes.int64)), device, requires_grad)
-
-
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
-) -> Tensor:
-    """Indices drawn with the probabilities that the rows of `input` are proportional to."""
-    weights = input.detach().to("cpu")._array
-    drawn = (generator or default_generator()).multinomial(weights, num_samples, replacement)
-    return _finish(drawn, input.device, False)
-
-
-zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)
-full_like, rand_like, randn_like = _like(full), _like(rand), _like(randn)
+strided = Layout("strided")
+contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
+channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")

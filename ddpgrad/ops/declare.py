@@ -24,7 +24,19 @@ broadcast or in another dtype as it may be: the engine undoes both. Where the gr
 several inputs share work, `joint` is one rule that takes `needs` (a bool per tensor input)
 as well and returns all of them. Rules are written once and run on arrays and on Tensors.
 
-`adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
+An op of several outputs names all but the first in `extras`; users see the first `outputs` of
+them, and the first `differentiable` have a gradient. Its rules get a tuple of gradients, with
+None for the outputs that no gradient reached.
+
+The gradient of a complex number is what PyTorch makes it, the derivative by the real part plus i times
+that by the imaginary part. A rule that is written for real numbers gives it for a holomorphic
+function too, if it runs on the conjugate and its result is conjugated, and so the node does where
+the output is complex. `holomorphic=False` says that the rules treat complex numbers themselves.
+
+`view` is True for an op whose result shares memory with its input. An op that returns a list of
+views gives a function instead, from its arguments to the steps that make each view alone.
+
+`name` is the op's where the function has another, as a private op has. `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
 with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
 method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
 the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
@@ -40,6 +52,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from .._tensor import Tensor
 from ..backend.registry import KernelByArray, register_body
 from .calls import make_call
+from .half import rounded_once
 from .node import OpNode
 
 P = ParamSpec("P")
@@ -49,8 +62,8 @@ Rule = Callable[..., Any]
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 TensorLike = Tensor | bool | int | float | complex
 
-# PyTorch takes NumPy's names of these arguments too.
-_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
+NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
+"""Arguments that PyTorch takes by NumPy's names too."""
 
 OPS: dict[str, Op] = {}
 """Every op by name: the op table."""
@@ -73,6 +86,7 @@ class Op:
         "doc",
         "extras",
         "grad_name",
+        "holomorphic",
         "inplace",
         "joint",
         "keep",
@@ -92,6 +106,7 @@ class Op:
         "sequence",
         "shapes",
         "signature",
+        "tails",
         "tensors",
         "tolerance",
         "varargs",
@@ -111,6 +126,12 @@ class Op:
         annotations = [str(p.annotation) for p in parameters]
         self.sequence = bool(annotations) and "Sequence[Tensor]" in annotations[0]
         self.tensors = tuple(i for i, a in enumerate(annotations) if "Tensor" in a)
+        # By the number of arguments given: the defaults of the rest, where all have one.
+        self.tails = {
+            n: self.defaults[n:]
+            for n in range(len(self.defaults))
+            if self.varargs is None and inspect.Parameter.empty not in self.defaults[n:]
+        }
         self.kernels = KernelByArray(name)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -134,8 +155,8 @@ class Op:
         bound = list(args)
         for i in range(len(args), len(self.params)):
             name = self.params[i]
-            if _NUMPY_NAMES.get(name) in kwargs:
-                kwargs[name] = kwargs.pop(_NUMPY_NAMES[name])
+            if NUMPY_NAMES.get(name) in kwargs:
+                kwargs[name] = kwargs.pop(NUMPY_NAMES[name])
             if i == skip:
                 bound.append(())
             elif name in kwargs:
@@ -159,11 +180,12 @@ def _declare(
     function: Callable[..., Any],
     body: Callable[..., Any] | None,
     *,
+    name: str | None = None,
     grads: Mapping[str, Rule] | None = None,
     joint: Rule | None = None,
     samples: Callable[[Any], Iterable[Sample]] | None = None,
     reference: Callable[..., Any] | None = None,
-    view: bool = False,
+    view: bool | Callable[..., Any] = False,
     promotion: str | None = None,
     promoted: Sequence[str] | None = None,
     adapt: Callable[..., tuple[Any, ...]] | None = None,
@@ -171,21 +193,25 @@ def _declare(
     outputs: int = 1,
     extras: Sequence[str] = (),
     differentiable: int = 1,
+    holomorphic: bool = True,
     grad_name: str | None = None,
     method: bool = True,
     inplace: bool = False,
     aliases: Sequence[str] = (),
     tolerance: float = 1.0,
 ) -> Callable[..., Any]:
-    op = Op(function.__name__, function)
+    op = Op(name or function.__name__, function)
     op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
+    op.holomorphic = holomorphic
     op.grad_name = grad_name or "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
     _set_rules(op, grads or {}, joint)
     if body is not None:
+        if not view:
+            body = rounded_once(body, op.tensors, outputs)
         register_body(op.name, body if op.varargs is None else _unpacking(body))
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
@@ -297,7 +323,8 @@ def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str
                 "out" in needed,
             )
         )
-    return tuple(plans)
+    # A binary op is recorded with its own plan for each set, which for a joint rule is the same.
+    return tuple(plans) if grads or op.sequence else tuple(plans) * 2 ** len(op.tensors)
 
 
 def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[Any]]:

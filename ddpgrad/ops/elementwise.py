@@ -13,7 +13,6 @@ from .declare import Rule, TensorLike, op, primitive
 from .samples import calls, one
 
 Unary = Callable[[Tensor], Tensor]
-_vectorized_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _function(
@@ -52,7 +51,7 @@ acos = _function("acos", lambda F, g, input: -g * F.rsqrt(1 - input * input), np
 atan = _function("atan", lambda F, g, input: g / (1 + input * input), np.arctan, -2.0, 2.0, "arctan")
 sinh = _function("sinh", lambda F, g, input: g * F.cosh(input), np.sinh)
 cosh = _function("cosh", lambda F, g, input: g * F.sinh(input), np.cosh)
-tanh = _function("tanh", lambda F, g, out: g * (1 - out * out), np.tanh)
+tanh = _function("tanh", lambda F, g, out: g - g * out * out, np.tanh)
 asinh = _function(
     "asinh", lambda F, g, input: g * F.rsqrt(input * input + 1), np.arcsinh, -2.0, 2.0, "arcsinh"
 )
@@ -61,14 +60,30 @@ acosh = _function(
 )
 atanh = _function("atanh", lambda F, g, input: g / (1 - input * input), np.arctanh, -0.9, 0.9, "arctanh")
 sigmoid = _function("sigmoid", lambda F, g, out: g * out * (1 - out), lambda x: 1 / (1 + np.exp(-x)))
-erf = _function(
-    "erf",
-    lambda F, g, input: g * (2 / math.sqrt(math.pi)) * F.exp(-input * input),
-    lambda x: _vectorized_erf(x),
-)
+exp2 = _function("exp2", lambda F, g, out: g * out * math.log(2), np.exp2)
+deg2rad = _function("deg2rad", lambda F, g: g * (math.pi / 180), np.deg2rad)
+rad2deg = _function("rad2deg", lambda F, g: g * (180 / math.pi), np.rad2deg)
 
 
-def _same_type(name: str, rule: Rule | None, reference: Any, low: float = -2.0, high: float = 2.0) -> Unary:
+def _sinc_rule(F: Any, g: Any, input: Any) -> Any:
+    """(cos(pi x) - sinc(x)) / x, which is 0 at 0."""
+    apart = F.where(input == 0, F.full_like(input, 1), input)
+    slope = (F.cos(apart * math.pi) - F.sin(apart * math.pi) / (apart * math.pi)) / apart
+    return g * F.where(input == 0, F.full_like(input, 0), slope)
+
+
+sinc = _function("sinc", _sinc_rule, np.sinc)
+
+
+def _same_type(
+    name: str,
+    rule: Rule | None,
+    reference: Any,
+    low: float = -2.0,
+    high: float = 2.0,
+    *aliases: str,
+    **options: Any,
+) -> Unary:
     """Declare the primitive `name` of one tensor that keeps its dtype."""
 
     def function(F: Any, input: Tensor) -> Tensor: ...
@@ -79,64 +94,127 @@ def _same_type(name: str, rule: Rule | None, reference: Any, low: float = -2.0, 
         grads={"input": rule} if rule else None,
         samples=one(low, high),
         reference=reference,
-        inplace=bool(rule),
+        aliases=aliases,
+        **{"inplace": bool(rule), **options},
     )(function)
 
 
-neg = _same_type("neg", lambda F, g: -g, np.negative)
-abs = _same_type("abs", lambda F, g, input: g * F.sign(input), np.abs)
+def _zero(F: Any, g: Any) -> Any:
+    """The gradient of a function that is constant between its steps."""
+    return F.full_like(g, 0)
+
+
+neg = _same_type("neg", lambda F, g: -g, np.negative, -2.0, 2.0, "negative")
+abs = _same_type("abs", lambda F, g, input: g * F.sgn(input), np.abs, -2.0, 2.0, "absolute")
 square = _same_type("square", lambda F, g, input: g * 2 * input, np.square)
-sign = _same_type("sign", lambda F, g: g * 0, np.sign)
-floor = _same_type("floor", lambda F, g: g * 0, np.floor)
-ceil = _same_type("ceil", lambda F, g: g * 0, np.ceil)
-trunc = _same_type("trunc", lambda F, g: g * 0, np.trunc)
+sign = _same_type("sign", _zero, np.sign)
+floor = _same_type("floor", _zero, np.floor)
+ceil = _same_type("ceil", _zero, np.ceil)
+trunc = _same_type("trunc", _zero, np.trunc, -2.0, 2.0, "fix")
+frac = _same_type("frac", lambda F, g: g, lambda x: x - np.trunc(x))
 isnan = _same_type("isnan", None, np.isnan)
 isinf = _same_type("isinf", None, np.isinf)
 isfinite = _same_type("isfinite", None, np.isfinite)
-logical_not = _same_type("logical_not", None, np.logical_not)
+isposinf = _same_type("isposinf", None, np.isposinf)
+isneginf = _same_type("isneginf", None, np.isneginf)
+signbit = _same_type("signbit", None, np.signbit)
+logical_not = _same_type("logical_not", None, np.logical_not, inplace=True)
 
 
-@primitive(samples=lambda rng: [((rng.integers(0, 9, 5),), {})], reference=np.invert, inplace=True)
+def _refuse_floats(input: Tensor) -> None:
+    if input.dtype.category > 1:
+        raise NotImplementedError(
+            f"bitwise_not(): not implemented for {input.dtype.name}; expected integers or bools"
+        )
+
+
+@primitive(
+    samples=lambda rng: [((rng.integers(0, 9, 5),), {})],
+    reference=np.invert,
+    check=_refuse_floats,
+    inplace=True,
+)
 def bitwise_not(F: Any, input: Tensor) -> Tensor:
     """Bitwise complement; logical not of bools."""
     ...
 
 
 @op(
-    grads={"input": lambda F, g: g * 0},
+    grads={"input": _zero},
     samples=lambda rng: [((rng.uniform(-5, 5, (2, 3)),), {}), ((rng.uniform(-5, 5, 4), 2), {})],
     reference=np.round,
     inplace=True,
 )
 def round(F: Any, input: Tensor, decimals: int = 0) -> Tensor:
     """To `decimals` places, halves to even."""
+    if decimals == 0:
+        return F.rint(input)
     scale = 10.0**decimals
-    return F.rint(input) if decimals == 0 else F.rint(input * scale) / scale
+    return F.cast(F.rint(input * scale) / scale, input.dtype)  # NumPy takes bfloat16 and a number to float32
 
 
 def _clamp_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
-    inside = None
+    inside = True
     if min is not None:
         inside = input >= min
     if max is not None:
-        inside = input <= max if inside is None else F.logical_and(inside, input <= max)
-    return g if inside is None else F.where(inside, g, F.full_like(g, 0))
+        inside = F.logical_and(inside, input <= max) if min is not None else input <= max
+    return F.where(inside, g, F.full_like(g, 0))
+
+
+def _clamp_min_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
+    below = input < min
+    return F.where(below if max is None else F.logical_and(below, min < max), g, F.full_like(g, 0))
+
+
+def _clamp_max_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
+    above = input > max
+    return F.where(above if min is None else F.logical_or(above, max < min), g, F.full_like(g, 0))
+
+
+def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
+    if min is None and max is None:
+        raise RuntimeError("clamp(): At least one of 'min' or 'max' must not be None")
 
 
 @primitive(
-    grads={
-        "input": _clamp_rule,
-        "min": lambda F, g, input, min: F.where(input < min, g, F.full_like(g, 0)),
-        "max": lambda F, g, input, max: F.where(input > max, g, F.full_like(g, 0)),
-    },
-    promotion="same",
+    grads={"input": _clamp_rule, "min": _clamp_min_rule, "max": _clamp_max_rule},
+    promotion="ordered",
+    check=_check_clamp,
     samples=calls((-0.5, 0.7), (None, 0.3), (0.1,)),
     reference=lambda x, min=None, max=None: np.clip(x, min, max),
     aliases=("clip",),
     inplace=True,
 )
 def clamp(F: Any, input: Tensor, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
-    """Limited to [min, max]; None is no limit."""
+    """Limited to [min, max]; None is no limit. Where min > max the result is max."""
+    ...
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input: F.where(F.isfinite(input), g, F.full_like(g, 0)),
+    },
+    samples=calls((), (0.5, 1.0, -1.0)),
+    reference=lambda x, *values: np.nan_to_num(x, *values),
+    inplace=True,
+)
+def nan_to_num(
+    F: Any, input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Numbers in place of nan and the infinities: by default 0, and the largest and smallest of the dtype."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, exponent: g / F.exp2(F.cast(exponent, g.dtype))},
+    extras=("exponent",),
+    outputs=2,
+    samples=one(0.2, 3.0),
+    reference=np.frexp,
+)
+def frexp(F: Any, input: Tensor) -> tuple[Tensor, Tensor]:
+    """(mantissa, exponent): input is mantissa * 2**exponent, with 0.5 <= |mantissa| < 1."""
     ...
 
 

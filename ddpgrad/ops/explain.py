@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .._tensor import Tensor
 from ..backend.registry import backend_for
-from ..errors import DdpgradError, DeviceError
+from ..errors import DdpgradError, DeviceError, LinAlgError
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -19,6 +21,21 @@ BOOL_MINUS = (
 )
 
 
+# What users call the ops that are parts of a public function.
+_SAID = {
+    "slice_by": "getitem", "index_by": "getitem", "scatter_src": "scatter", "scatter_reduce_by": "scatter_reduce",
+    "strided": "as_strided",
+}  # fmt: skip
+
+
+# What NumPy and CuPy say of dtypes that a function is not made for.
+_NO_LOOP = ("not supported for the input types", "did not contain a loop", "Wrong type")
+
+
+def _dtypes_of(tensors: Sequence[Tensor]) -> str:
+    return " and ".join(dict.fromkeys(t.dtype.name for t in tensors)) or "these arguments"
+
+
 def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
@@ -27,11 +44,33 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if len({t.device for t in tensors}) > 1:
         return different_devices(op.name, [t._array for t in tensors])
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
-    text = f"{op.name}({shapes}): {_hint(op, args, tensors) or _in_our_words(str(error))}"
+    called, hint = f"{_SAID.get(op.name, op.name)}({shapes})", _hint(op, args, tensors)
+    if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
+        return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
+    text = f"{called}: {hint or _in_our_words(str(error))}"
     if isinstance(error, IndexError):
         return IndexError(text)
+    if isinstance(error, np.linalg.LinAlgError):
+        return LinAlgError(text)
     # A TypeError too is about dtypes here, which is a RuntimeError in PyTorch.
     return RuntimeError(text)
+
+
+def no_rule(what: str) -> Callable[[Any, Any], Any]:
+    """The gradient rule of what has none: it raises PyTorch's error. what: "op: parameter"."""
+
+    def rule(F: Any, g: Any) -> Any:
+        raise NotImplementedError(f"the derivative for '{what}' is not implemented.")
+
+    return rule
+
+
+def require_integers(name: str, *operands: Any) -> None:
+    """`NotImplementedError`, as PyTorch has it, unless all operands are integers or bools."""
+    for x in operands:
+        if not isinstance(x, (bool, int)) and not (isinstance(x, Tensor) and x.dtype.category < 2):
+            kind = x.dtype.name if isinstance(x, Tensor) else type(x).__name__
+            raise NotImplementedError(f"{name}(): not implemented for {kind}; expected integers or bools")
 
 
 def different_devices(name: str, arrays: Sequence[Any]) -> DeviceError:

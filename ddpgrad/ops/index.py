@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .._tensor import Tensor
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, to_device
-from .declare import TensorLike, op, primitive
+from .declare import TensorLike, composite, op, primitive
 from .explain import require_one_kind
 from .reduce import wrap_dim
 from .samples import calls
@@ -17,9 +18,20 @@ from .samples import calls
 
 def raw_index(input: Tensor, index: Any) -> Any:
     """An index into `input` as NumPy wants it: arrays for tensors and lists, tuples of what was given."""
+    if isinstance(index, list) and any(map(_is_several, index)):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
+            stacklevel=3,
+        )
+        index = tuple(index)
     if isinstance(index, tuple):
         return tuple([_raw_part(input, part) for part in index])
     return _raw_part(input, index)
+
+
+def _is_several(part: Any) -> bool:
+    """True for a part of a list that makes PyTorch take the list for a tuple."""
+    return part is None or part is Ellipsis or isinstance(part, (list, tuple, slice, Tensor, np.ndarray))
 
 
 def _raw_part(input: Tensor, part: Any) -> Any:
@@ -92,19 +104,29 @@ def split_mixed(index: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...
 
 def subscript(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for ints and slices, a copy for tensors and lists."""
-    if index.__class__ is tuple:
-        index = raw_index(input, index)
+    kind = index.__class__
+    if kind is int:
+        if not input._array.ndim:
+            raise IndexError(
+                "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a number"
+            )
+        return _selected(input, 0, index)
+    if kind is not slice:
+        given, index = index, raw_index(input, index)
         if is_mixed(index):
             first, then = split_mixed(index)
-            return getitem(getitem(input, first), then)
-    return getitem(input, index)
+            return index_by(slice_by(input, with_ellipsis(first)), then)
+        if not is_basic(index):
+            return index_by(input, given)  # whose tensors are guarded against changes in place
+    refuse_negative_steps(index)
+    return slice_by(input, with_ellipsis(index))
 
 
-def _adapt_getitem(input: Tensor, index: Any) -> tuple[Any, ...]:
-    if index.__class__ is int or index.__class__ is slice:
-        return input, (index, Ellipsis)
-    index = raw_index(input, index)
-    return input, with_ellipsis(index) if is_basic(index) else index
+def refuse_negative_steps(index: Any) -> None:
+    """`ValueError` for a slice that goes backwards, which no view of PyTorch's does."""
+    for part in index if index.__class__ is tuple else (index,):
+        if part.__class__ is slice and part.step is not None and part.step <= 0:
+            raise ValueError("step must be greater than zero")
 
 
 def with_ellipsis(index: Any) -> tuple[Any, ...]:
@@ -114,33 +136,81 @@ def with_ellipsis(index: Any) -> tuple[Any, ...]:
     return index if Ellipsis in index else (*index, Ellipsis)
 
 
+def _index_samples(*indexes: Any) -> Any:
+    return lambda rng: [((rng.standard_normal((3, 4, 2)), i), {}) for i in indexes]
+
+
 @primitive(
     grads={"input": lambda F, g, input_shape, index: F.place(g, input_shape, index)},
-    adapt=_adapt_getitem,
     view=True,
-    samples=lambda rng: [
-        ((rng.standard_normal((3, 4, 2)), i), {})
-        for i in (
-            1,
-            slice(1, None),
-            (Ellipsis, 0),
-            (slice(None), None, slice(None, None, 2)),
-            np.array([0, 2, 0]),
-            (slice(None), np.array([[1, 1], [0, 3]])),
-            np.arange(24).reshape(3, 4, 2) % 2 == 0,
-        )
-    ],
+    samples=_index_samples((1, ...), (slice(1, None), ...), (Ellipsis, 0), (slice(None), None, slice(None, None, 2), ...)),
+    reference=lambda x, i: x[i],
+    method=False,
+    grad_name="SliceBackward0",
+)  # fmt: skip
+def slice_by(F: Any, input: Tensor, index: Any) -> Tensor:
+    """`input[index]` for ints, slices, None and an Ellipsis in a tuple: a view."""
+    ...
+
+
+@primitive(
+    grads={"input": lambda F, g, input_shape, index: F.place(g, input_shape, index)},
+    adapt=lambda input, index: (input, raw_index(input, index)),
+    samples=_index_samples(
+        np.array([0, 2, 0]),
+        (slice(None), np.array([[1, 1], [0, 3]])),
+        np.arange(24).reshape(3, 4, 2) % 2 == 0,
+    ),
     reference=lambda x, i: x[i],
     method=False,
     grad_name="IndexBackward0",
 )
-def getitem(F: Any, input: Tensor, index: Any) -> Tensor:
-    """`input[index]` by NumPy's rules for the order of dimensions."""
+def index_by(F: Any, input: Tensor, index: Any) -> Tensor:
+    """`input[index]` with arrays in the index, by NumPy's rules for the order of dimensions: a copy."""
     ...
+
+
+@composite
+def getitem(F: Any, input: Any, index: Any) -> Any:
+    """`input[index]`, whatever the index."""
+    return F.slice_by(input, with_ellipsis(index)) if is_basic(index) else F.index_by(input, index)
+
+
+def _adapt_select(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
+    if not input.ndim:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim("select", dim, input.ndim)
+    size, place = input.shape[dim], int(index)
+    if not -size <= place < size:
+        raise IndexError(
+            f"select(): index {place} is out of bounds for dimension {dim} with size {size} (tensor of shape "
+            f"{list(input.shape)})"
+        )
+    return input, dim, place
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input_shape, dim, index: F.place(
+            g, input_shape, (slice(None),) * dim + (index, Ellipsis)
+        )
+    },
+    adapt=_adapt_select,
+    view=True,
+    samples=calls((0, 1), (-1, -2)),
+    reference=lambda x, d, i: np.take(x, i, axis=d),
+)
+def select(F: Any, input: Tensor, dim: int, index: int) -> Tensor:
+    """The slice `index` of `dim`, without that dimension; a view."""
+    ...
+
+
+_selected = select
 
 
 @op(
     grads={"g": lambda F, g, index: F.getitem(g, index)},
+    adapt=lambda g, shape, index: (g, shape, raw_index(g, index)),
     samples=lambda rng: [((rng.standard_normal((2, 4)), (3, 4), slice(1, None)), {})],
     reference=lambda g, shape, index: np.pad(g, ((1, 0), (0, 0))),
     method=False,
@@ -189,191 +259,24 @@ def _np_put(x: Any, index: Any, value: Any) -> Any:
     return out
 
 
-def _index_samples(rng: Any) -> Any:
-    x = rng.standard_normal((3, 4))
-    yield (x, 0, np.array([2, 0, 0])), {}
-    yield (x, 1, np.array([3, 1])), {}
-
-
 @primitive(
-    grads={
-        "input": lambda F, g, input_shape, dim, index: F.place(
-            g, input_shape, (slice(None),) * dim + (index,)
-        )
-    },
-    adapt=lambda input, dim, index: (
-        input,
-        wrap_dim("index_select", dim, input.ndim),
-        raw_index(input, index),
-    ),
-    samples=_index_samples,
-    reference=lambda x, d, i: np.take(x, i, axis=d),
-)
-def index_select(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
-    """Slices `index` of dimension `dim`."""
-    ...
-
-
-def _gather_samples(rng: Any) -> Any:
-    x = rng.standard_normal((3, 4))
-    yield (x, 1, np.array([[0, 3], [1, 1], [2, 0]])), {}
-    yield (x, 0, np.array([[2, 0, 1, 1]])), {}
-
-
-def _positions(input: Tensor, index: Any) -> Any:
-    """`index` as an array where `input` is; one without dimensions stays an array."""
-    return (
-        _beside(input, index._array)
-        if isinstance(index, Tensor) and not index.ndim
-        else raw_index(input, index)
-    )
-
-
-def _adapt_gather(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
-    index = _positions(input, index)
-    if index.ndim != input.ndim:
-        raise RuntimeError(
-            f"gather(): Index tensor must have the same number of dimensions as input tensor, got {index.ndim} "
-            f"and {input.ndim}"
-        )
-    return input, wrap_dim("gather", dim, input.ndim), index
-
-
-@primitive(
-    grads={
-        "input": lambda F, g, input_shape, dim, index: F.scatter_add(
-            F.new_zeros(g, input_shape), dim, index, g
-        )
-    },
-    adapt=_adapt_gather,
-    samples=_gather_samples,
-    reference=lambda x, d, i: np.take_along_axis(x, i, d),
-)
-def gather(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
-    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
-    ...
-
-
-def _adapt_scatter(input: Tensor, dim: int, index: Any, src: TensorLike) -> tuple[Any, ...]:
-    return input, wrap_dim("scatter", dim, input.ndim), _positions(input, index), src
-
-
-def _np_scatter_add(x: Any, d: int, i: Any, src: Any) -> Any:
-    out = x.copy()
-    for place in np.ndindex(i.shape):
-        target = list(place)
-        target[d] = i[place]
-        out[tuple(target)] += src[place]
-    return out
-
-
-@primitive(
-    grads={
-        "input": lambda F, g: g,
-        "src": lambda F, g, dim, index, src_shape: _src_grad(F, g, dim, index, src_shape),
-    },
-    adapt=_adapt_scatter,
+    grads={"input": lambda F, g: g, "value": _index_put_value_rule},
+    adapt=_adapt_index_put,
     samples=lambda rng: [
-        ((x, d, i, rng.standard_normal((3, 4))), {}) for (x, d, i), _ in _gather_samples(rng)
+        ((rng.standard_normal((3, 4)), np.array([0, 2, 0]), rng.standard_normal((3, 4))), {})
     ],
-    reference=_np_scatter_add,
-    inplace=True,
+    reference=lambda x, i, v: _np_put_add(x, i, v),
+    method=False,
+    grad_name="IndexPutBackward0",
 )
-def scatter_add(F: Any, input: Tensor, dim: int, index: Any, src: Tensor) -> Tensor:
-    """`input` with the elements of `src` added at the places `index` along `dim`."""
+def index_put_add(F: Any, input: Tensor, index: Any, value: TensorLike) -> Tensor:
+    """`input` with `value`, broadcast, added at `index`; repeated places add up."""
     ...
 
 
-def _src_grad(F: Any, g: Any, dim: int, index: Any, src_shape: Any) -> Any:
-    out = F.gather(g, dim, index)
-    widths = [(0, n - m) for n, m in zip(src_shape, index.shape, strict=True)]
-    return F.constant_pad(out, widths, 0.0) if any(high for _, high in widths) else out
-
-
-@primitive(
-    grads={
-        "input": lambda F, g, dim, index: F.scatter(g, dim, index, 0.0),
-        "src": lambda F, g, dim, index, src_shape: _src_grad(F, g, dim, index, src_shape),
-    },
-    adapt=_adapt_scatter,
-    samples=lambda rng: [
-        ((rng.standard_normal((3, 4)), 1, np.array([[0, 3], [1, 2], [2, 0]]), rng.random((3, 2))), {})
-    ],
-    reference=lambda x, d, i, s: _np_scatter(x, d, i, s),
-    inplace=True,
-)
-def scatter(F: Any, input: Tensor, dim: int, index: Any, src: TensorLike) -> Tensor:
-    """`input` with the elements of `src` at the places `index` along `dim`."""
-    ...
-
-
-def _np_scatter(x: Any, d: int, i: Any, s: Any) -> Any:
+def _np_put_add(x: Any, index: Any, value: Any) -> Any:
     out = x.copy()
-    np.put_along_axis(out, i, s, d)
-    return out
-
-
-@primitive(
-    grads={
-        "input": lambda F, g, indices, input_shape, padding_idx: F.embedding_backward(
-            g, indices, input_shape[0], padding_idx
-        )
-    },
-    adapt=lambda input, indices, padding_idx=None: (input, _indices(indices, input), padding_idx),
-    samples=lambda rng: [((rng.standard_normal((5, 3)), np.array([[0, 4, 4], [2, 1, 0]])), {})],
-    reference=lambda w, i: w[i],
-    method=False,
-)
-def embedding(F: Any, input: Tensor, indices: Any, padding_idx: int | None = None) -> Tensor:
-    """Rows `indices` of the table `input` (rows, width); no gradient goes to row `padding_idx`."""
-    ...
-
-
-def _indices(indices: Any, table: Tensor) -> Any:
-    array, rows = indices._array if isinstance(indices, Tensor) else indices, table.shape[0]
-    require_one_kind("embedding", table._array, array)
-    if array.dtype.kind not in "iu":
-        raise RuntimeError(
-            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
-            f"got {array.dtype} instead (while checking arguments for embedding)"
-        )
-    if isinstance(array, np.ndarray) and array.size and (array.min() < 0 or array.max() >= rows):
-        bad = array[(array < 0) | (array >= rows)][0]
-        raise IndexError(f"embedding(): index out of range in self: {bad} with a table of {rows} rows")
-    return array
-
-
-@op(
-    grads={"g": lambda F, g, indices, padding_idx: _embedding_again(F, g, indices, padding_idx)},
-    adapt=lambda g, indices, num_embeddings, padding_idx=None: (
-        g,
-        raw_index(g, indices),
-        num_embeddings,
-        padding_idx,
-    ),
-    samples=lambda rng: [((rng.standard_normal((2, 3, 4)), np.array([[0, 4, 4], [2, 1, 0]]), 5), {})],
-    reference=lambda g, i, n: _np_embedding_backward(g, i, n),
-    method=False,
-)
-def embedding_backward(
-    F: Any, g: Tensor, indices: Any, num_embeddings: int, padding_idx: int | None = None
-) -> Tensor:
-    """The gradient of the table: rows of `g` (*, width) added up by index."""
-    out = F.index_put_add(F.new_zeros(g, (num_embeddings, g.shape[-1])), indices, g)
-    if padding_idx is not None:
-        out[padding_idx] = 0
-    return out
-
-
-def _embedding_again(F: Any, g: Any, indices: Any, padding_idx: int | None) -> Any:
-    if padding_idx is not None:
-        g = F.index_put(g, padding_idx, 0.0)
-    return F.embedding(g, indices)
-
-
-def _np_embedding_backward(g: Any, indices: Any, rows: int) -> Any:
-    out = np.zeros((rows, g.shape[-1]))
-    np.add.at(out, indices, g)
+    np.add.at(out, index, value)
     return out
 
 
@@ -387,12 +290,90 @@ def nonzero(F: Any, input: Tensor) -> Tensor:
     ...
 
 
+# -- elements and slices by their number along one dimension -----------------------------------
+
+
+def positions(name: str, input: Tensor, index: Any) -> Any:
+    """The raw array of integer tensor `index`, beside `input`."""
+    array = index._array if isinstance(index, Tensor) else np.asarray(index)
+    if not array.size:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 4:
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {array.dtype}")
+    return _beside(input, array)
+
+
+def require_inside(name: str, index: Any, dim: int, size: int, error: type[Exception] = IndexError) -> None:
+    """`error` when an index on the host is negative or too large; what is on a GPU is not waited for."""
+    if isinstance(index, np.ndarray) and index.size and (index.min() < 0 or index.max() >= size):
+        bad = index[(index < 0) | (index >= size)][0]
+        raise error(
+            f"{name}(): index {bad} is out of bounds for dimension {dim} with size {size} (index out of range)"
+        )
+
+
+def length_of(input: Tensor, dim: int) -> int:
+    """The length of `dim`, where a tensor without dimensions has one element."""
+    return input.shape[dim] if input.ndim else 1
+
+
+def _adapt_index_select(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
+    dim, places = wrap_dim("index_select", dim, input.ndim), positions("index_select", input, index)
+    if places.ndim > 1:
+        raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {list(places.shape)}")
+    require_inside("index_select", places, dim, length_of(input, dim))
+    return input, dim, places.reshape(-1)
+
+
 @primitive(
-    adapt=lambda input, dim=-1, descending=False: (input, wrap_dim("argsort", dim, input.ndim), descending),
-    samples=calls((0,), (-1, True)),
-    reference=lambda x, d=-1, descending=False: np.argsort(-x if descending else x, axis=d, kind="stable"),
-    method=False,
+    grads={
+        "input": lambda F, g, input_shape, dim, index: F.place(
+            g, input_shape, (slice(None),) * dim + (index,) if input_shape else (...,)
+        )
+    },
+    adapt=_adapt_index_select,
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 4)), 0, np.array([2, 0, 0])), {}),
+        ((rng.standard_normal((3, 4)), 1, np.array([3, 1])), {}),
+    ],
+    reference=lambda x, d, i: np.take(x, i, axis=d),
 )
-def argsort(F: Any, input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
-    """Indices that sort along `dim`; equal elements keep their order."""
+def index_select(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
+    """Slices `index` of dimension `dim`."""
+    ...
+
+
+def _adapt_gather(input: Tensor, dim: int, index: Any, sparse_grad: bool = False) -> tuple[Any, ...]:
+    dim, places = wrap_dim("gather", dim, input.ndim), positions("gather", input, index)
+    if places.size and max(places.ndim, 1) != max(input.ndim, 1):
+        raise RuntimeError(
+            f"gather(): Index tensor must have the same number of dimensions as input tensor, got {places.ndim} and "
+            f"{input.ndim}"
+        )
+    if places.size and any(
+        n > m for d, (n, m) in enumerate(zip(places.shape, input.shape, strict=False)) if d != dim
+    ):
+        raise RuntimeError(
+            f"gather(): Size does not match: expected index {list(places.shape)} to be no larger than self "
+            f"{list(input.shape)} apart from dimension {dim}"
+        )
+    require_inside("gather", places, dim, length_of(input, dim), RuntimeError)
+    return input, dim, places, sparse_grad
+
+
+@primitive(
+    grads={
+        "input": lambda F, g, input_shape, dim, index: F.scatter_add(
+            F.new_zeros(g, input_shape), dim, index, g
+        )
+    },
+    adapt=_adapt_gather,
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 4)), 1, np.array([[0, 3], [1, 1], [2, 0]])), {}),
+        ((rng.standard_normal((3, 4)), 0, np.array([[2, 0, 1, 1]])), {}),
+    ],
+    reference=lambda x, d, i: np.take_along_axis(x, i, d),
+)
+def gather(F: Any, input: Tensor, dim: int, index: Any, sparse_grad: bool = False) -> Tensor:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on; `sparse_grad` changes nothing here."""
     ...

@@ -18,7 +18,16 @@ from ..backend.registry import backend_for
 from .calls import versions_of
 from .declare import OPS, Op
 from .explain import explain
-from .index import index_put, is_basic, is_mixed, raw_index, split_mixed, subscript, with_ellipsis
+from .index import (
+    index_put,
+    is_basic,
+    is_mixed,
+    raw_index,
+    refuse_negative_steps,
+    split_mixed,
+    subscript,
+    with_ellipsis,
+)
 from .node import OpNode, record
 
 
@@ -124,12 +133,13 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`, under autograd."""
     raw = raw_index(self, index)
+    refuse_negative_steps(raw)
     if is_mixed(raw):
         first, raw = split_mixed(raw)
         self, index = subscript(self, first), raw
     elif is_basic(raw):
         raw = with_ellipsis(raw)
-    check_writable("index_put_", self)
+    check_writable("index_put_", self, raw if is_basic(raw) else Ellipsis)
     if not isinstance(value, (Tensor, bool, int, float, complex)):
         value = wrap(backend_for(self._array).asarray(np.asarray(value), dtype=self.dtype))
     given = value if isinstance(value, Tensor) else None

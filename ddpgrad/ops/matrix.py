@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def _matmul_grad_input(F: Any, g: Any, other: Any, input_shape: Any) -> Any:
         )
     if len(other.shape) == 2 and len(g.shape) > 2:
         # One large product instead of many small ones.
-        flat = F.matmul(F.reshape(g, (-1, g.shape[-1])), _t(F, other))
+        flat = F.matmul(F.reshape(g, (math.prod(g.shape[:-1]), g.shape[-1])), _t(F, other))
         return F.reshape(flat, (*g.shape[:-1], other.shape[0]))
     return F.matmul(g, _t(F, other))
 
@@ -42,8 +43,26 @@ def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
         )
     if len(other_shape) == 2 and len(g.shape) > 2:
         # The sum over the batch is part of one large product.
-        return F.matmul(_t(F, F.reshape(input, (-1, input.shape[-1]))), F.reshape(g, (-1, g.shape[-1])))
+        rows = math.prod(g.shape[:-1])
+        flat = F.reshape(input, (rows, input.shape[-1]))
+        return F.matmul(_t(F, flat), F.reshape(g, (rows, g.shape[-1])))
     return F.matmul(_t(F, input), g)
+
+
+_C_NAMES = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
+    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def _c_name(x: Tensor) -> str:
+    """The dtype as PyTorch's message has it."""
+    return _C_NAMES.get(x.dtype.name, x.dtype.name)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(str(n) for n in shape)
 
 
 def _check_matmul(input: Tensor, other: Tensor) -> None:
@@ -57,13 +76,14 @@ def _check_matmul(input: Tensor, other: Tensor) -> None:
         )
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {input.dtype.name} != {other.dtype.name}; "
-            "convert one with Tensor.to(dtype)"
+            f"expected m1 and m2 to have the same dtype, but got: {_c_name(input)} != {_c_name(other)}; convert one "
+            "with Tensor.to(dtype)"
         )
-    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
+    columns, rows = a.shape[-1], b.shape[-2 if b.ndim > 1 else -1]
+    if columns != rows:
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied: {list(a.shape)} @ {list(b.shape)} "
-            f"({a.shape[-1]} columns, {b.shape[-2 if b.ndim > 1 else -1]} rows)"
+            f"mat1 and mat2 shapes cannot be multiplied ({_times(a.shape)} and {_times(b.shape)}): the first has "
+            f"{columns} columns, the second {rows} rows"
         )
 
 
@@ -87,14 +107,14 @@ def matmul(F: Any, input: Tensor, other: Tensor) -> Tensor:
 
 
 def _linear_rule(F: Any, g: Any, needs: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
-    flat_g = g if len(g.shape) == 2 else F.reshape(g, (-1, weight.shape[0]))
+    flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
     grad_input = grad_weight = grad_bias = None
     if needs[0]:
         grad_input = F.matmul(flat_g, weight)
         if len(g.shape) != 2:
             grad_input = F.reshape(grad_input, tuple(input.shape))
     if needs[1]:
-        flat_input = input if len(g.shape) == 2 else F.reshape(input, (-1, weight.shape[1]))
+        flat_input = input if len(g.shape) == 2 else F.reshape(input, (flat_g.shape[0], weight.shape[1]))
         grad_weight = F.matmul(F.transpose(flat_g, 0, 1), flat_input)
     if needs[2]:
         grad_bias = F.sum(flat_g, 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._tensor import Tensor, wrap
+from .._tensor import Tensor
 from ..autograd.accumulate import edge_of, tensor_at
-from ..autograd.graph import NO_EDGE, Edge, Node, next_sequence
+from ..autograd.nodes import NO_EDGE, Edge, Node, next_sequence, observers
 from ..errors import GraphError
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ class OpNode(Node):
     """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles."""
 
     __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
+
+    materialize_grads = False  # a rule of several outputs sees None for those that no gradient reached
 
     op: Op
     _kept: tuple[Any, ...] | None
@@ -31,8 +33,8 @@ class OpNode(Node):
         kept = self._kept
         if kept is None:
             raise GraphError(
-                f"Trying to backward through the graph a second time: {self.name()} has already freed what it "
-                "saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
+                f"Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed): {self.name()} has freed what it saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
             )
         counters = self._counters
         if counters:
@@ -44,7 +46,10 @@ class OpNode(Node):
                     raise self._modified(i)
         if grad.__class__ is Tensor or grad.__class__ is tuple:
             kept = self._as_tensors(kept, grad)
-        return self.op.backward(F, grad, kept, self.next_functions)
+        op, dtype = self.op, self.dtype
+        if (dtype if dtype.__class__ is not tuple else dtype[0]).kind == "c" and op.holomorphic:
+            return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.next_functions)]
+        return op.backward(F, grad, kept, self.next_functions)
 
     def release(self) -> None:
         if self._counters or self.op.keeps_extras:  # what keeps only shapes can run again, as in PyTorch
@@ -80,7 +85,8 @@ class OpNode(Node):
             if name == "out":
                 values[i] = tensor_at(values[i], (self, 0))
             elif name in self.op.extras and hasattr(values[i], "dtype"):
-                values[i] = wrap(values[i])
+                nr = self.op.extras.index(name) + 1
+                values[i] = tensor_at(values[i], (self, nr) if nr < self.outputs else NO_EDGE)
         return tuple(values)
 
     def _modified(self, i: int) -> GraphError:
@@ -101,6 +107,13 @@ class OpNode(Node):
 
 
 _new = object.__new__
+
+
+def _conj(F: Any, g: Any) -> Any:
+    """The complex conjugate of a gradient: None, one, or as many as there are."""
+    if isinstance(g, (tuple, list)):
+        return tuple([_conj(F, part) for part in g])
+    return None if g is None else F.conj(g)
 
 
 def _bits(edges: Sequence[Edge]) -> int:
@@ -144,6 +157,8 @@ def record_single(
         node._kept = ()
     out._requires_grad = True
     out._grad_fn = node
+    if observers:
+        node.observed()
 
 
 def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
@@ -190,6 +205,8 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
         node._kept = ()
     out._requires_grad = True
     out._grad_fn = node
+    if observers:
+        node.observed()
 
 
 def record(
@@ -229,6 +246,8 @@ def record(
         counters += watched
         if plan.keeps_out:
             counters.append(out._versions)
+        if outs is not None:
+            counters += [t._versions for t, name in zip(outs[1:], op.extras, strict=False) if name in op.keep]
         node._counters = tuple(counters)
         node._versions = tuple([c[0] for c in counters])
     else:
@@ -236,6 +255,8 @@ def record(
     if outs is None:
         out._requires_grad = True
         out._grad_fn = node
+        if observers:
+            node.observed()
         return node
     node.outputs = len(outs)
     node.special = True
@@ -243,4 +264,6 @@ def record(
     node.dtype = tuple(t._array.dtype for t in outs)
     for nr, t in enumerate(outs):
         t._requires_grad, t._grad_fn, t._output_nr = True, node, nr
+    if observers:
+        node.observed()
     return node

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._tensor import Tensor
 from ..autograd.grad_mode import mode
+from ..autograd.views import check_writable
 from ..backend.registry import backend_for
 
 
@@ -26,6 +27,7 @@ def write_out(name: str, out: Any, result: Any) -> Any:
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad."
         )
+    check_writable(name, out)
     if result.device != out.device:
         raise RuntimeError(f"{name}(): expected out tensor to be on {result.device}, but got {out.device}")
     if result.dtype.category > out.dtype.category:

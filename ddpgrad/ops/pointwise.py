@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor
+from .._tensor import Tensor, wrap
+from ..backend import dtype as dtypes
+from ..backend.registry import backend_for
 from .declare import Sample, TensorLike, op, primitive
 from .explain import BOOL_MINUS
 from .samples import Rng, two
@@ -74,19 +76,27 @@ def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 
 def _pow_grad_input(F: Any, g: Any, input: Any, other: Any) -> Any:
-    if isinstance(other, (bool, int, float)):
+    if isinstance(other, (bool, int, float, complex)):
         return g * 0 if other == 0 else g * (other * input if other == 2 else other * F.pow(input, other - 1))
     # Where the exponent is 0 the derivative is 0, also at input 0, where 0 * 0**-1 would be nan.
     return g * F.where(other == 0, F.full_like(other, 0), other * F.pow(input, other - 1))
 
 
+def _is_complex(x: Any) -> bool:
+    return getattr(x, "_array", x).dtype.kind == "c"
+
+
 def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
-    if isinstance(input, (bool, int, float)):
-        return g * out * (float(np.log(input)) if input > 0 else 0.0)
-    # 0**x is 0 for x > 0, and so is its derivative; log(0) would give nan.
-    return g * F.where(
-        input == 0, F.full_like(out, 0), out * F.log(F.where(input == 0, F.full_like(input, 1), input))
-    )
+    if isinstance(input, (bool, int, float, complex)):
+        with np.errstate(all="ignore"):
+            log = complex(np.log(input)) if isinstance(input, complex) else float(np.log(input))
+        slope = out * log
+    else:
+        slope = out * F.log(input)
+    # 0**x is 0 for x > 0, and so is its derivative, where log(0) would give nan.
+    size = F.real(other) if _is_complex(other) else other
+    flat = F.logical_and(input == 0, size >= 0)
+    return g * F.where(flat, F.full_like(out, 0), slope)
 
 
 @primitive(
@@ -110,7 +120,7 @@ def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
         "input": lambda F, g, input, other: g * _share(F, input, other, g),
         "other": lambda F, g, input, other: g * _share(F, other, input, g),
     },
-    promotion="same",
+    promotion="ordered",
     samples=two(),
     reference=np.maximum,
 )
@@ -124,7 +134,7 @@ def maximum(F: Any, input: Tensor, other: Tensor) -> Tensor:
         "input": lambda F, g, input, other: g * _share(F, other, input, g),
         "other": lambda F, g, input, other: g * _share(F, input, other, g),
     },
-    promotion="same",
+    promotion="ordered",
     samples=two(),
     reference=np.minimum,
 )
@@ -143,7 +153,7 @@ def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
         "input": lambda F, g: g,
         "other": lambda F, g, input, other: -g * F.floor_divide(input, other),
     },
-    promotion="same",
+    promotion="ordered",
     samples=two(0.6, 5.0),
     reference=np.remainder,
     inplace=True,
@@ -155,7 +165,7 @@ def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 @primitive(
     grads={"input": lambda F, g: g, "other": lambda F, g, input, other: -g * F.trunc(input / other)},
-    promotion="same",
+    promotion="ordered",
     samples=two(0.6, 5.0),
     reference=np.fmod,
     inplace=True,
@@ -165,7 +175,7 @@ def fmod(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     ...
 
 
-@primitive(promotion="same", samples=two(0.6, 5.0), reference=np.floor_divide, inplace=True)
+@primitive(promotion="ordered", samples=two(0.6, 5.0), reference=np.floor_divide, inplace=True)
 def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded down."""
     ...
@@ -173,8 +183,8 @@ def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 @primitive(
     grads={
-        "input": lambda F, g, input, other: g * other / (input * input + other * other),
-        "other": lambda F, g, input, other: -g * input / (input * input + other * other),
+        "input": lambda F, g, input, other: g * other * _per_square(F, input, other),
+        "other": lambda F, g, input, other: -g * input * _per_square(F, input, other),
     },
     promotion="float",
     samples=two(0.5, 2.0),
@@ -185,6 +195,13 @@ def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 def atan2(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """The angle of the point (other, input)."""
     ...
+
+
+def _per_square(F: Any, a: Any, b: Any) -> Any:
+    """1 / (a² + b²), and 0 where both are 0."""
+    square = a * a + b * b
+    nowhere = square == 0
+    return F.where(nowhere, F.full_like(square, 0), 1 / F.where(nowhere, F.full_like(square, 1), square))
 
 
 @primitive(
@@ -213,26 +230,26 @@ def ne(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.less, aliases=("less",), inplace=True)
+@primitive(promotion="ordered", samples=two(), reference=np.less, aliases=("less",), inplace=True)
 def lt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `<`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.less_equal, aliases=("less_equal",), inplace=True)
+@primitive(promotion="ordered", samples=two(), reference=np.less_equal, aliases=("less_equal",), inplace=True)
 def le(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `<=`, as bool."""
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.greater, aliases=("greater",), inplace=True)
+@primitive(promotion="ordered", samples=two(), reference=np.greater, aliases=("greater",), inplace=True)
 def gt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `>`, as bool."""
     ...
 
 
 @primitive(
-    promotion="same", samples=two(), reference=np.greater_equal, aliases=("greater_equal",), inplace=True
+    promotion="ordered", samples=two(), reference=np.greater_equal, aliases=("greater_equal",), inplace=True
 )
 def ge(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise `>=`, as bool."""
@@ -241,10 +258,6 @@ def ge(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 def _bools(rng: Rng) -> Iterable[Sample]:
     yield (rng.random((2, 3)) > 0.5, rng.random(3) > 0.5), {}
-
-
-def _integers(rng: Rng) -> Iterable[Sample]:
-    yield (rng.integers(0, 99, (2, 3)), rng.integers(0, 99, 3)), {}
 
 
 @primitive(samples=_bools, reference=np.logical_and, inplace=True)
@@ -265,24 +278,6 @@ def logical_xor(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_and, inplace=True)
-def bitwise_and(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise and; logical and of bools."""
-    ...
-
-
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_or, inplace=True)
-def bitwise_or(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise or; logical or of bools."""
-    ...
-
-
-@primitive(promotion="same", samples=_integers, reference=np.bitwise_xor, inplace=True)
-def bitwise_xor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise exclusive or."""
-    ...
-
-
 def _choices(rng: Rng) -> Iterable[Sample]:
     mask = rng.random((2, 3)) > 0.5
     yield (mask, rng.standard_normal((2, 3)), rng.standard_normal(3)), {}
@@ -298,8 +293,16 @@ def _require_mask(name: str, mask: Any) -> None:
         )
 
 
+def _adapt_where(condition: Tensor, input: TensorLike, other: TensorLike) -> tuple[Any, ...]:
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        dtype = dtypes.result_type([], [dtypes.scalar_category(input), dtypes.scalar_category(other)])
+        input = wrap(backend_for(condition._array).asarray(input, dtype))
+    return condition, input, other
+
+
 @primitive(
     check=lambda condition, input, other: _require_mask("where", condition),
+    adapt=_adapt_where,
     grads={
         "input": lambda F, g, condition: F.where(condition, g, F.full_like(g, 0)),
         "other": lambda F, g, condition: F.where(condition, F.full_like(g, 0), g),
@@ -315,12 +318,21 @@ def where(F: Any, condition: Tensor, input: TensorLike, other: TensorLike) -> Te
     ...
 
 
+def _check_masked_fill(input: Tensor, mask: Tensor, value: TensorLike) -> None:
+    _require_mask("masked_fill", mask)
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            f"masked_fill(): only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s). "
+            "Use torch.where(mask, value, input)."
+        )
+
+
 @op(
     grads={
         "input": lambda F, g, mask: F.where(mask, F.full_like(g, 0), g),
         "value": lambda F, g, mask: F.where(mask, g, F.full_like(g, 0)),
     },
-    check=lambda input, mask, value: _require_mask("masked_fill", mask),
+    check=_check_masked_fill,
     samples=lambda rng: [((rng.standard_normal((2, 3)), rng.random(3) > 0.5, -1.5), {})],
     reference=lambda x, m, v: np.where(m, v, x),
     inplace=True,
@@ -331,7 +343,20 @@ def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tenso
     return F.where(mask, value, input)
 
 
+def _check_lerp(input: Tensor, end: Tensor, weight: TensorLike) -> None:
+    for name, value in (("end", end), ("weight", weight)):
+        if (
+            isinstance(value, Tensor)
+            and value.dtype is not input.dtype
+            and not (name == "weight" and not value.ndim)
+        ):
+            raise RuntimeError(
+                f"lerp(): expected dtype {input.dtype.name} for `{name}` but got dtype {value.dtype.name}"
+            )
+
+
 @op(
+    check=_check_lerp,
     grads={
         "input": lambda F, g, weight: g * (1 - weight),
         "end": lambda F, g, weight: g * weight,

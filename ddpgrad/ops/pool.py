@@ -1,52 +1,42 @@
-"""Pooling over windows of an image."""
+"""The largest element, and the mean, of windows that slide over the spatial dimensions."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .._tensor import Tensor
-from .conv import Pair, _pair
-from .declare import op
+from . import resample
+from .declare import composite, op
+from .windows import Ints, pooled_size
 
 
-def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """Length of a pooled dimension; with `ceil_mode` a last window may reach over the edge."""
-    span = size + 2 * padding - dilation * (kernel - 1) - 1
-    out = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (out - 1) * stride >= size + padding:
-        out -= 1  # the last window must start inside the image or its left padding
-    return out
-
-
-def _adapt_max(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Any, ...]:
-    kernel = _pair(kernel_size)
-    _check("max_pool2d", input, kernel, _pair(padding), _pair(dilation))
-    return (
-        input,
-        kernel,
-        kernel if stride is None or stride == () else _pair(stride),
-        _pair(padding),
-        _pair(dilation),
-        ceil_mode,
-    )
-
-
-def _check(name: str, input: Tensor, kernel: Pair, padding: Pair, dilation: Pair) -> None:
-    if input.ndim != 4:
-        raise RuntimeError(f"{name}(): expected a 4D input (N, C, H, W), got {list(input.shape)}")
-    for k, p, d, n in zip(kernel, padding, dilation, input.shape[2:], strict=True):
-        if p > k // 2:
+def check_windows(
+    name: str, input: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
+) -> None:
+    """`RuntimeError` for windows that cannot slide over the last dimensions of `input`."""
+    dims = len(kernel)
+    if input.ndim not in (dims + 1, dims + 2):
+        raise RuntimeError(
+            f"{name}(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor for input, but got: "
+            f"{list(input.shape)}"
+        )
+    if min(kernel) <= 0 or min(stride) <= 0 or min(dilation) <= 0:
+        raise RuntimeError(
+            f"{name}(): kernel_size, stride and dilation must be greater than zero, got {kernel}, {stride} and "
+            f"{dilation}"
+        )
+    if 0 in input.shape[-dims - 1 :]:
+        raise RuntimeError(
+            f"{name}(): expected input with non-zero size in all dimensions but the batch, got {list(input.shape)}"
+        )
+    for k, p, d, n in zip(kernel, padding, dilation, input.shape[-dims:], strict=True):
+        if p < 0 or p > (d * (k - 1) + 1) // 2:
             raise RuntimeError(
-                f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k}"
+                f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
+                f"and dilation={d}"
             )
         if n + 2 * p < d * (k - 1) + 1:
             raise RuntimeError(
@@ -54,236 +44,130 @@ def _check(name: str, input: Tensor, kernel: Pair, padding: Pair, dilation: Pair
             )
 
 
+def _adapt_max(
+    input: Tensor, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool = False
+) -> tuple[Any, ...]:
+    check_windows(f"max_pool{len(kernel_size)}d", input, kernel_size, stride, padding, dilation)
+    return input, kernel_size, stride, padding, dilation, bool(ceil_mode)
+
+
 def _reference_max(
-    x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool = False
 ) -> Any:
-    (kh, kw), (ph, pw), (dh, dw) = _pair(kernel), _pair(padding), _pair(dilation)
-    sh, sw = (kh, kw) if stride is None else _pair(stride)
-    n, c, h, w = x.shape
-    oh, ow = pooled_size(h, kh, sh, ph, dh, ceil), pooled_size(w, kw, sw, pw, dw, ceil)
-    out, where = np.empty((n, c, oh, ow)), np.empty((n, c, oh, ow), np.int64)
-    for place in np.ndindex(n, c, oh, ow):
+    dims = len(kernel)
+    lead, image = x.shape[:-dims], x.shape[-dims:]
+    size = pooled_size(image, kernel, stride, padding, dilation, ceil_mode)
+    out, where = np.empty((*lead, *size)), np.empty((*lead, *size), np.int64)
+    for place in np.ndindex(*lead, *size):
         best, at = -np.inf, 0
-        for i in range(kh):
-            for j in range(kw):
-                y, z = place[2] * sh - ph + i * dh, place[3] * sw - pw + j * dw
-                if 0 <= y < h and 0 <= z < w and x[place[0], place[1], y, z] > best:
-                    best, at = x[place[0], place[1], y, z], y * w + z
+        for tap in np.ndindex(*kernel):
+            options = zip(place[-dims:], stride, padding, tap, dilation, strict=True)
+            y = [a * s - p + t * d for a, s, p, t, d in options]
+            if all(0 <= a < n for a, n in zip(y, image, strict=True)) and x[(*place[:-dims], *y)] > best:
+                best, at = x[(*place[:-dims], *y)], int(np.ravel_multi_index(y, image))
         out[place], where[place] = best, at
     return out, where
 
 
+def _different(rng: Any, *shape: int) -> Any:
+    """Numbers without ties, so that every window has one largest element."""
+    return rng.permutation(math.prod(shape)).reshape(shape) / 9.0
+
+
 @op(
-    grads={"input": lambda F, g, input_shape, indices: F.max_pool2d_backward(g, indices, input_shape)},
+    grads={
+        "input": lambda F, g, input_shape, indices, kernel_size: max_pool_backward(
+            F, g, input_shape, indices, len(kernel_size)
+        )
+    },
     outputs=2,
     extras=("indices",),
     adapt=_adapt_max,
     samples=lambda rng: [
-        ((rng.permutation(120).reshape(2, 2, 5, 6) / 9.0, 2), {}),
-        ((rng.permutation(120).reshape(2, 2, 5, 6) / 9.0, 3), {"stride": 2, "padding": 1}),
-        ((rng.permutation(120).reshape(2, 2, 5, 6) / 9.0, (2, 3)), {"stride": (2, 1), "ceil_mode": True}),
+        ((_different(rng, 2, 2, 5, 6), (2, 2), (2, 2), (0, 0), (1, 1)), {}),
+        ((_different(rng, 2, 2, 5, 6), (3, 3), (2, 2), (1, 1), (1, 1)), {}),
+        ((_different(rng, 2, 5, 6), (2, 3), (2, 1), (0, 1), (2, 1)), {"ceil_mode": True}),
+        ((_different(rng, 2, 2, 7), (3,), (2,), (1,), (1,)), {"ceil_mode": True}),
+        ((_different(rng, 1, 2, 4, 3, 5), (2, 2, 3), (2, 1, 2), (1, 0, 1), (1, 2, 1)), {}),
     ],
-    reference=lambda x, k, stride=None, padding=0, ceil_mode=False: _reference_max(
-        x, k, stride, padding, 1, ceil_mode
-    ),
+    reference=_reference_max,
     method=False,
-    grad_name="MaxPool2DWithIndicesBackward0",
+    grad_name="MaxPoolBackward0",
 )
-def max_pool2d(
+def max_pool(
     F: Any,
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The largest element of each window, and its index in the flattened image."""
-    windows, index = _windows(F, input, kernel_size, stride, padding, dilation, ceil_mode, -np.inf)
-    best = F.argmax(windows, 0, True)
-    values = F.reshape(F.gather(windows, 0, best), windows.shape[1:])
-    index = F.expand(index, windows.shape)
-    return values, F.reshape(F.gather(index, 0, best), windows.shape[1:])
+    """The largest element of each window of `input` (*, *size), and its place in the flattened image."""
+    dims = len(kernel_size)
+    lead, image = tuple(input.shape[:-dims]), tuple(input.shape[-dims:])
+    size = pooled_size(image, kernel_size, stride, padding, dilation, ceil_mode)
+    reach = []
+    for n, count, k, s, p, d in zip(image, size, kernel_size, stride, padding, dilation, strict=True):
+        met = np.arange(count)[:, None] * s - p + np.arange(k) * d
+        # What lies outside of the image counts as the next tap inside.
+        met += np.where(met < 0, -(met // d) * d, 0)
+        met -= np.where(met >= n, ((met - n) // d + 1) * d, 0)
+        reach.append(np.clip(met, 0, n - 1))
+    flat = F.reshape(input, (math.prod(lead), math.prod(image)))
+    values, indices = F.largest_of_places(flat, flat_places(reach, image)[None])
+    return F.reshape(values, (*lead, *size)), F.reshape(indices, (*lead, *size))
 
 
-def _windows(
-    F: Any,
-    input: Any,
-    kernel: Pair,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    ceil_mode: bool,
-    fill: float,
-) -> Any:
-    """(taps, N, C, OH, OW): what each tap of the window meets, and the flat index of each in the image."""
-    h, w = input.shape[2:]
-    size = [
-        pooled_size(n, *a, ceil_mode)
-        for n, a in zip((h, w), zip(kernel, stride, padding, dilation, strict=True), strict=True)
-    ]
-    # A window that reaches over the edge (ceil_mode) needs more room below and to the right.
-    need = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(size, stride, dilation, kernel, strict=True)]
-    after = [max(p, m - n - p) for n, p, m in zip((h, w), padding, need, strict=True)]
-    padded = F.constant_pad(input, ((0, 0), (0, 0), (padding[0], after[0]), (padding[1], after[1])), fill)
-    taps, index = [], []
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            top, left = i * dilation[0], j * dilation[1]
-            rows = slice(top, top + stride[0] * (size[0] - 1) + 1, stride[0])
-            columns = slice(left, left + stride[1] * (size[1] - 1) + 1, stride[1])
-            taps.append(padded[:, :, rows, columns])
-            y = np.arange(size[0]) * stride[0] + top - padding[0]
-            x = np.arange(size[1]) * stride[1] + left - padding[1]
-            index.append(np.clip(y, 0, h - 1)[:, None] * w + np.clip(x, 0, w - 1)[None, :])
-    return F.stack(taps, 0), F.reshape(F.asarray(np.stack(index)), (len(index), 1, 1, *size))
+def flat_places(reach: list[Any], image: Ints) -> Any:
+    """(windows, taps): places in a flattened image, from those (windows, taps) along each dimension."""
+    flat = np.zeros((1, 1), np.int64)
+    for along, n in zip(reach, image, strict=True):
+        flat = flat[:, None, :, None] * n + along[None, :, None, :]
+        flat = flat.reshape(flat.shape[0] * flat.shape[1], -1)
+    return flat
 
 
-def _flat_images(F: Any, x: Any) -> Any:
-    return F.reshape(x, (x.shape[0], x.shape[1], x.shape[2] * x.shape[3]))
+@composite
+def largest_of_places(F: Any, flat: Any, places: Any) -> tuple[Any, Any]:
+    """The largest element of each window of `flat` (B, S), and where: both (B, windows).
+
+    places: (B or 1, windows, taps), a host array.
+    """
+    planes, windows, many = places.shape
+    table = F.asarray(places)
+    if planes == 1:  # one table for all, which is not to be copied for each
+        met = F.getitem(flat, (slice(None), table[0]))
+    else:
+        met = F.reshape(F.gather(flat, 1, F.reshape(table, (planes, windows * many))), places.shape)
+    best = F.argmax(met, 2, True)
+    values = F.squeeze(F.gather(met, 2, best), (2,))
+    if planes == 1:
+        return values, F.getitem(table[0], (F.asarray(np.arange(windows)), F.squeeze(best, (2,))))
+    return values, F.squeeze(F.gather(table, 2, best), (2,))
 
 
-@op(
-    grads={"g": lambda F, g, indices: F.max_pool2d_gather(g, indices)},
-    method=False,
-)
-def max_pool2d_backward(F: Any, g: Tensor, indices: Any, input_shape: Any) -> Tensor:
-    """`g` added at the places that were largest; zeros elsewhere."""
-    n, c, h, w = input_shape
-    zeros = F.new_zeros(g, (n, c, h * w))
-    return F.reshape(
-        F.scatter_add(zeros, 2, _flat_images(F, _raw(indices)), _flat_images(F, g)), tuple(input_shape)
-    )
+def max_pool_backward(F: Any, g: Any, input_shape: Ints, indices: Any, dims: int) -> Any:
+    """`g` added at the places in the flattened image that were largest; zeros elsewhere."""
+    lead, image = input_shape[:-dims], input_shape[-dims:]
+    planes, windows = math.prod(lead), math.prod(g.shape[-dims:])
+    index = F.reshape(indices, (planes, windows))
+    return F.reshape(F.add_places(F.reshape(g, (planes, 1, windows)), index, math.prod(image)), input_shape)
 
 
-@op(
-    grads={"input": lambda F, g, indices, input_shape: F.max_pool2d_backward(g, indices, input_shape)},
-    method=False,
-)
-def max_pool2d_gather(F: Any, input: Tensor, indices: Any) -> Tensor:
-    """The elements of `input` at the places that were largest."""
-    return F.reshape(F.gather(_flat_images(F, input), 2, _flat_images(F, _raw(indices))), indices.shape)
-
-
-def _raw(x: Any) -> Any:
-    return x._array if isinstance(x, Tensor) else x
-
-
-def _adapt_avg(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> tuple[Any, ...]:
-    kernel = _pair(kernel_size)
-    _check("avg_pool2d", input, kernel, _pair(padding), (1, 1))
-    return (
-        input,
-        kernel,
-        kernel if stride is None else _pair(stride),
-        _pair(padding),
-        ceil_mode,
-        count_include_pad,
-    )
-
-
-def _counts(shape: Any, kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bool, include_pad: bool) -> Any:
-    """(OH, OW): by how many elements each window is divided."""
-    lengths = []
-    for n, k, s, p in zip(shape[2:], kernel, stride, padding, strict=True):
-        start = np.arange(pooled_size(n, k, s, p, 1, ceil_mode)) * s - p
-        end = np.minimum(start + k, n + p)
-        if not include_pad:
-            start, end = np.maximum(start, 0), np.minimum(end, n)
-        lengths.append(end - start)
-    return lengths[0][:, None] * lengths[1][None, :]
-
-
-def _reference_avg(
-    x: Any,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any:
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = kernel if stride is None else _pair(stride)
-    n, c, h, w = x.shape
-    oh = pooled_size(h, kernel[0], stride[0], padding[0], 1, ceil_mode)
-    ow = pooled_size(w, kernel[1], stride[1], padding[1], 1, ceil_mode)
-    big = np.pad(
-        x, ((0, 0), (0, 0), (padding[0], padding[0] + kernel[0]), (padding[1], padding[1] + kernel[1]))
-    )
-    out = np.empty((n, c, oh, ow))
-    for i, j in np.ndindex(oh, ow):
-        y, z = i * stride[0], j * stride[1]
-        out[:, :, i, j] = big[:, :, y : y + kernel[0], z : z + kernel[1]].sum((2, 3))
-    return out / _counts(x.shape, kernel, stride, padding, ceil_mode, count_include_pad)
-
-
-@op(
-    grads={
-        "input": lambda F, g, input_shape, kernel_size, stride, padding, ceil_mode, count_include_pad: (
-            F.avg_pool2d_backward(g, input_shape, kernel_size, stride, padding, ceil_mode, count_include_pad)
-        )
-    },
-    adapt=_adapt_avg,
-    samples=lambda rng: [
-        ((rng.standard_normal((2, 2, 5, 6)), 2), {}),
-        ((rng.standard_normal((2, 2, 5, 6)), 3), {"stride": 2, "padding": 1, "count_include_pad": False}),
-    ],
-    reference=_reference_avg,
-    method=False,
-)
-def avg_pool2d(
-    F: Any,
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window."""
-    windows, _ = _windows(F, input, kernel_size, stride, padding, (1, 1), ceil_mode, 0.0)
-    counts = _counts(input.shape, kernel_size, stride, padding, ceil_mode, count_include_pad)
-    return F.sum(windows, 0) / F.cast(F.asarray(counts), input.dtype)
-
-
-@op(
-    grads={
-        "g": lambda F, g, kernel_size, stride, padding, ceil_mode, count_include_pad: F.avg_pool2d(
-            g, kernel_size, stride, padding, ceil_mode, count_include_pad
-        )
-    },
-    method=False,
-)
-def avg_pool2d_backward(
-    F: Any,
-    g: Tensor,
-    input_shape: Any,
-    kernel_size: Pair,
-    stride: Pair,
-    padding: Pair,
+def mean_bands(
+    size: int,
+    kernel: int,
+    stride: int,
+    padding: int,
     ceil_mode: bool,
     count_include_pad: bool,
-) -> Tensor:
-    """Each window's gradient spread evenly over its elements."""
-    n, c, h, w = input_shape
-    counts = _counts(input_shape, kernel_size, stride, padding, ceil_mode, count_include_pad)
-    share = g / F.cast(F.asarray(counts), g.dtype)
-    oh, ow = g.shape[2:]
-    room = [(o - 1) * s + k for o, s, k in zip((oh, ow), stride, kernel_size, strict=True)]
-    big = F.new_zeros(g, (n, c, max(room[0], h + padding[0]), max(room[1], w + padding[1])))
-    for i in range(kernel_size[0]):
-        for j in range(kernel_size[1]):
-            big[
-                :,
-                :,
-                i : i + stride[0] * (oh - 1) + 1 : stride[0],
-                j : j + stride[1] * (ow - 1) + 1 : stride[1],
-            ] += share
-    return big[:, :, padding[0] : padding[0] + h, padding[1] : padding[1] + w]
+    divisor: int | None,
+) -> resample.Bands:
+    """The means of windows along one dimension, or their sums over `divisor`."""
+    (count,) = pooled_size((size,), (kernel,), (stride,), (padding,), (1,), ceil_mode)
+    start = np.arange(count) * stride - padding
+    end = np.minimum(start + kernel, size + padding)
+    inside, until = np.maximum(start, 0), np.minimum(end, size)
+    counted = divisor or (end - start if count_include_pad else until - inside)
+    return resample.windows(inside, until, counted, size)

@@ -20,8 +20,12 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
     """Replace the tensor arguments in `raw` by arrays of the common dtype, which is returned; numbers stay numbers.
 
     given: the tensor arguments as the user passed them. `op.promotion` is "same" (the common
-    type) or "float" (integers become the default floating-point type).
+    type), "ordered" (the same, and complex numbers are refused) or "float" (integers become the
+    default floating-point type).
     """
+    common = _already_common(op, raw)
+    if common is not None:
+        return common
     tensors: list[tuple[np.dtype[Any], int]] = []
     scalars: list[int] = []
     values = [_operand(op, v) for v in (raw[0] if op.sequence else [raw[i] for i in op.promoted])]
@@ -39,6 +43,10 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
     dtype = dtypes.result_type(tensors, scalars)
     if op.promotion == "float" and dtype.category < 2:
         dtype = dtypes.get_default_dtype()
+    if op.promotion == "ordered" and dtype.category == 3:
+        raise NotImplementedError(
+            f"{op.name}(): not implemented for {dtype.name}: complex numbers have no order"
+        )
     converted = [_convert(value, dtype) for value in values]
     if op.sequence:
         raw[0] = converted
@@ -49,6 +57,38 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         if isinstance(raw[i], Tensor):
             raw[i] = raw[i]._array
     return dtype
+
+
+def _already_common(op: Op, raw: list[Any]) -> dtypes.DType | None:
+    """The usual case, quickly: floating-point tensors of one dtype and array type, beside numbers that do not count.
+
+    Then the tensors in `raw` become their arrays and the dtype is returned; else nothing changes.
+    """
+    kind = dtype = None
+    arrays = []
+    for value in raw[0] if op.sequence else [raw[i] for i in op.promoted]:
+        array = getattr(value, "_array", None)
+        if array is None:
+            if value.__class__ is not float and value.__class__ is not int and value is not None:
+                return None
+        elif dtype is None:
+            dtype, kind = array.dtype, array.__class__
+            if dtype.kind != "f":
+                return None
+        elif array.dtype is not dtype or array.__class__ is not kind:
+            return None
+        arrays.append(value if array is None else array)
+    if dtype is None:
+        return None
+    if op.sequence:
+        raw[0] = arrays
+        return dtypes.BY_NUMPY[dtype]
+    for i, array in zip(op.promoted, arrays, strict=True):
+        raw[i] = array
+    for i in op.tensors:
+        if isinstance(raw[i], Tensor):
+            raw[i] = raw[i]._array
+    return dtypes.BY_NUMPY[dtype]
 
 
 def _operand(op: Op, value: Any) -> Any:
@@ -71,7 +111,10 @@ def _convert(value: Any, dtype: dtypes.DType) -> Any:
     if isinstance(value, Tensor):
         return value._array.astype(dtype.numpy, copy=False)
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
+    if dtype.category == 1 and isinstance(value, int):
+        # What does not fit wraps around; NumPy would refuse it.
+        return int(np.asarray(value).astype(dtype.numpy))
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,21 +12,22 @@ from .._tensor import Tensor
 from .declare import op, primitive
 from .reduce import wrap_dim
 from .samples import calls
+from .tensor_function import tensor_function
 
 Ints = Sequence[int]
 
 
 def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
     """`shape` with a -1 worked out; `RuntimeError` when the number of elements does not fit."""
-    sizes = tuple([int(n) for n in shape])
+    sizes = tuple([n if n.__class__ is int else int(n) for n in shape])
     known = 1
     for n in sizes:
         known *= n if n != -1 else 1
-    total = input.numel()
+    total = input._array.size
+    if known == total and -1 not in sizes:
+        return sizes
     if sizes.count(-1) == 1 and known > 0 and total % known == 0:
         return tuple(total // known if n == -1 else n for n in sizes)
-    if sizes.count(-1) == 0 and known == total:
-        return sizes
     raise RuntimeError(f"{name}(): shape '{list(sizes)}' is invalid for input of size {total}")
 
 
@@ -39,6 +41,7 @@ def _adapt_reshape(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
     view=True,
     samples=calls(((4, 6),), ((-1,),), ((2, 3, -1, 1),)),
     reference=np.reshape,
+    grad_name="ViewBackward0",
 )
 def reshape(F: Any, input: Tensor, *shape: Any) -> Tensor:
     """The same elements in another shape; a view where memory allows it."""
@@ -82,7 +85,10 @@ def _adapt_permute(input: Tensor, dims: Ints) -> tuple[Any, ...]:
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
             f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}"
         )
-    return input, tuple(wrap_dim("permute", d, input.ndim) for d in dims)
+    order = tuple(wrap_dim("permute", d, input.ndim) for d in dims)
+    if len(set(order)) < len(order):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return input, order
 
 
 def _inverse(dims: Ints) -> tuple[int, ...]:
@@ -96,7 +102,7 @@ def _inverse(dims: Ints) -> tuple[int, ...]:
     samples=calls(((2, 0, 1),), ((0, 2, 1),), ((-1, 0, 1),)),
     reference=np.transpose,
 )
-def permute(F: Any, input: Tensor, *dims: int) -> Tensor:
+def permute(F: Any, input: Tensor, *dims: Any) -> Tensor:
     """Dimensions in the order `dims`; a view."""
     ...
 
@@ -146,7 +152,7 @@ def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
     ],
     reference=np.broadcast_to,
 )
-def expand(F: Any, input: Tensor, *shape: int) -> Tensor:
+def expand(F: Any, input: Tensor, *shape: Any) -> Tensor:
     """Dimensions of length 1 stretched to `shape` without copying; -1 keeps a length."""
     ...
 
@@ -181,34 +187,33 @@ def unsqueeze(F: Any, input: Tensor, dim: int) -> Tensor:
     ...
 
 
-def _adapt_flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> tuple[Any, ...]:
+@tensor_function()
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions start_dim to end_dim as one: a view where memory allows it, itself where nothing changes."""
     start, end = wrap_dim("flatten", start_dim, input.ndim), wrap_dim("flatten", end_dim, input.ndim)
     if start > end:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    return input, start, end
-
-
-@op(
-    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
-    adapt=_adapt_flatten,
-    view=True,
-    samples=calls((), (1,), (0, 1)),
-    reference=lambda x, a=0, b=-1: x.reshape(*x.shape[:a], -1, *x.shape[b % x.ndim + 1 :]),
-)
-def flatten(F: Any, input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions start_dim to end_dim as one; a view where memory allows it."""
-    shape = input.shape
-    size = 1
-    for n in shape[start_dim : end_dim + 1]:
-        size *= n
-    return F.reshape(input, (*shape[:start_dim], size, *shape[end_dim + 1 :]))
+    if start == end and input.ndim:
+        return input
+    size = input.shape
+    return reshape(input, (*size[:start], math.prod(size[start : end + 1]), *size[end + 1 :]))
 
 
 def _adapt_narrow(input: Tensor, dim: int, start: int, length: int) -> tuple[Any, ...]:
+    if not input.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = wrap_dim("narrow", dim, input.ndim)
     size = input.shape[dim]
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    if not -size <= start <= size:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-size}, {size}], but got {int(start)})"
+        )
     start = int(start) + (size if start < 0 else 0)
-    if length < 0 or start < 0 or start + length > size:
+    if start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return input, dim, start, int(length)
 
@@ -225,6 +230,7 @@ def _narrow_rule(F: Any, g: Any, input_shape: Any, dim: int, start: int, length:
     view=True,
     samples=calls((0, 1, 1), (2, 1, 2), (-1, 0, 4)),
     reference=lambda x, d, s, n: np.take(x, range(s, s + n), axis=d),
+    grad_name="SliceBackward0",
 )
 def narrow(F: Any, input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """Elements start to start + length along `dim`; a view."""
@@ -251,13 +257,26 @@ def constant_pad(F: Any, input: Tensor, widths: Sequence[tuple[int, int]], value
     ...
 
 
+def _adapt_flip(input: Tensor, dims: Ints) -> tuple[Any, ...]:
+    return input, distinct("flip", dims, input.ndim)
+
+
+def distinct(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
+    """Dimensions counted from the front; `RuntimeError` when one comes twice."""
+    found = tuple(wrap_dim(name, d, ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    for d in found:
+        if found.count(d) > 1:
+            raise RuntimeError(f"{name}(): dim {d} appears multiple times in the list of dims")
+    return found
+
+
 @primitive(
     grads={"input": lambda F, g, dims: F.flip(g, dims)},
-    adapt=lambda input, dims: (input, tuple(wrap_dim("flip", d, input.ndim) for d in dims)),
+    adapt=_adapt_flip,
     samples=calls(((0,),), ((1, -1),)),
     reference=np.flip,
 )
-def flip(F: Any, input: Tensor, *dims: int) -> Tensor:
+def flip(F: Any, input: Tensor, *dims: Any) -> Tensor:
     """The order along `dims` reversed, in new memory."""
     ...
 
@@ -266,8 +285,24 @@ def _negated(shifts: Any) -> Any:
     return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
 
 
+def _adapt_roll(input: Tensor, shifts: Any, dims: Any = None) -> tuple[Any, ...]:
+    shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (int(shifts),)
+    dims = () if dims is None else dims
+    along: tuple[int, ...] = tuple(dims) if isinstance(dims, (tuple, list)) else (int(dims),)
+    if not shifts:
+        raise RuntimeError("`shifts` required")
+    if not along and len(shifts) == 1:
+        return input, shifts[0], None
+    if len(shifts) != len(along):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(along)}")
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {along[0]} but tensor has no dimensions")
+    return input, shifts, tuple(wrap_dim("roll", d, input.ndim) for d in along)
+
+
 @primitive(
     grads={"input": lambda F, g, shifts, dims: F.roll(g, _negated(shifts), dims)},
+    adapt=_adapt_roll,
     samples=calls((1, 0), (-2, 2), ((1, 2), (0, 1)), (3,)),
     reference=lambda x, s, d=None: np.roll(x, s, d),
 )
@@ -276,76 +311,14 @@ def roll(F: Any, input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     ...
 
 
-def _cat_rule(F: Any, g: Any, needs: Sequence[bool], tensors_shape: Any, dim: int) -> list[Any]:
-    grads, start = [], 0
-    for needed, shape in zip(needs, tensors_shape, strict=True):
-        grads.append(F.narrow(g, dim, start, shape[dim]) if needed else None)
-        start += shape[dim]
-    return grads
-
-
-def _adapt_cat(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
-    if isinstance(tensors, Tensor) or not len(tensors):
-        raise ValueError("cat(): expected a non-empty list of Tensors")
-    # PyTorch lets `torch.tensor([])` stand beside tensors of any shape; its dtype counts.
-    fits = [t.ndim != 1 or t.numel() > 0 for t in tensors]
-    shape = tensors[fits.index(True) if True in fits else 0].shape
-    dim = wrap_dim("cat", dim, len(shape))
-    nothing = (*shape[:dim], 0, *shape[dim + 1 :])
-    return [t if fit else reshape(t, nothing) for t, fit in zip(tensors, fits, strict=True)], dim
-
-
-@primitive(
-    joint=_cat_rule,
-    promotion="same",
-    adapt=_adapt_cat,
-    samples=lambda rng: [
-        (([rng.standard_normal((2, 3)), rng.standard_normal((1, 3))],), {}),
-        (([rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 2))], -1), {}),
-    ],
-    reference=np.concatenate,
-    method=False,
-    aliases=("concat", "concatenate"),
-)
-def cat(F: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along `dim`."""
-    ...
-
-
-def _stack_rule(F: Any, g: Any, needs: Sequence[bool], dim: int) -> list[Any]:
-    return [F.squeeze(F.narrow(g, dim, i, 1), (dim,)) if needed else None for i, needed in enumerate(needs)]
-
-
-def _adapt_stack(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
-    if isinstance(tensors, Tensor) or not len(tensors):
-        raise RuntimeError("stack expects a non-empty TensorList")
-    first = tensors[0].shape
-    for i, t in enumerate(tensors):
-        if t.shape != first:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
-                f"{list(t.shape)} at entry {i}"
-            )
-    return list(tensors), wrap_dim("stack", dim, len(first) + 1)
-
-
-@primitive(
-    joint=_stack_rule,
-    promotion="same",
-    adapt=_adapt_stack,
-    samples=lambda rng: [((list(rng.standard_normal((3, 2, 2))), d), {}) for d in (0, 1, -1)],
-    reference=np.stack,
-    method=False,
-)
-def stack(F: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors as slices of a new dimension."""
-    ...
-
-
 def _adapt_repeat(input: Tensor, sizes: Ints) -> tuple[Any, ...]:
     if len(sizes) < input.ndim:
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
+        )
+    if any(n < 0 for n in sizes):
+        raise RuntimeError(
+            f"repeat(): Trying to create tensor with negative dimension: {[int(n) for n in sizes]}"
         )
     return input, tuple(int(n) for n in sizes)
 
@@ -365,31 +338,9 @@ def _repeat_rule(F: Any, g: Any, input_shape: Any, sizes: Ints) -> Any:
     samples=calls(((2, 1, 3),), ((2, 2, 1, 1),)),
     reference=np.tile,
 )
-def repeat(F: Any, input: Tensor, *sizes: int) -> Tensor:
+def repeat(F: Any, input: Tensor, *sizes: Any) -> Tensor:
     """The tensor repeated `sizes` times along each dimension."""
     return F.tile(input, sizes)
-
-
-@primitive(
-    grads={"input": lambda F, g, diagonal: F.tril(g, diagonal)},
-    samples=calls((), (1,), (-1,)),
-    reference=np.tril,
-    inplace=True,
-)
-def tril(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of the last two dimensions; elsewhere 0."""
-    ...
-
-
-@primitive(
-    grads={"input": lambda F, g, diagonal: F.triu(g, diagonal)},
-    samples=calls((), (1,), (-1,)),
-    reference=np.triu,
-    inplace=True,
-)
-def triu(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of the last two dimensions; elsewhere 0."""
-    ...
 
 
 @op(

@@ -12,9 +12,12 @@ what is declared here to the class Tensor.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from .autocast import is_listed, under_autocast
+from .declare import NUMPY_NAMES
 from .out import write_out
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +46,10 @@ def tensor_function(
 
     def declare(function: F) -> F:
         name = function.__name__
-        call: Any = _with_out(function) if out else function
+        takes_dim = "dim" in inspect.signature(function).parameters
+        call: Any = _with_keywords(function, out) if out or takes_dim else function
+        if is_listed(name):
+            call = under_autocast(call)
         for known in (name, *aliases):
             FUNCTIONS[known] = Declared(call, method, inplace)
         return call
@@ -51,10 +57,18 @@ def tensor_function(
     return declare
 
 
-def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any]:
+    """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
+
     @functools.wraps(function)
-    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        for name, numpy_name in NUMPY_NAMES.items():
+            if numpy_name in kwargs:
+                kwargs[name] = kwargs.pop(numpy_name)
+        target = kwargs.pop("out", None) if out else None
         result = function(*args, **kwargs)
-        return result if out is None else write_out(function.__name__, out, result)
+        return result if target is None else write_out(function.__name__, target, result)
 
     return call

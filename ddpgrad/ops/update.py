@@ -8,80 +8,61 @@ not depend on how parameters are laid out.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backend.registry import register_body
 
+Rule = Callable[..., Any]
+"""rule(F, param, grad, *states, *numbers): the new parameter, or (new parameter, *new states).
 
-def sgd_step_(
+Written with operators and the names where, maximum, minimum, sqrt, abs and sign of F, so that it
+runs on arrays, on Tensors, and, compiled, on single numbers.
+"""
+
+
+def update_(
     F: Any,
-    param: Any,
-    grad: Any,
-    buf: Any,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    maximize: bool,
-    first: bool,
+    rule: Rule,
+    targets: Sequence[Sequence[Any]],
+    numbers: Sequence[Any],
+    scale: Any = 1.0,
+    decay: Any = 0.0,
+    shrink: Any = 1.0,
+    skip: Any = None,
 ) -> None:
-    """One step of stochastic gradient descent; `buf` (None without momentum) is written, not read, if `first`."""
-    step = -grad if maximize else grad
-    if weight_decay:
-        step = step + weight_decay * param
-    if buf is not None:
-        if first:
-            buf[...] = step
-        else:
-            buf *= momentum
-            buf += (1 - dampening) * step
-        step = step + momentum * buf if nesterov else buf
-    param -= lr * step
+    """Apply an optimizer's rule to each (param, grad, *states): `param` and `states` become what it makes of them.
 
-
-def adam_step_(
-    F: Any,
-    param: Any,
-    grad: Any,
-    exp_avg: Any,
-    exp_avg_sq: Any,
-    max_exp_avg_sq: Any,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    step: int,
-    maximize: bool,
-    grad_scale: float,
-) -> None:
-    """Step number `step` (from 1) of Adam, of AdamW if `decoupled`, of AMSGrad if `max_exp_avg_sq` is given.
-
-    The gradient is multiplied by `grad_scale` on its way in; `grad` itself stays as it is.
-    Sources: arXiv:1412.6980, arXiv:1711.05101, https://openreview.net/forum?id=ryQu7f-RZ
+    The rule is given shrink * param and scale * grad + decay * param. It computes 16-bit types in
+    float32 and rounds once. `numbers`, `scale`, `decay` and `shrink` are Python's, or 0-d arrays on the
+    device. skip: None, or a 0-d bool array: nothing changes where it is True. All arrays have one
+    dtype and device; those of a target have one length.
     """
-    scale = -grad_scale if maximize else grad_scale
-    if scale != 1.0:
-        grad = grad * scale
-    if decoupled:
-        param *= 1 - lr * weight_decay
-    elif weight_decay:
-        grad = grad + weight_decay * param
-    exp_avg += (1 - beta1) * (grad - exp_avg)
-    exp_avg_sq *= beta2
-    exp_avg_sq += (1 - beta2) * grad * grad
-    second = exp_avg_sq
-    if max_exp_avg_sq is not None:
-        max_exp_avg_sq[...] = second = F.maximum(max_exp_avg_sq, exp_avg_sq)
-    denominator = F.sqrt(second)
-    denominator *= 1 / math.sqrt(1 - beta2**step)
-    denominator += eps
-    param -= lr / (1 - beta1**step) * exp_avg / denominator
+    dtype = np.dtype(np.float64 if targets[0][0].dtype == np.float64 else np.float32)
+
+    def number(value: Any) -> Any:
+        return value if isinstance(value, (int, float)) else F.cast(value, dtype)
+
+    numbers = [number(value) for value in numbers]
+    for param, grad, *states in targets:
+        old = [F.cast(array, dtype) for array in (param, *states)]
+        grad = F.cast(grad, dtype)
+        if not _is(scale, 1):
+            grad = grad * number(scale)
+        if not _is(decay, 0):
+            grad = grad + number(decay) * old[0]
+        start = old[0] if _is(shrink, 1) else number(shrink) * old[0]
+        new = rule(F, start, grad, *old[1:], *numbers)
+        new = new if isinstance(new, tuple) else (new,)
+        for target, value, before in zip((param, *states), new, old, strict=True):
+            target[...] = value if skip is None else F.where(skip, before, value)
+
+
+def _is(value: Any, number: float) -> bool:
+    """Whether `value` is that number, without a question to a device."""
+    return isinstance(value, (int, float)) and value == number
 
 
 def sum_of_squares(F: Any, x: Any) -> Any:
@@ -95,5 +76,13 @@ def scale_(F: Any, x: Any, factor: float) -> None:
     x *= factor
 
 
-for _body in (sgd_step_, adam_step_, sum_of_squares, scale_):
+def unscale_(F: Any, x: Any, factor: Any) -> Any:
+    """Whether an element of x is not finite, as a 0-d bool; and multiply x by `factor`, unless it is None."""
+    bad = ~F.all(F.isfinite(x))
+    if factor is not None:
+        x *= F.cast(factor, x.dtype)
+    return bad
+
+
+for _body in (update_, sum_of_squares, scale_, unscale_):
     register_body(_body.__name__, _body)

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .._tensor import Tensor
-from .flat import STEP, new_step, zeros_like
-from .optimizer import Closure, Optimizer, Params, evaluated
+from .elementwise import STEP, Elementwise, Update, check_betas, check_not_negative, options
+from .flat import Run
+from .optimizer import ParamsT
 
 
-class Adam(Optimizer):
+def adam(
+    F: Any, param: Any, grad: Any, mean: Any, square: Any,
+    lr: Any, gain1: Any, beta2: Any, gain2: Any, correction: Any, eps: Any,
+) -> Any:  # fmt: skip
+    """One step along the running mean of gradients, over the root of that of their squares."""
+    mean = mean + gain1 * (grad - mean)
+    square = beta2 * square + gain2 * grad * grad
+    return param - lr * mean / (F.sqrt(square) * correction + eps), mean, square
+
+
+def amsgrad(
+    F: Any, param: Any, grad: Any, mean: Any, square: Any, highest: Any,
+    lr: Any, gain1: Any, beta2: Any, gain2: Any, correction: Any, eps: Any,
+) -> Any:  # fmt: skip
+    """The same over the root of the largest mean square so far."""
+    mean = mean + gain1 * (grad - mean)
+    square = beta2 * square + gain2 * grad * grad
+    highest = F.maximum(highest, square)
+    return param - lr * mean / (F.sqrt(highest) * correction + eps), mean, square, highest
+
+
+class Adam(Elementwise):
     """Steps of size about `lr`, scaled by running means of the gradient and its square.
 
     weight_decay: added to the gradient, or with `decoupled_weight_decay` taken off the
-    parameter. amsgrad: divides by the largest mean square so far. maximize: goes up instead
-    of down. foreach, fused and capturable are accepted for PyTorch's sake; updates are always
-    fused. Sources: arXiv:1412.6980, https://openreview.net/forum?id=ryQu7f-RZ (AMSGrad).
+    parameter. amsgrad: divides by the largest mean square so far. The other arguments: see `Elementwise`.
+    Sources: arXiv:1412.6980, https://openreview.net/forum?id=ryQu7f-RZ (AMSGrad).
     """
+
+    _counts_on_device = True
 
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
@@ -34,59 +58,26 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-                "foreach": foreach,
-                "capturable": capturable,
-                "differentiable": differentiable,
-                "fused": fused,
-                "decoupled_weight_decay": decoupled_weight_decay,
-            },
-        )
+        super().__init__(params, options(locals()))
 
-    def _check_options(self, group: dict[str, Any]) -> None:
-        for option, what in (
-            ("lr", "learning rate"),
-            ("eps", "epsilon value"),
-            ("weight_decay", "weight_decay value"),
-        ):
-            if group[option] < 0:
-                raise ValueError(f"Invalid {what}: {group[option]}")
-        for i, beta in enumerate(group["betas"]):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        if group["differentiable"]:
-            raise NotImplementedError(f"{type(self).__name__}: differentiable=True is not supported")
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        check_not_negative(group, eps="epsilon value", weight_decay="weight_decay value")
+        check_betas(group)
 
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         names = (STEP, "exp_avg", "exp_avg_sq")
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
 
-    def _new_state(self, parameter: Tensor, name: str) -> Tensor:
-        return new_step() if name == STEP else zeros_like(parameter)
-
-    def step(self, closure: Closure | None = None) -> Any:
-        """Update the parameters from their gradients; the result of `closure`, called first, if given."""
-        loss = evaluated(closure)
-        for group in self.param_groups:
-            beta1, beta2 = (float(beta) for beta in group["betas"])
-            rates = (float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"])
-            decoupled, maximize = group["decoupled_weight_decay"], group["maximize"]
-            for run in self._runs(group):
-                state = run.state
-                run.backend.adam_step_(
-                    run.param, run.grad, state["exp_avg"], state["exp_avg_sq"], state.get("max_exp_avg_sq"),
-                    *rates, decoupled, run.next_step(), maximize, 1.0,
-                )  # fmt: skip
-                run.finish()
-        return loss
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        step = run.next_step(skip)
+        lr, decay = group["lr"], group["weight_decay"]
+        beta1, beta2 = group["betas"]
+        correction = (1 - beta2**step) ** -0.5
+        numbers = (lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, correction, group["eps"])
+        rule = amsgrad if group["amsgrad"] else adam
+        if group["decoupled_weight_decay"]:
+            return Update(rule, numbers, shrink=1 - lr * decay)
+        return Update(rule, numbers, decay)
 
 
 class AdamW(Adam):
@@ -94,9 +85,9 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
@@ -107,20 +98,7 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            foreach=foreach,
-            maximize=maximize,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-            decoupled_weight_decay=True,
-        )
+        super().__init__(params, **options(locals()), decoupled_weight_decay=True)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

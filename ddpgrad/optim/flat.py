@@ -1,16 +1,17 @@
-"""Flat memory: parameters whose gradients lie side by side are updated by one kernel call.
+"""Flat memory: parameters whose gradients lie side by side are updated by one pass over their memory.
 
 Under data parallelism the gradients of a group are views of a few buckets. Gradients that
-follow one another with no more than padding between them form a run, with their parameters
-and optimizer state. When a run is planned, its parameters and each kind of its state are laid
+follow one another with no more than padding between them form a piece, with their parameters
+and optimizer state. When a piece is planned, its parameters and each kind of its state are laid
 out in one flat array as the gradients are: values are copied once, every Tensor stays the
 same object and becomes a view of that array. Views of a parameter's former memory that were
 taken before (`p.data`, `p.detach()`, a `state_dict()`) no longer follow it then; take them
 anew. What the kernel makes of the padding is not read by anyone.
 
-A gradient on its own (a fresh one in each backward, as without data parallelism) makes a run
-of one, for which nothing is moved. At each step the identity of all that a plan rests on is
-checked, so gradients, parameters and state may be replaced at any time.
+A gradient on its own (a fresh one in each backward, as without data parallelism) makes a piece
+of one, for which nothing is moved. Pieces whose states are equally old form a run, for which the
+kernel is called once. At each step the identity of all that a plan rests on is checked, so
+gradients, parameters and state may be replaced at any time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor, wrap
-from ..backend.registry import backend_for
-from ..ops import update as _update  # noqa: F401  registers the kernels' portable bodies
+from ..backend import dtype as dtypes
+from ..backend.registry import backend_for, to_device
+from ..ops.update import Rule  # registers the kernels' portable bodies
 from .layout import address, joined, lay_flat, real, tied
 
 Array = Any
@@ -30,74 +32,111 @@ State = dict[str, Any]
 NewState = Callable[[Tensor, str], Tensor]
 
 STEP = "step"
-"""The state that counts updates: float32, in host memory, one element per parameter."""
+"""The state that counts updates."""
+
+SCALARS = frozenset({STEP, "mu_product", "eta", "mu"})
+"""State that is one number per parameter: 0-dimensional, in host memory unless a kernel is to read it on a device."""
 
 _PADDING = 64
 """Bytes: gradients of a bucket start at multiples of this, so there is less than this between two."""
 
 
-class Run:
-    """What one kernel call updates. All arrays are flat, real and of one length, but for the steps.
+class Piece:
+    """A stretch of flat memory: param, gradient and states are flat, real and of one length. variables: what lies there."""
 
-    backend: the kernels for these arrays.
-    """
-
-    __slots__ = ("_fresh", "_params", "backend", "grad", "param", "state")
+    __slots__ = ("grad", "param", "states", "variables")
 
     def __init__(
-        self, params: Sequence[Tensor], param: Array, grad: Array, state: dict[str, Array], fresh: set[Tensor]
+        self, variables: Sequence[Tensor], param: Array, grad: Array, states: Sequence[Array]
     ) -> None:
-        self._params = params
-        self._fresh = fresh
-        self.backend = backend_for(param)
+        self.variables = variables
         self.param, self.grad = real(param), real(grad)
-        self.state = {name: real(value) for name, value in state.items()}
-
-    @property
-    def first(self) -> bool:
-        """True when no step has used the state yet."""
-        return self._params[0] in self._fresh
-
-    def next_step(self) -> int:
-        """Count this update; its number, from 1."""
-        steps = self.state[STEP]
-        steps += 1
-        return int(steps[0])
+        self.states = tuple([real(state) for state in states])
 
     def finish(self) -> None:
-        """The kernel has run: what depends on the old values must find out."""
-        for parameter in self._params:
-            parameter._versions[0] += 1
-        if self._fresh:
-            self._fresh.difference_update(self._params)
+        """The kernel has run."""
 
 
-class _Single(Run):
-    """A run of one parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
+class _Single(Piece):
+    """One parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
 
     __slots__ = ()
 
     def renew(self, grad: Array) -> None:
         """Take up the gradient of this step."""
         self.grad = real(grad.reshape(-1))
-        (parameter,) = self._params
+        (parameter,) = self.variables
         if not parameter._array.flags.c_contiguous:  # flattening copies: bring the copy up to date
             self.param = real(parameter._array.reshape(-1))
 
     def finish(self) -> None:
-        (parameter,) = self._params
-        array = parameter._array
+        array = self.variables[0]._array
         if not array.flags.c_contiguous:
             array[...] = self.param.view(array.dtype).reshape(array.shape)
         self.grad = None
-        super().finish()
+
+
+class Run:
+    """What is updated with the same numbers: pieces of memory whose states are equally old.
+
+    scalars: by name, flat; they have one value for all parameters. backend: the kernels for these arrays.
+    """
+
+    __slots__ = ("_fresh", "_variables", "backend", "pieces", "scalars")
+
+    def __init__(
+        self,
+        variables: Sequence[Tensor],
+        pieces: Sequence[Piece],
+        scalars: dict[str, Array],
+        fresh: set[Tensor],
+    ) -> None:
+        self._variables = variables
+        self._fresh = fresh
+        self.pieces, self.scalars = pieces, scalars
+        self.backend = backend_for(variables[0]._array)
+
+    @property
+    def first(self) -> bool:
+        """True when no step has used the state yet."""
+        return self._variables[0] in self._fresh
+
+    def next_step(self, skip: Array = None) -> Any:
+        """Count this update, unless `skip`; its number, from 1."""
+        steps = self.scalars[STEP]
+        steps += 1 if skip is None else 1 - skip
+        return self.scalar(STEP)
+
+    def scalar(self, name: str) -> Any:
+        """The value of a scalar: a number, or a 0-d float64 array on the device."""
+        values = self.scalars[name]
+        return float(values[0]) if isinstance(values, np.ndarray) else values[0].astype(np.float64)
+
+    def apply(
+        self,
+        rule: Rule,
+        numbers: Sequence[Any],
+        scale: Any = 1.0,
+        decay: Any = 0.0,
+        shrink: Any = 1.0,
+        skip: Array = None,
+    ) -> None:
+        """Let a rule change the parameters and their state (see `ops/update.py`)."""
+        targets = [(piece.param, piece.grad, *piece.states) for piece in self.pieces]
+        self.backend.update_(rule, targets, numbers, scale, decay, shrink, skip)
+        for piece in self.pieces:
+            piece.finish()
+        for parameter in self._variables:  # what depends on the old values must find out
+            parameter._versions[0] += 1
+        if self._fresh:
+            self._fresh.difference_update(self._variables)
 
 
 class _Member:
     """One parameter in a plan, with the arrays whose identity the plan rests on.
 
-    live: it has a gradient. grad: its array, in a joint run. base: what that array is a view
-    of, if other gradients are too. single: its run, if it is alone in it.
+    live: it has a gradient. grad: its array, in a joint piece. base: what that array is a view
+    of, if other gradients are too. single: its piece, if it is alone in it.
     """
 
     __slots__ = ("base", "grad", "live", "param", "single", "state", "values", "variable")
@@ -134,15 +173,17 @@ class _Member:
 class _Owners:
     """The state of each parameter, made where there is none yet.
 
-    names: the kinds of state that the kernel takes. fresh: whose state no step has used yet.
+    names: the kinds of state that there are; arrays: those that are no scalars. fresh: whose state
+    no step has used yet.
     """
 
-    __slots__ = ("_new", "fresh", "names", "states")
+    __slots__ = ("_new", "arrays", "fresh", "names", "states")
 
     def __init__(
         self, states: dict[Tensor, State], names: tuple[str, ...], new: NewState, fresh: set[Tensor]
     ) -> None:
         self.states, self.names, self.fresh = states, names, fresh
+        self.arrays = [name for name in names if name not in SCALARS]
         self._new = new
 
     def __getitem__(self, parameter: Tensor) -> State:
@@ -155,10 +196,10 @@ class _Owners:
                 self.fresh.add(parameter)
         return state
 
-    def age(self, parameter: Tensor) -> tuple[bool, int]:
+    def age(self, parameter: Tensor) -> tuple[Any, ...]:
         """What the state of all parameters of a run must have in common."""
         state = self[parameter]
-        return parameter in self.fresh, int(state[STEP]) if STEP in self.names else 0
+        return parameter in self.fresh, *[float(state[name]) for name in self.names if name in SCALARS]
 
 
 class FlatMemory:
@@ -173,8 +214,7 @@ class FlatMemory:
     ) -> list[Run]:
         """The runs that update all parameters of `group` that have a gradient.
 
-        states: of all parameters of the optimizer. names: the kinds of state that the kernel
-        takes. new: makes state of one kind for a parameter that has none.
+        states: of all parameters of the optimizer. names: the kinds of state that there are. new: makes state of one kind for a parameter that has none.
         """
         owners = _Owners(states, names, new, self._fresh)
         plan = self._plans.get(id(group))
@@ -192,31 +232,35 @@ class FlatMemory:
 
 
 class _Plan:
-    """Which parameters of a group are updated together. runs: what to call the kernel with."""
+    """Which parameters of a group are updated together. runs: what to call the kernel for."""
 
     def __init__(self, params: Sequence[Tensor], owners: _Owners, former: _Plan | None) -> None:
         self.names = owners.names
         self.members = [_Member(p) for p in params]
-        self.joint: list[tuple[list[_Member], Run]] = []
+        self.joint: list[tuple[list[_Member], Piece]] = []
         for chain in self._chains(owners):
             kept = former.same(chain, owners) if former is not None and former.names == self.names else None
             self.joint.append(kept or (chain, _join(chain, owners)))
         by_variable = {id(m.variable): m for chain, _ in self.joint for m in chain}
         self.members = [by_variable.get(id(m.variable), m) for m in self.members]
-        self.runs: list[Run] = [run for _, run in self.joint]
+        pieces = [piece for _, piece in self.joint]
         for member in self.members:
             if member.live and member.grad is None:
-                member.single = _alone(member, owners)
-                self.runs.append(member.single)
+                member.single = _alone(member.variable, owners)
+                pieces.append(member.single)
+        self.runs = _runs(pieces, owners)
+        for member in self.members:
+            if member.live:
+                member.remember(owners)
 
-    def same(self, chain: list[_Member], owners: _Owners) -> tuple[list[_Member], Run] | None:
+    def same(self, chain: list[_Member], owners: _Owners) -> tuple[list[_Member], Piece] | None:
         """What this plan has for exactly these parameters and gradients, if it is still in place."""
-        for members, run in self.joint:
+        for members, piece in self.joint:
             if len(members) == len(chain) and all(
                 m.variable is new.variable and m.grad is _gradient(new.variable) and m.in_place(owners)
                 for m, new in zip(members, chain, strict=True)
             ):
-                return members, run
+                return members, piece
         return None
 
     def renew(self, params: Sequence[Tensor], owners: _Owners) -> bool:
@@ -279,8 +323,26 @@ def _gradient(parameter: Tensor) -> Array:
     return parameter._grad._array
 
 
-def _join(chain: list[_Member], owners: _Owners) -> Run:
-    """One run of the whole chain, over flat memory."""
+def _runs(pieces: Sequence[Piece], owners: _Owners) -> list[Run]:
+    """Runs of pieces that have type, device and age in common."""
+    alike: dict[Any, list[Piece]] = {}
+    for piece in pieces:
+        device = backend_for(piece.param).device_of(piece.param)
+        alike.setdefault((piece.param.dtype, device, owners.age(piece.variables[0])), []).append(piece)
+    runs = []
+    for together in alike.values():
+        variables = [p for piece in together for p in piece.variables]
+        scalars = {
+            name: lay_flat([owners[p][name] for p in variables], range(len(variables)))
+            for name in owners.names
+            if name in SCALARS
+        }
+        runs.append(Run(variables, together, scalars, owners.fresh))
+    return runs
+
+
+def _join(chain: list[_Member], owners: _Owners) -> Piece:
+    """One piece for the whole chain, over flat memory."""
     variables = [m.variable for m in chain]
     grads = [_gradient(p) for p in variables]
     states = [owners[p] for p in variables]
@@ -289,28 +351,21 @@ def _join(chain: list[_Member], owners: _Owners) -> Run:
     grad = joined(grads, places)
     assert grad is not None
     param = lay_flat(variables, places)
-    flat_state = {
-        name: lay_flat([state[name] for state in states], range(len(chain)) if name == STEP else places)
-        for name in owners.names
-    }
+    flat_states = [lay_flat([state[name] for state in states], places) for name in owners.arrays]
     for member, gradient in zip(chain, grads, strict=True):
         member.grad = gradient
-        member.remember(owners)
-    return Run(variables, param, grad, flat_state, owners.fresh)
+    return Piece(variables, param, grad, flat_states)
 
 
-def _alone(member: _Member, owners: _Owners) -> _Single:
-    """The run of one parameter, over its own memory."""
-    parameter = member.variable
+def _alone(parameter: Tensor, owners: _Owners) -> _Single:
+    """The piece of one parameter, over its own memory."""
     state = owners[parameter]
-    for name in owners.names:
+    for name in owners.arrays:
         array = state[name]._array
         if not array.flags.c_contiguous:
             state[name]._array = backend_for(array).contiguous(array)
-    member.remember(owners)
-    flat_state = {name: state[name]._array.reshape(-1) for name in owners.names}
-    grad = _gradient(parameter).reshape(-1)
-    return _Single((parameter,), parameter._array.reshape(-1), grad, flat_state, owners.fresh)
+    flat_states = [state[name]._array.reshape(-1) for name in owners.arrays]
+    return _Single((parameter,), parameter._array.reshape(-1), _gradient(parameter).reshape(-1), flat_states)
 
 
 def zeros_like(parameter: Tensor) -> Tensor:
@@ -319,6 +374,15 @@ def zeros_like(parameter: Tensor) -> Tensor:
     return wrap(backend_for(array).new_zeros(array, array.shape))
 
 
-def new_step() -> Tensor:
-    """The count of updates of a parameter that has had none."""
-    return wrap(np.zeros((), np.float32))
+def full_like(parameter: Tensor, value: float) -> Tensor:
+    """State for a parameter: `value` in every place, in both parts of complex numbers."""
+    state = zeros_like(parameter)
+    real(state._array)[...] = value
+    return state
+
+
+def new_scalar(value: float, on: Tensor | None = None) -> Tensor:
+    """State of one number, in host memory or on the device of a parameter."""
+    dtype = np.float64 if dtypes.get_default_dtype() is dtypes.float64 else np.float32
+    array = np.full((), value, dtype)
+    return wrap(array if on is None else to_device(array, on.device))

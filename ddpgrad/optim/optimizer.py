@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
+import copy
 import warnings
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from .._tensor import Tensor
 from ..autograd.grad_mode import enable_grad
-from ..autograd.graph import RemovableHandle
-from .flat import STEP, FlatMemory, Run, new_step
+from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 Closure = Callable[[], Any]
-Params = Iterable[Any]
+ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
 class _Required:
@@ -30,21 +30,14 @@ class _Required:
 required = _Required()
 
 
-class Optimizer:
+class Optimizer(HasHooks):
     """Base of all optimizers.
 
     params: Tensors, (name, Tensor) pairs, or dicts that describe groups ("params" and the
     options that differ from `defaults`). A subclass defines `step`.
     """
 
-    _opt_called = False  # read by lr schedulers, which should follow the first step
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "step" in cls.__dict__:
-            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
-
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got one Tensor"
@@ -52,9 +45,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._flat = FlatMemory()
-        self._hooks: dict[str, OrderedDict[int, Any]] = {name: OrderedDict() for name in _HOOK_NAMES}
-        groups = list(params)
+        self._without_hooks()
+        groups: list[Any] = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
@@ -96,22 +88,28 @@ class Optimizer:
         items = [given] if isinstance(given, Tensor) else list(given)
         names = [item[0] for item in items if isinstance(item, tuple)]
         if names and len(names) != len(items):
-            raise ValueError("either all or none of the parameters of a group must be (name, Tensor) pairs")
-        params = [item[1] for item in items] if names else items
-        group = {**param_group, "params": params}
+            raise ValueError(
+                "all optimizer params should be with/without names. Some param names are missing"
+            )
+        # As in PyTorch, the user's dict becomes the group.
+        param_group["params"] = params = [item[1] for item in items] if names else items
         if names:
-            group["param_names"] = names
+            param_group["param_names"] = names
         self._check_params(params)
         for option, default in self.defaults.items():
-            if default is required and option not in group:
+            if default is required and option not in param_group:
                 raise ValueError(
                     f"parameter group didn't specify a value of required optimization parameter {option}"
                 )
-            group.setdefault(option, default)
-        self._check_options(group)
-        if self.param_groups and ("param_names" in group) is not ("param_names" in self.param_groups[0]):
-            raise ValueError("all parameter groups must be named, or none: this one differs from the first")
-        self.param_groups.append(group)
+            param_group.setdefault(option, default)
+        self._check_options(param_group)
+        named = "param_names" in param_group
+        if self.param_groups and named is not ("param_names" in self.param_groups[0]):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if named else 'without'} names to the optimizer"
+            )
+        self.param_groups.append(param_group)
 
     def _check_params(self, params: list[Any]) -> None:
         for parameter in params:
@@ -119,7 +117,7 @@ class Optimizer:
                 raise TypeError(
                     f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
                 )
-            if not parameter.is_leaf and not parameter.retains_grad:
+            if not (parameter.is_leaf or parameter.retains_grad or self.defaults.get("differentiable")):
                 raise ValueError("can't optimize a non-leaf Tensor")
         if len(params) != len(set(params)):
             warnings.warn(
@@ -134,20 +132,6 @@ class Optimizer:
     def _check_options(self, group: dict[str, Any]) -> None:
         """`ValueError` for options that make no sense. Subclasses add theirs."""
 
-    # -- flat updates ------------------------------------------------------------------------
-
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The kinds of state that a parameter of `group` has in this optimizer's kernel."""
-        return ()
-
-    def _new_state(self, parameter: Tensor, name: str) -> Tensor:
-        """State of one kind for a parameter that has none."""
-        raise NotImplementedError
-
-    def _runs(self, group: dict[str, Any]) -> list[Run]:
-        """The parameters of `group` that have a gradient, ready for a kernel (see `flat.py`)."""
-        return self._flat.runs(group, self.state, self._state_names(group), self._new_state)
-
     # -- saving and loading ------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,8 +139,7 @@ class Optimizer:
 
         State tensors share memory with the optimizer until it lays them out anew.
         """
-        for hook in list(self._hooks["state_dict_pre"].values()):
-            hook(self)
+        self._call_hooks("state_dict_pre")
         numbers: dict[Tensor, int] = {}
         groups = []
         for group in self.param_groups:
@@ -168,100 +151,62 @@ class Optimizer:
         # `numbers` first: in the order of the parameters, whatever the order of their first updates.
         state: dict[Any, Any] = {n: self.state[p] for p, n in numbers.items() if p in self.state}
         state.update({key: value for key, value in self.state.items() if key not in numbers})
-        result: dict[str, Any] = {"state": state, "param_groups": groups}
-        for hook in list(self._hooks["state_dict_post"].values()):
-            changed = hook(self, result)
-            result = result if changed is None else changed
-        return result
+        return self._call_hooks("state_dict_post", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options and state. State tensors are copied to their parameter's dtype and device."""
-        state_dict = dict(state_dict)
-        for hook in list(self._hooks["load_state_dict_pre"].values()):
-            changed = hook(self, state_dict)
-            state_dict = state_dict if changed is None else changed
+        state_dict = self._call_hooks("load_state_dict_pre", dict(state_dict))
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise ValueError(
                 f"loaded state dict has a different number of parameter groups: {len(saved)}, but the optimizer has "
                 f"{len(self.param_groups)}"
             )
-        owners: dict[Any, Tensor] = {}
+        owners: dict[Any, tuple[Tensor, dict[str, Any]]] = {}
+        groups = []
         for i, (old, new) in enumerate(zip(saved, self.param_groups, strict=True)):
             if len(old["params"]) != len(new["params"]):
                 raise ValueError(
                     f"loaded state dict contains a parameter group that doesn't match the size of optimizer's group: "
                     f"group {i} has {len(old['params'])} parameters, but the optimizer's has {len(new['params'])}"
                 )
-            owners.update(zip(old["params"], new["params"], strict=True))
-        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        kinds = {
-            name for group in self.param_groups for name in self._state_names({**self.defaults, **group})
-        }
-        for key, value in state_dict["state"].items():
-            owner = owners.get(key)
-            state[key if owner is None else owner] = (
-                value if owner is None else _taken(value, owner, key, kinds)
-            )
-        groups = []
-        for old, new in zip(saved, self.param_groups, strict=True):
-            group = {**old, "params": new["params"]}
+            group = {**copy.deepcopy(old), "params": new["params"]}
             if "param_names" in new:
-                group["param_names"] = new["param_names"]
+                group.setdefault("param_names", new["param_names"])
             groups.append(group)
+            owners.update({n: (p, group) for n, p in zip(old["params"], new["params"], strict=True)})
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            if key in owners:
+                owner, group = owners[key]
+                state[owner] = _each(
+                    value, None, partial(self._loaded, owner, {**self.defaults, **group}, key)
+                )
+            else:
+                state[key] = value
         self.__setstate__({"state": state, "param_groups": groups})
-        self._flat.forget()
-        for hook in list(self._hooks["load_state_dict_post"].values()):
-            hook(self)
+        self._call_hooks("load_state_dict_post")
+
+    def _loaded(self, owner: Tensor, group: dict[str, Any], number: Any, name: Any, value: Any) -> Any:
+        """What loaded state of one name becomes for its parameter: tensors are copied, in its type and on its device."""
+        if not isinstance(value, Tensor):
+            return value
+        if name == "step":
+            return value.detach().clone()
+        dtype = owner.dtype if owner.is_floating_point() else value.dtype
+        return value.detach().to(device=owner.device, dtype=dtype, copy=True).contiguous()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_hooks"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if "_hooks" not in self.__dict__:  # a copy has none
+            self._without_hooks()
         for group in self.param_groups:  # options that are newer than what was loaded
             for option, default in self.defaults.items():
                 if default is not required:
                     group.setdefault(option, default)
-
-    # -- hooks -------------------------------------------------------------------------------
-
-    def _register(self, kind: str, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        hooks = self._hooks[kind]
-        handle = RemovableHandle(hooks)
-        hooks[handle.id] = hook
-        if prepend:
-            hooks.move_to_end(handle.id, last=False)
-        return handle
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call `hook(optimizer, args, kwargs)` before each step; (args, kwargs) that it returns replace them."""
-        return self._register("step_pre", hook)
-
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call `hook(optimizer, args, kwargs)` after each step."""
-        return self._register("step_post", hook)
-
-    def register_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(optimizer)` before the state is collected."""
-        return self._register("state_dict_pre", hook, prepend)
-
-    def register_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` after; a result replaces the state_dict."""
-        return self._register("state_dict_post", hook, prepend)
-
-    def register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` before loading; a result replaces the state_dict."""
-        return self._register("load_state_dict_pre", hook, prepend)
-
-    def register_load_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(optimizer)` after loading."""
-        return self._register("load_state_dict_post", hook, prepend)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -269,36 +214,6 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
-
-
-_HOOK_NAMES = (
-    "step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post",
-)  # fmt: skip
-
-
-def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with the hooks around it, once also where a subclass calls its parent's."""
-
-    @functools.wraps(step)
-    def stepped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if type(self).step is not stepped:
-            return step(self, *args, **kwargs)
-        self._opt_called = True
-        for hook in list(self._hooks["step_pre"].values()):
-            changed = hook(self, args, kwargs)
-            if changed is not None:
-                if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(
-                        f"{type(self).__name__}.step: a pre-hook must return None or a tuple of (new_args, "
-                        f"new_kwargs), but got {changed!r}"
-                    )
-                args, kwargs = changed
-        result = step(self, *args, **kwargs)
-        for hook in list(self._hooks["step_post"].values()):
-            hook(self, args, kwargs)
-        return result
-
-    return stepped
 
 
 def evaluated(closure: Closure | None) -> Any:
@@ -309,26 +224,16 @@ def evaluated(closure: Closure | None) -> Any:
         return closure()
 
 
-def _taken(value: Any, owner: Tensor, number: Any, kinds: set[str], name: str | None = None) -> Any:
-    """A copy of loaded state as it belongs to `owner`."""
+def _each(value: Any, name: Any, function: Callable[[Any, Any], Any]) -> Any:
+    """`value` with `function(name, part)` for each part of it; in dicts a part has its key for a name."""
     if isinstance(value, dict):
-        return {k: _taken(v, owner, number, kinds, k) for k, v in value.items()}
+        return {key: _each(part, key, function) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_taken(v, owner, number, kinds, name) for v in value)
-    if name == STEP and STEP in kinds:
-        step = new_step()
-        step._array[...] = float(value)
-        return step
-    if not isinstance(value, Tensor):
-        return value
-    if name == STEP:
-        return value.detach().clone()
-    if name in kinds and value.shape != owner.shape:
-        raise ValueError(
-            f"loaded state dict: {name} of parameter {number} has shape {list(value.shape)}, but the parameter has "
-            f"{list(owner.shape)}"
-        )
-    kept = value.detach()
-    if owner.is_floating_point():
-        return kept.to(device=owner.device, dtype=owner.dtype, copy=True).contiguous()
-    return kept.to(device=owner.device, copy=True)
+        return type(value)(_each(part, name, function) for part in value)
+    return function(name, value)
+
+
+__all__ = [
+    "Closure", "Optimizer", "ParamsT", "evaluated", "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook", "required",
+]  # fmt: skip

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .._tensor import Tensor
-from .flat import zeros_like
-from .optimizer import Closure, Optimizer, Params, evaluated
+from .elementwise import Elementwise, Update, check_not_negative, options
+from .flat import Run
+from .optimizer import ParamsT
 
 
-class SGD(Optimizer):
+def sgd(F: Any, param: Any, grad: Any, lr: Any) -> Any:
+    """One step down the gradient."""
+    return param - lr * grad
+
+
+def sgd_momentum(F: Any, param: Any, grad: Any, velocity: Any, lr: Any, momentum: Any, gain: Any) -> Any:
+    """One step along the running sum of gradients."""
+    velocity = momentum * velocity + gain * grad
+    return param - lr * velocity, velocity
+
+
+def sgd_nesterov(F: Any, param: Any, grad: Any, velocity: Any, lr: Any, momentum: Any, gain: Any) -> Any:
+    """The same, ahead by one step of the momentum."""
+    velocity = momentum * velocity + gain * grad
+    return param - lr * (grad + momentum * velocity), velocity
+
+
+class SGD(Elementwise):
     """p -= lr * v, where v = momentum * v + (1 - dampening) * (grad + weight_decay * p).
 
-    nesterov: looks ahead by one momentum step. maximize: goes up instead of down. foreach and
-    fused are accepted for PyTorch's sake; updates are always fused.
+    nesterov: looks ahead by one momentum step. The other arguments: see `Elementwise`.
     Source: https://pytorch.org/docs/stable/generated/torch.optim.SGD.html
     """
 
+    _counts_on_device = True  # there is nothing to count
+
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
-        weight_decay: float = 0,
+        weight_decay: float | Tensor = 0,
         nesterov: bool = False,
         *,
         maximize: bool = False,
@@ -31,48 +51,19 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-                "foreach": foreach,
-                "differentiable": differentiable,
-                "fused": fused,
-            },
-        )
+        super().__init__(params, options(locals()))
 
-    def _check_options(self, group: dict[str, Any]) -> None:
-        for option in ("lr", "momentum", "weight_decay"):
-            if group[option] < 0:
-                what = "learning rate" if option == "lr" else f"{option} value"
-                raise ValueError(f"Invalid {what}: {group[option]}")
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        check_not_negative(group, momentum="momentum value", weight_decay="weight_decay value")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        if group["differentiable"]:
-            raise NotImplementedError("SGD: differentiable=True is not supported")
 
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _new_state(self, parameter: Tensor, name: str) -> Tensor:
-        return zeros_like(parameter)
-
-    def step(self, closure: Closure | None = None) -> Any:
-        """Update the parameters from their gradients; the result of `closure`, called first, if given."""
-        loss = evaluated(closure)
-        for group in self.param_groups:
-            options = (
-                float(group["lr"]), group["momentum"], group["dampening"], float(group["weight_decay"]),
-                group["nesterov"], group["maximize"],
-            )  # fmt: skip
-            for run in self._runs(group):
-                run.backend.sgd_step_(
-                    run.param, run.grad, run.state.get("momentum_buffer"), *options, run.first
-                )
-                run.finish()
-        return loss
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+        if not momentum:
+            return Update(sgd, (lr,), decay)
+        gain = 1.0 if run.first else 1 - group["dampening"]  # the first gradient enters as it is
+        return Update(sgd_nesterov if group["nesterov"] else sgd_momentum, (lr, momentum, gain), decay)

@@ -1,7 +1,7 @@
-"""Utilities: data loading."""
+"""Utilities: data loading, and checkpoints that trade computation for memory."""
 
 from __future__ import annotations
 
-from . import data
+from . import checkpoint, data, dlpack
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data", "dlpack"]

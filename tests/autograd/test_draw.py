@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,19 @@ def test_output_numbers_and_shared_nodes():
     assert 'label="TwoBackward\\n0: [2] float32\\n1: [] float32"' in text
     assert text.count("TwoBackward") == 1
     assert 'n0 -> n1 [label="0"];' in text and 'n0 -> n1 [label="1"];' in text
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    y = (torch.ones(2, requires_grad=True) * 2).sum()
+    assert draw(y, file=tmp_path / "graph.dot") == (tmp_path / "graph.dot").read_text()
+    if shutil.which("dot"):
+        draw(y, file=tmp_path / "graph.svg")
+        assert "<svg" in (tmp_path / "graph.svg").read_text()
+        with pytest.raises(RuntimeError, match="`dot -Tnothing` failed"):
+            draw(y, file=tmp_path / "graph.nothing")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="Graphviz's program `dot` is not on the PATH"):
+        draw(y, file=tmp_path / "other.svg")
 
 
 def test_no_graph():

@@ -167,7 +167,7 @@ def test_input_returned_as_it_is():
     y.sum().backward()
     assert x.grad.tolist() == [-1.0, -1.0]
     z = Reversed.apply(x * 1)
-    with pytest.raises(RuntimeError, match="a view that a custom Function returned"):
+    with pytest.raises(RuntimeError, match="This view was created inside a custom Function"):
         z.mul_(2)
     base = x * 1
     z = Reversed.apply(base)
@@ -278,8 +278,10 @@ def test_gradients_that_are_let():
 def test_misuse():
     with pytest.raises(NotImplementedError, match="forward function"):
         Function.apply(leaf())
-    with pytest.raises(RuntimeError, match=r"call Exp.apply\(...\)"):
-        Exp()
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        instance = Exp()
+    with pytest.raises(RuntimeError, match="Legacy autograd function"):
+        instance(leaf())
 
     class Forgetful(Function):
         @staticmethod
@@ -297,3 +299,144 @@ def test_misuse():
 
     with pytest.raises(TypeError, match="argument 0 is of type int"):
         Number.apply(leaf())
+
+
+def test_saved_tensors_are_the_objects_that_were_saved():
+    class Identity(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            assert ctx.saved_tensors[0] is x and ctx.saved_tensors[1] is y
+            return g, None
+
+    x, y = leaf(), torch.ones(2)
+    Identity.apply(x, y).sum().backward()
+
+
+def test_default_arguments_of_forward():
+    class Power(Function):
+        @staticmethod
+        def forward(x, exponent=2):
+            return x**exponent
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, ctx.exponent = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * ctx.exponent * x ** (ctx.exponent - 1), None
+
+    x = leaf()
+    (Power.apply(x) + Power.apply(x, exponent=3)).sum().backward()
+    assert x.grad.tolist() == [2 + 3.0, 4 + 12.0]
+
+
+def test_output_returned_twice_is_one_tensor():
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 2
+            return y, y
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return 2 * (a + b)
+
+    x = leaf()
+    a, b = Twice.apply(x)
+    assert a is b
+    a.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_undefined_gradients(materialize: bool):
+    """A Function whose backward returns None stops no other: the next one gets zeros, or None if it wants."""
+    seen: list[Any] = []
+
+    class Undefined(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return None
+
+    class Watching(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(materialize)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            seen.append(g)
+            return g
+
+    x = leaf()
+    Undefined.apply(Watching.apply(x)).sum().backward()
+    assert len(seen) == 1
+    if materialize:
+        assert seen[0].tolist() == [0.0, 0.0]
+    else:
+        assert seen[0] is None and x.grad is None
+
+
+def test_vjp_is_another_name_of_backward():
+    class Named(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 3
+
+        @staticmethod
+        def vjp(ctx, g):
+            return g * 3
+
+    class Both(Named):
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = leaf()
+    Named.apply(x).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp'"):
+        Both.apply(x).sum().backward()
+
+
+def test_views_and_in_place():
+    """What mark_dirty allows, and what it refuses."""
+
+    class Pair(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2), x + 1
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return 2 * (a + b)
+
+    class Stray(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x + 1
+            ctx.mark_dirty(y)
+            return y
+
+    x = leaf()
+    a, b = Pair.apply(x * 1)
+    (a + b).sum().backward()
+    assert x.grad.tolist() == [4.0, 4.0]
+    with pytest.raises(RuntimeError, match="cannot return more than one Tensor"):
+        Pair.apply((x * 1)[:1])
+    with pytest.warns(UserWarning, match="not an argument of forward"):
+        Stray.apply(x)

@@ -92,3 +92,29 @@ def test_backward_inside_no_grad():
         y.backward()
     assert x.grad.tolist() == [2.0, 4.0]
     assert not x.grad.requires_grad
+
+
+def test_a_decorated_class_is_made_in_the_mode():
+    class Made:
+        def __init__(self) -> None:
+            self.mode = torch.is_grad_enabled()
+
+    with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+        decorated = torch.no_grad()(Made)
+    assert decorated().mode is False and torch.is_grad_enabled()
+
+
+def test_views_and_arrays_of_what_requires_grad():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 1
+    with torch.no_grad():
+        view = y.view(2, 1)
+        assert x.numpy().tolist() == [1.0, 1.0]
+    assert view.requires_grad and view.is_leaf
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        view.add_(1)
+    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\)"):
+        x.numpy()
+    with torch.autograd.set_multithreading_enabled(False):
+        y.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]

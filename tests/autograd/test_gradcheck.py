@@ -72,3 +72,68 @@ def test_inputs_are_checked():
         gradcheck(torch.exp, torch.ones(2))
     with pytest.warns(UserWarning, match="Input #0 .* not a double precision"):
         gradcheck(lambda a: a * 2, torch.ones(2, requires_grad=True), eps=1e-2)
+
+
+def complex_leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.complex128, requires_grad=True)
+
+
+class WrongConjugate(Function):
+    """Forgets to conjugate, which only complex numbers notice."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, g * x.conj()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_complex_numbers(fast: bool):
+    assert gradcheck(lambda a, b: a * b.exp(), (complex_leaf(2), complex_leaf(2)), fast_mode=fast)
+    assert gradgradcheck(lambda a: a * a, complex_leaf(2), fast_mode=fast)
+    assert gradcheck(WrongConjugate.apply, (leaf(2), leaf(2)), fast_mode=fast)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
+        gradcheck(WrongConjugate.apply, (complex_leaf(2), complex_leaf(2)), fast_mode=fast)
+
+
+def test_what_the_function_closes_over_is_moved():
+    w = leaf(3)
+    before = w.tolist()
+    assert gradcheck(lambda _: w * w, w)
+    assert w.tolist() == before
+
+
+def test_undefined_gradients_must_pass():
+    class Strict(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    with pytest.raises(GradcheckError, match="handle undefined output grads"):
+        gradcheck(Strict.apply, leaf(2))
+    assert gradcheck(Strict.apply, leaf(2), check_undefined_grad=False)
+
+
+def test_outputs_keep_their_kind():
+    with pytest.raises(AssertionError, match="return outputs with the same shape when inputs are perturbed"):
+        gradcheck(
+            lambda x: x * 1 if x[0] > 1 else x[:1] * 1, torch.ones(2, dtype=torch.float64, requires_grad=True)
+        )
+
+
+def test_checks_that_are_not_here():
+    with pytest.raises(NotImplementedError, match="check_forward_ad=True is not supported"):
+        gradcheck(torch.exp, leaf(2), check_forward_ad=True)
+    assert gradcheck(torch.exp, leaf(2), check_forward_ad=False, check_batched_grad=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'chek'"):
+        gradcheck(torch.exp, leaf(2), chek=True)

@@ -144,4 +144,4 @@ def test_metadata_and_names():
     y.grad_fn.metadata["layer"] = 3
     assert y.grad_fn.metadata == {"layer": 3}
     assert y.grad_fn.name() == "MulBackward0"
-    assert y.grad_fn.next_functions[0][0].name() == "AccumulateGrad"
+    assert y.grad_fn.next_functions[0][0].name() == "torch::autograd::AccumulateGrad"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -90,6 +91,30 @@ def test_backward_frees_as_it_goes(no_collector: None):
     # The hook of an output runs before the node that keeps it.
     assert alive == [4, 3, 2, 1]
     assert [r() for r in saved] == [None] * 4
+
+
+def test_peak_of_a_long_chain(no_collector: None):
+    """50 layers: what they keep is the peak, and it falls as backward goes."""
+    layers, size = 50, 8 * 100_000
+    x = torch.zeros(100_000, dtype=torch.float64, requires_grad=True)
+    torch.autograd.grad(x.tanh().sum(), x)  # what is loaded on first use does not count
+    tracemalloc.start()
+    h = x
+    left: list[float] = []
+    for i in range(layers):
+        h = h.tanh()
+        if i % 10 == 9:
+            h.register_hook(lambda g: left.append(tracemalloc.get_traced_memory()[0] / size))
+    y = h.sum()
+    del h
+    kept = tracemalloc.get_traced_memory()[0] / size
+    y.backward()
+    after, peak = (n / size for n in tracemalloc.get_traced_memory())
+    tracemalloc.stop()
+    assert kept == pytest.approx(layers, abs=0.5)
+    assert peak < layers + 4, "the gradient on its way, and what one rule needs besides"
+    assert [round(n) for n in left] == pytest.approx([layers, 40, 30, 20, 10], abs=3)
+    assert after == pytest.approx(1, abs=0.5), "the gradient of x is all that is left"
 
 
 def test_many_views_of_a_plain_tensor_cost_nothing_when_gone():

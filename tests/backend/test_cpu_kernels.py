@@ -15,7 +15,8 @@ import pytest
 import ddpgrad  # noqa: F401 - declares the ops, whose portable bodies are the reference
 from ddpgrad import environment
 from ddpgrad.backend.cpu import load
-from ddpgrad.backend.registry import Backend
+from ddpgrad.backend.cuda import tracing
+from ddpgrad.ops.resample import clamped
 
 pytestmark = pytest.mark.skipif(
     not environment.numba_enabled(), reason="DDPGRAD_NUMBA=0 switches the kernels off"
@@ -79,27 +80,49 @@ def _cases() -> Iterator[Case]:
         ((3, 4, 3, 3), (8, 4, 1, 1), (4, 4), (1, 1), (1, 1), 1),
     ):
         options = (stride, padding, dilation, groups)
-        yield "conv2d", lambda x, s=shape, w=weight, o=options: (x(*s), x(*w), x(w[0]), *o)
-        size = PORTABLE.conv2d(np.zeros(shape), np.zeros(weight), None, *options).shape
-        yield "conv2d_input", lambda x, s=shape, w=weight, o=options, g=size: (x(*g), x(*w), s, *o)
-        yield "conv2d_weight", lambda x, s=shape, w=weight, o=options, g=size: (x(*g), x(*s), w, *o)
+        yield from _convolutions(shape, weight, (stride, padding, dilation, groups))
+    for shape, weight, stride, padding, dilation, groups in (
+        ((3, 4, 11, 12), (4, 1, 3, 3), (1, 1), (1, 1), (1, 1), 4),  # depthwise
+        ((2, 3, 9, 12), (6, 1, 2, 4), (2, 3), (3, 4), (3, 2), 3),
+        ((3, 4, 19), (6, 2, 5), (3,), (2,), (2,), 2),  # signals and volumes
+        ((2, 3, 5, 6, 4), (4, 3, 2, 3, 3), (2, 1, 1), (1, 1, 0), (3, 1, 1), 1),
+        ((2, 3, 2, 6, 4), (3, 1, 3, 1, 2), (1, 2, 1), (3, 0, 1), (1, 1, 2), 3),
+    ):
+        yield from _convolutions(shape, weight, (stride, padding, dilation, groups))
     for shape, kernel, stride, padding, dilation, ceil in (
         ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0), (1, 1), False),
         ((2, 3, 7, 9), (2, 2), (2, 2), (0, 0), (1, 1), True),
         ((2, 3, 11, 12), (3, 2), (1, 3), (1, 1), (2, 1), False),
         ((2, 3, 9, 8), (3, 3), (2, 2), (1, 1), (1, 1), True),
+        ((2, 3, 9), (3,), (2,), (1,), (2,), True),
+        ((2, 3, 5, 7, 6), (2, 3, 2), (2, 1, 3), (1, 1, 0), (1, 2, 1), False),
     ):
-        yield "max_pool2d", lambda x, s=shape, o=(kernel, stride, padding, dilation, ceil): (x(*s), *o)
-        if dilation == (1, 1):
-            size = PORTABLE.avg_pool2d(np.zeros(shape), kernel, stride, padding, ceil, True).shape
-            for counted in (False, True):
-                options = (kernel, stride, padding, ceil, counted)
-                yield "avg_pool2d", lambda x, s=shape, o=options: (x(*s), *o)
-                yield "avg_pool2d_backward", lambda x, g=size, s=shape, o=options: (x(*g), s, *o)
+        yield "max_pool", lambda x, s=shape, o=(kernel, stride, padding, dilation, ceil): (x(*s), *o)
+    places = np.array([[4, 1, 4, 0], [0, 2, 2, 3]], np.int64)
+    yield "take_places", lambda x: (x(2, 3, 5), places)
+    yield "add_places", lambda x: (x(2, 3, 4), places, 5)
+    bands = clamped(np.array([[-1, 0, 1], [1, 2, 3], [4, 5, 6]]), np.array([[1.0, 2, 3]] * 3), 6)
+    for dim in (0, 1, 2):
+        shape = [2, 4, 5]
+        yield "resample", lambda x, s=(*shape[:dim], 6, *shape[dim + 1 :]), d=dim: (x(*s), d, bands)
+        yield (
+            "resample_transposed",
+            lambda x, s=(*shape[:dim], 3, *shape[dim + 1 :]), d=dim: (x(*s), d, bands),
+        )
+    patches = ((3, 2), (1, 2), (1, 0), (2, 1))
+    yield "im2col", lambda x: (x(2, 3, 9, 20), *patches)
+    yield "col2im", lambda x: (x(2, 18, 90), (9, 20), *patches)
     yield "sum_of_squares", lambda x: (x(3, 333),)
     yield "relu", lambda x: (x(5, 37),)
     for dim in (None, (0, 2), 0, (1, 2), (0, 1)):
         yield "sum", lambda x, dim=dim: (x(11, 30, 37), dim)
+
+
+def _convolutions(shape: tuple[int, ...], weight: tuple[int, ...], options: Any) -> Iterator[Case]:
+    size = PORTABLE.convolution(np.zeros(shape), np.zeros(weight), None, *options).shape
+    yield "convolution", lambda x: (x(*shape), x(*weight), x(weight[0]), *options)
+    yield "convolution_input", lambda x: (x(*size), x(*weight), shape, *options)
+    yield "convolution_weight", lambda x: (x(*size), x(*shape), weight, *options)
 
 
 def _normal(x: np.ndarray, axis: Any, ndim: int | None) -> Any:
@@ -173,7 +196,7 @@ def test_nan_and_infinity_come_through() -> None:
     image = np.zeros((1, 1, 2, 4), np.float32)
     image[0, 0, :, 1] = nan
     image[0, 0, 1, 3] = inf
-    out, indices = NATIVE.max_pool2d(image, (2, 2), (2, 2), (0, 0), (1, 1), False)
+    out, indices = NATIVE.max_pool(image, (2, 2), (2, 2), (0, 0), (1, 1), False)
     np.testing.assert_array_equal(out.ravel(), [nan, inf])
     assert indices.ravel().tolist() == [5, 7]  # the last NaN, as PyTorch has it
 
@@ -187,34 +210,55 @@ def test_float32_exponential_is_accurate_over_its_whole_range() -> None:
     assert np.abs(out / exact - 1).max() < 4e-7
 
 
+def a_rule(F: Any, param: Any, grad: Any, a: Any, b: Any, rate: Any, most: Any) -> Any:
+    """Uses everything that an optimizer's rule may take from F."""
+    a = F.where(grad * a < 0, 0.0, a + F.sign(grad))
+    b = F.minimum(F.maximum(b, F.abs(grad)), most)
+    return param - rate * a / (1 + F.sqrt(b)), a, b
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_optimizer_steps_agree_with_their_portable_bodies(dtype: type) -> None:
+def test_an_optimizer_rule_compiled_agrees_with_arrays(dtype: type) -> None:
     rng = np.random.default_rng(0)
-    start = rng.standard_normal((4, 101)).astype(dtype)
+    arrays = rng.standard_normal((4, 101)).astype(dtype)
+    arrays[1, 0] = np.nan
+    options = ((0.1, 1.5), -0.5, 0.1, 0.9)  # numbers, scale, decay, shrink
+    found, wanted = arrays.copy(), arrays.copy()
+    for _ in range(3):
+        NATIVE.update_(a_rule, [tuple(found[:, :50]), tuple(found[:, 50:])], *options)
+        PORTABLE.update_(a_rule, [tuple(wanted)], *options)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=ERROR[dtype])
+    assert np.array_equal(found[1], arrays[1], equal_nan=True)
 
-    def steps(backend: Backend, kernel: str, *options: Any) -> np.ndarray:
-        param, buffers = start[0].copy(), np.abs(start[1:]) * 0
-        for step in range(1, 6):
-            grad = rng.standard_normal(101).astype(dtype)
-            if kernel == "adam_step_":
-                *head, step_options = options
-                last = buffers[2] if head[0] else None
-                getattr(backend, kernel)(param, grad, *buffers[:2], last, *head[1:], step, *step_options)
-            else:
-                getattr(backend, kernel)(param, grad, buffers[0], *options, step == 1)
-        return param
 
-    for kernel, *options in (
-        ("sgd_step_", 0.1, 0.9, 0.0, 0.01, True, False),
-        ("sgd_step_", 0.1, 0.9, 0.3, 0.0, False, True),
-        ("adam_step_", False, 0.01, 0.9, 0.999, 1e-8, 0.1, True, (False, 0.5)),
-        ("adam_step_", True, 0.01, 0.9, 0.99, 1e-8, 0.1, False, (True, 2.0)),
-    ):
-        rng = np.random.default_rng(1)
-        found = steps(NATIVE, kernel, *options)
-        rng = np.random.default_rng(1)
-        wanted = steps(PORTABLE, kernel, *options)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=ERROR[dtype])
+def test_numbers_of_an_update_may_lie_on_the_device() -> None:
+    param, grad = np.ones(3, np.float32), np.full(3, 2, np.float32)
+    rule = lambda F, param, grad, lr: param - lr * grad  # noqa: E731
+    PORTABLE.update_(rule, [(param, grad)], [np.array(0.25)], skip=np.array(True))
+    assert param.tolist() == [1, 1, 1]
+    PORTABLE.update_(rule, [(param, grad)], [np.array(0.25)], np.array(0.5), skip=np.array(False))
+    assert param.tolist() == [0.75, 0.75, 0.75]
+
+
+def test_an_optimizer_rule_written_down_as_cuda_says_the_same() -> None:
+    names = ["p", "g", "a", "b", "rate", "most"]
+    statements, results = tracing.traced(a_rule, *names[:2], names[2:4], names[4:])
+    # Function calls and arithmetic are the same text in C++ and in Python.
+    program = "\n".join(line.removeprefix("const auto ").rstrip(";") for line in statements)
+    functions = {
+        f"f_{name}": getattr(PORTABLE, name)
+        for name in ("where", "maximum", "minimum", "sign", "abs", "sqrt")
+    }
+    rng = np.random.default_rng(0)
+    values = [*rng.standard_normal((4, 20)), 0.1, 1.5]
+    scope = {**functions, "A": float, **dict(zip(names, values, strict=True))}
+    exec(program, scope)
+    for name, wanted in zip(results, a_rule(PORTABLE, *values), strict=True):
+        np.testing.assert_array_equal(scope[name], wanted)
+    with pytest.raises(AttributeError, match=r"uses F\.tanh"):
+        tracing.traced(lambda F, param, grad: F.tanh(grad), "p", "g", [], [])
+    with pytest.raises(TypeError, match=r"must use F\.where in place of if"):
+        tracing.traced(lambda F, param, grad: param if grad > 0 else grad, "p", "g", [], [])
 
 
 def test_cross_entropy_refuses_a_target_out_of_range() -> None:

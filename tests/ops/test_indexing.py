@@ -162,6 +162,7 @@ def test_gather_and_scatter_of_part():
         ((0, 0, 0, 0), "too many indices"),
         (1.5, "only integers, slices"),
         ("a", "only integers, slices"),
+        (slice(None, None, -1), "step must be greater than zero"),
         (torch.tensor([1.0]), "must be long, int, byte or bool tensors, got float32"),
         (torch.tensor([True, False]), "boolean index did not match"),
         (([0, 1], [0, 1, 2]), "shape mismatch"),
@@ -169,8 +170,45 @@ def test_gather_and_scatter_of_part():
 )
 def test_wrong_indexes(index: Any, text: str):
     x = torch.ones(SHAPE)
-    with pytest.raises(IndexError, match=text):
+    with pytest.raises((IndexError, ValueError), match=text):
         x[index]
     if "must be long" not in text:
-        with pytest.raises((IndexError, RuntimeError), match=text):
+        with pytest.raises((IndexError, ValueError, RuntimeError), match=text):
             x[index] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x, i: x.gather(0, i), RuntimeError, "same number of dimensions"),
+        (
+            lambda x, i: x.gather(0, i[None, None] + 3),
+            RuntimeError,
+            "index 4 is out of bounds for dimension 0",
+        ),
+        (lambda x, i: x.gather(0, i[None, None] - 2), RuntimeError, "index -1 is out of bounds"),
+        (lambda x, i: x.scatter(0, i, 1.0), RuntimeError, "same number of dimensions"),
+        (
+            lambda x, i: x.scatter(0, i[None, None], x.double()[:1, :1, :2]),
+            RuntimeError,
+            "equal to src.dtype",
+        ),
+        (
+            lambda x, i: x.scatter_reduce(0, i[None, None], x, "median"),
+            RuntimeError,
+            "must be either sum, prod",
+        ),
+        (lambda x, i: x.index_select(1, i + 3), IndexError, "index out of range"),
+        (lambda x, i: x.index_add(0, i, x), RuntimeError, r"Number of indices \(2\) should be equal"),
+        (lambda x, i: x.index_copy(0, i, x[:2, :1]), RuntimeError, "same slice shapes"),
+        (lambda x, i: x.index_put((i,), i), RuntimeError, "dtypes match, got float32"),
+        (lambda x, i: x.take(i + 30), IndexError, "tried to access index 31 on a tensor of 24 elements"),
+        (lambda x, i: x.masked_select(i), RuntimeError, "expected BoolTensor for mask"),
+        (lambda x, i: x.masked_scatter(x > 0, i.float()), RuntimeError, "at least as many elements"),
+        (lambda x, i: x.select(0, 3), IndexError, "index 3 is out of bounds for dimension 0 with size 3"),
+        (lambda x, i: torch.tensor(1.0)[0], IndexError, "invalid index of a 0-dim tensor"),
+    ],
+)
+def test_wrong_places(call: Any, error: type[Exception], text: str):
+    with pytest.raises(error, match=text):
+        call(torch.ones(SHAPE), torch.tensor([1, 0]))

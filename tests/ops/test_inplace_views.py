@@ -136,6 +136,82 @@ def fill_zero_and_masked(x, w):
     return y * w
 
 
+@program
+def write_on_a_diagonal_and_windows(x, w):
+    y = x * 1
+    y.diagonal(1).mul_(w[:3])
+    y.unfold(1, 2, 2).mul_(w[:2])
+    return y * y
+
+
+@program
+def write_where_strides_point(x, w):
+    y = x * 1
+    y[1].as_strided((2,), (2,), 5).mul_(w[:2])
+    y.as_strided((2, 2), (8, 1), 1).add_(w[2:])
+    return y * y
+
+
+@program
+def overlapping_windows(x, w):
+    return x.unfold(1, 3, 1) * w[:3], x.t().as_strided((3, 3), (2, 1), 1) * w[1:]
+
+
+@program
+def parts_of_a_split(x, w):
+    first, second = x.split([1, 2])
+    rows = x.unbind()
+    return first * w, second * second, rows[2] * rows[0], torch.tensor_split(x, 3, 1)[2]
+
+
+@program
+def shape_changed_in_place(x, w):
+    y = x * 1
+    y.t_()
+    y[0].mul_(w[:3])
+    z = (x * 2)[:1]
+    z.squeeze_(0).unsqueeze_(1).transpose_(0, 1)
+    return y * y, z * w
+
+
+@program
+def write_by_index_put(x, w):
+    y = x * 1
+    y.index_put_((torch.tensor([0, 0]), torch.tensor([1, 1])), w[:2], accumulate=True)
+    y.index_put_((torch.tensor([2]),), w)
+    y[:, torch.tensor([0, 2])] += w[:2]
+    y[y > 100] = w[0]
+    return y * y
+
+
+@program
+def write_by_place_along_a_dimension(x, w):
+    y = x * 1
+    y.scatter_(1, torch.tensor([[0, 2], [1, 3]]), (x * 3)[:2, :2])
+    y.index_add_(0, torch.tensor([1, 1]), x[:2] * w, alpha=2)
+    y.index_copy_(1, torch.tensor([3]), x[:, :1])
+    y.index_fill_(0, torch.tensor([2]), w[1])
+    z = x * 2
+    return y * w, z.scatter_reduce_(0, torch.tensor([[0, 0, 1, 1]]), w[None], "amax")
+
+
+@program
+def write_by_mask_and_number(x, w):
+    y = x * 1
+    y.masked_scatter_(torch.tensor([True, False, True, False]), torch.cat([w, w]))
+    y.put_(torch.tensor([0, 5]), w[:2])
+    return y * y, y.take(torch.tensor([[0, -1]])), torch.take_along_dim(y, torch.tensor([[1, 0]]), 1)
+
+
+@program
+def regions_of_copies(x, w):
+    return (
+        x.select_scatter(w, 0, 1) * x,
+        x.slice_scatter(w.expand(2, 4), 0, 0, 3, 2) * x,
+        x.diagonal_scatter(w[:3]) * x,
+    )
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients(name: str):
     assert gradcheck(PROGRAMS[name], (leaf(3, 4), leaf(4)))
@@ -229,6 +305,8 @@ def test_what_is_a_view():
         x[0], x[0, 1, 2], x[...], x[:, None], x[torch.tensor(1)], x.t() if x.ndim == 2 else x.transpose(0, 1), x.T,
         x.view(6, 4), x.reshape(-1), x.flatten(1), x.squeeze(), x.unsqueeze(0), x.expand(5, 2, 3, 4), x.narrow(2, 1, 2),
         x.split(1)[0], x.chunk(2, 1)[1], x.unbind()[0], x.select(1, 0), x.movedim(0, 2), x.permute(2, 0, 1),
+        x.diagonal(), x.unfold(2, 2, 1), x.as_strided((2, 2), (1, 3), 2), x.tensor_split(2, 2)[1], x.hsplit(3)[1], x.mT,
+        x.unflatten(2, (2, 2)), x.swapaxes(0, 2), torch.broadcast_to(x, (2, 2, 3, 4)), x.expand_as(x), x.view_as(x),
     ):  # fmt: skip
         assert view._base is base, "views of views share one base"
         assert np.shares_memory(view.numpy(), x.numpy())
@@ -244,11 +322,17 @@ def test_what_is_a_view():
 COPIES = {op.name for op in OPS.values() if op.samples and not op.view} - {"cast", "to_contiguous"}
 
 
+def to_tensors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [to_tensors(v) for v in value]
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
 @pytest.mark.parametrize("name", sorted(COPIES))
 def test_only_views_share_memory(name: str):
     op = OPS[name]
     for args, kwargs in op.samples(np.random.default_rng(0)):
-        tensors = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in (*args, *kwargs.values())]
+        tensors = [to_tensors(a) for a in (*args, *kwargs.values())]
         out = op.call(*tensors[: len(args)], **dict(zip(kwargs, tensors[len(args) :], strict=True)))
         for result in out if isinstance(out, tuple) else (out,):
             for array in (a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)):
@@ -268,13 +352,19 @@ def test_elements_are_views():
         (lambda x: x.add_(1), "a leaf Variable that requires grad"),
         (lambda x: x[0].zero_(), "a view of a leaf Variable that requires grad"),
         (lambda x: x.__setitem__(0, 1.0), "a leaf Variable that requires grad"),
-        (lambda x: no_grad_view(x).add_(1), "a view of a leaf Variable that requires grad"),
+        (lambda x: no_grad_view(x).add_(1), "A view was created in no_grad mode"),
         (lambda x: no_grad_view(x * 1).add_(1), "A view was created in no_grad mode"),
         (lambda x: x.detach().expand(2, 3).add_(1), "more than one element .* single memory location"),
         (
             lambda x: torch.arange(3).add_(1.5),
             "result type float32 can't be cast to the desired output type int64",
         ),
+        (
+            lambda x: (x * 1).split(1)[0].zero_(),
+            "Output 0 of SplitBackward0 is a view and is being modified inplace",
+        ),
+        (lambda x: (x * 1).unbind()[1][...].zero_(), "of UnbindBackward0 is a view .* multiple views"),
+        (lambda x: x.unsqueeze_(0), "a leaf Variable that requires grad"),
         (lambda x: torch.arange(3).div_(2), "can't be cast"),
         (
             lambda x: torch.ones(3).add_(torch.ones(2, 3)),
@@ -287,6 +377,42 @@ def test_refusals(write: Callable[[Tensor], object], text: str):
     with pytest.raises(RuntimeError, match=text):
         write(x)
     assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_one_node_for_all_parts():
+    x = torch.ones(6, requires_grad=True)
+    parts = (x * 1).split(2)
+    assert len({id(p.grad_fn) for p in parts}) == 1 and [p.output_nr for p in parts] == [0, 1, 2]
+    parts[1].sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_parts_may_be_written_to_without_grad():
+    x = torch.zeros(4)
+    for i, part in enumerate(x.split(2)):
+        part.fill_(i + 1)
+    assert x.tolist() == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_a_view_made_before_the_base_was_transposed_is_refused():
+    y = leaf(2, 3) * 1
+    view = y[0]
+    y.t_()
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="given another shape in place"):
+        view.sum().backward()
+
+
+def test_memory_under_views():
+    x = torch.arange(12.0).reshape(3, 4)
+    view = x[1:, 2:]
+    assert (view.storage_offset(), view.stride()) == (6, (4, 1))
+    assert view.untyped_storage() == x.untyped_storage() and x.untyped_storage().nbytes() == 48
+    with pytest.raises(RuntimeError, match="out of bounds for storage of 12 elements"):
+        x.as_strided((4, 4), (4, 1), 0)
+    assert x.view(torch.int32).dtype is torch.int32 and x.view(torch.float64).shape == (3, 2)
+    assert torch.empty(2).set_(x, 1, (2,), (2,)).tolist() == [1.0, 3.0]
+    assert x.clone().resize_(2, 2).tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
 def no_grad_view(x: Tensor) -> Tensor:

@@ -46,6 +46,20 @@ OPERATIONS = {
     "div": lambda a, b: a / b,
     "lt": lambda a, b: a < b,
     "add_": lambda a, b: a.add_(b),
+    "sub": lambda a, b: a - b,
+    "pow": lambda a, b: (a + 1) ** b,
+    "remainder": lambda a, b: a % b,
+    "floor_divide": lambda a, b: a // b,
+    "trunc_divide": lambda a, b: a.div(b, rounding_mode="trunc"),
+    "copysign": lambda a, b: a.copysign(b),
+    "bitwise_and": lambda a, b: a & b,
+    "lshift": lambda a, b: a << b,
+    "maximum": lambda a, b: a.maximum(b),
+    "float_power": lambda a, b: a.float_power(b),
+    "clamp": lambda a, b: a.clamp(b),
+    "where": lambda a, b: a.where(a == a, b),
+    "mul_": lambda a, b: a.mul_(b),
+    "div_": lambda a, b: a.div_(b),
 }
 
 
@@ -56,7 +70,7 @@ def test_operations_on_all_pairs(operation: str, oracle: Any):
     call = OPERATIONS[operation]
     for a, b in itertools.product(REAL, REAL):
         for left, right in (([1, 1], [1, 1]), ([1, 1], 1), (1, [1, 1]), (1, 1)):
-            if operation == "add_" and not isinstance(left, list) and isinstance(right, list):
+            if operation.endswith("_") and not isinstance(left, list) and isinstance(right, list):
                 continue
 
             def run(library: Any, a: str = a, b: str = b, left: Any = left, right: Any = right) -> Any:
@@ -69,8 +83,8 @@ def test_operations_on_all_pairs(operation: str, oracle: Any):
 
 @pytest.mark.torch
 def test_numbers(oracle: Any):
-    for name, number, shape in itertools.product(REAL, (True, 2, 2.5), ([1, 1], 1)):
-        for operation in ("add", "mul", "div", "add_"):
+    for name, number, shape in itertools.product(REAL, (True, 2, -3, 2.5), ([1, 1], 1)):
+        for operation in ("add", "mul", "div", "add_", "remainder", "floor_divide", "bitwise_and", "where"):
             call = OPERATIONS[operation]
 
             def run(

@@ -11,6 +11,7 @@ import pytest
 import ddpgrad as torch
 from ddpgrad import nn, optim
 from ddpgrad.optim import lr_scheduler
+from ddpgrad.optim.elementwise import Elementwise, Update
 
 
 def parameter(value: float = 1.0) -> Any:
@@ -30,7 +31,16 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: optim.SGD([P], lr=-1), ValueError, "Invalid learning rate: -1"),
     (lambda: optim.SGD([P], nesterov=True), ValueError, "Nesterov momentum requires"),
     (lambda: optim.Adam([P], betas=(0.9, 1.0)), ValueError, r"Invalid beta parameter at index 1: 1\.0"),
-    (lambda: optim.Adam([P], differentiable=True), NotImplementedError, "Adam: differentiable"),
+    (lambda: optim.Adam([P], fused=True, foreach=True), RuntimeError, "`fused` and `foreach` cannot be"),
+    (lambda: optim.RMSprop([P], alpha=-1), ValueError, "Invalid alpha value: -1"),
+    (lambda: optim.Rprop([P], etas=(0.5, 0.9)), ValueError, r"Invalid eta values: 0\.5, 0\.9"),
+    (lambda: optim.SGD([P], lr=torch.ones(2)), ValueError, "Tensor lr must be 1-element"),
+    (
+        lambda: optim.LBFGS([{"params": [P]}, {"params": [parameter()]}]),
+        ValueError,
+        "doesn't support per-parameter",
+    ),
+    (lambda: optim.SparseAdam([P]), NotImplementedError, "SparseAdam: gradients are dense here"),
     (
         lambda: optim.Optimizer([P], {"lr": optim.optimizer.required}),
         ValueError,
@@ -98,6 +108,92 @@ def test_closures_and_hooks() -> None:
     with torch.no_grad():
         assert float(optimizer.step(closure)) == 18.0
     assert calls == ["before", "closure", "after [0.0, 0.0]"]
+
+
+def test_hooks_of_all_optimizers() -> None:
+    calls: list[str] = []
+    first, second = optim.SGD([parameter()]), optim.Adam([parameter()])
+    first.register_step_pre_hook(lambda *a: calls.append("own before"))
+    first.register_step_post_hook(lambda *a: calls.append("own after"))
+    handles = [
+        optim.optimizer.register_optimizer_step_pre_hook(
+            lambda o, *a: calls.append(f"before {type(o).__name__}")
+        ),
+        optim.optimizer.register_optimizer_step_post_hook(lambda o, *a: calls.append("after")),
+    ]
+    first.step()
+    second.step()
+    for handle in handles:
+        handle.remove()
+    second.step()
+    assert calls == ["before SGD", "own before", "own after", "after", "before Adam", "after"]
+
+
+def test_groups_are_the_dicts_that_were_given() -> None:
+    group = {"params": [parameter()], "lr": 0.5}
+    optimizer = optim.SGD([group], lr=0.1, momentum=0.9)
+    assert optimizer.param_groups[0] is group and group["momentum"] == 0.9
+    optimizer.add_param_group({"params": parameter()})
+    assert optimizer.param_groups[1]["lr"] == 0.1
+    named = optim.SGD(nn.Linear(2, 2).named_parameters())
+    assert named.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
+    with pytest.raises(ValueError, match="cannot add param group without names"):
+        named.add_param_group({"params": [parameter()]})
+
+
+def test_a_learning_rate_in_a_tensor() -> None:
+    p, lr = parameter(), torch.tensor(0.5)
+    optimizer = optim.SGD([p], lr=lr)
+    optimizer.step()
+    lr.fill_(0.25)
+    optimizer.step()
+    assert p.tolist() == [0.25, 0.25]
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    p = parameter()
+    optimizer = optim.Adam([p], lr=0.1)
+    optimizer.register_step_post_hook(lambda *a: pytest.fail("the hook was copied"))
+    optimizer.state[p] = {"exp_avg": torch.ones(2)}
+    copied = copy.deepcopy(optimizer)
+    (other,) = copied.param_groups[0]["params"]
+    other.grad = torch.ones(2)
+    copied.step()
+    assert p.tolist() == [1.0, 1.0] and other.tolist() != [1.0, 1.0] and len(optimizer.state[p]) == 1
+
+
+def test_a_nan_is_not_lost() -> None:
+    """In the largest of former squares, as in every other state, NaN stays."""
+    p = parameter()
+    p.grad = torch.tensor([float("nan"), 1.0])
+    optimizer = optim.Adam([p], amsgrad=True)
+    for _ in range(2):
+        optimizer.step()
+    assert [v != v for v in optimizer.state[p]["max_exp_avg_sq"].tolist()] == [True, False]
+
+
+def test_an_optimizer_of_one_rule() -> None:
+    """What `Elementwise` asks of a new optimizer."""
+
+    def lion(F: Any, param: Any, grad: Any, mean: Any, lr: Any, beta1: Any, beta2: Any) -> Any:
+        step = F.sign(beta1 * mean + (1 - beta1) * grad)
+        return param - lr * step, beta2 * mean + (1 - beta2) * grad
+
+    class Lion(Elementwise):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr, "maximize": False})
+
+        def _state_names(self, group: Any) -> tuple[str, ...]:
+            return ("exp_avg",)
+
+        def _update(self, group: Any, run: Any, skip: Any) -> Update:
+            return Update(lion, (group["lr"], 0.9, 0.99))
+
+    p = parameter()
+    optimizer = Lion([p], lr=0.25)
+    optimizer.step()
+    assert p.tolist() == [0.75, 0.75]
+    assert optimizer.state[p]["exp_avg"].tolist() == pytest.approx([0.01, 0.01])
 
 
 def test_an_optimizer_of_the_user() -> None:
@@ -188,3 +284,27 @@ def test_a_schedule_before_the_first_step_is_told() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         course(optimizer, schedule, 2)
+
+
+def test_a_schedule_of_the_user() -> None:
+    class Halving(lr_scheduler._LRScheduler):
+        def get_lr(self) -> list[float]:
+            if not self._get_lr_called_within_step:
+                warnings.warn("not within step", stacklevel=2)
+            return [base * 0.5**self.last_epoch for base in self.base_lrs]
+
+    optimizer = optim.SGD([parameter()], lr=0.4)
+    schedule = Halving(optimizer)
+    assert course(optimizer, schedule, 2) == [0.2, 0.1] and schedule.get_last_lr() == [0.1]
+    with pytest.warns(UserWarning, match="not within step"):
+        schedule.get_lr()
+    with pytest.warns(UserWarning, match=r"please use `get_last_lr\(\)`"):
+        lr_scheduler.StepLR(optimizer, 1).get_lr()
+
+
+def test_averaged_models_refuse_two_functions() -> None:
+    average = optim.swa_utils.get_swa_avg_fn()
+    with pytest.raises(AssertionError, match="Only one of avg_fn and multi_avg_fn"):
+        optim.swa_utils.AveragedModel(nn.Linear(1, 1), avg_fn=average, multi_avg_fn=average)
+    with pytest.raises(ValueError, match=r"Invalid decay value 1\.5"):
+        optim.swa_utils.get_ema_avg_fn(1.5)

@@ -240,7 +240,7 @@ def test_initial_values(case: str) -> None:
 def test_clipping(norm_type: float, max_norm: float) -> None:
     gradients = [_images(4, 3), _images(7) * 3, np.array(2.0, np.float32)]
     theirs = [oracle.nn.Parameter(oracle.zeros(g.shape)) for g in gradients]
-    ours = [nn.Parameter(ddpgrad.zeros(*g.shape)) for g in gradients]
+    ours = [nn.Parameter(ddpgrad.zeros(g.shape)) for g in gradients]
     for p, q, g in zip(theirs, ours, gradients, strict=True):
         p.grad, q.grad = oracle.tensor(g), ddpgrad.tensor(g)
     expected = oracle.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)

@@ -1,8 +1,7 @@
-"""The optimizers and schedules against PyTorch, over many steps, with every option."""
+"""The optimizers against PyTorch, over many steps, with every option."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,33 @@ OPTIMIZERS = {
     "adam-decoupled": ("Adam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     "adamw": ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
     "adamw-amsgrad": ("AdamW", {"lr": 0.01, "amsgrad": True}),
-}
+    "adam-fused": ("Adam", {"lr": 0.01, "fused": True}),
+    "adamax": ("Adamax", {"lr": 0.01}),
+    "adamax-decay": ("Adamax", {"betas": (0.8, 0.95), "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    "nadam": ("NAdam", {"lr": 0.01}),
+    "nadam-decay": ("NAdam", {"weight_decay": 0.1, "momentum_decay": 0.1, "betas": (0.8, 0.95), "maximize": True}),
+    "nadam-decoupled": ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "radam": ("RAdam", {"lr": 0.01}),
+    "radam-decay": ("RAdam", {"weight_decay": 0.1, "eps": 1e-4, "betas": (0.8, 0.95), "maximize": True}),
+    "radam-decoupled": ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "rmsprop": ("RMSprop", {}),
+    "rmsprop-centered": ("RMSprop", {"centered": True, "alpha": 0.9, "eps": 1e-2, "maximize": True}),
+    "rmsprop-momentum": ("RMSprop", {"lr": 0.001, "momentum": 0.8, "weight_decay": 0.1}),
+    "rmsprop-both": ("RMSprop", {"lr": 0.001, "centered": True, "momentum": 0.8, "eps": 1e-2}),
+    "adagrad": ("Adagrad", {"lr": 0.1}),
+    "adagrad-decay": ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5,
+                                  "eps": 1e-3, "maximize": True}),
+    "adadelta": ("Adadelta", {}),
+    "adadelta-decay": ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    "rprop": ("Rprop", {}),
+    "rprop-sizes": ("Rprop", {"lr": 0.1, "etas": (0.4, 1.3), "step_sizes": (1e-3, 0.2), "maximize": True}),
+    "asgd": ("ASGD", {}),
+    "asgd-averages": ("ASGD", {"lr": 0.05, "lambd": 0.1, "alpha": 0.5, "t0": 10, "weight_decay": 0.1,
+                               "maximize": True}),
+    "adafactor": ("Adafactor", {}),
+    "adafactor-options": ("Adafactor", {"lr": 0.1, "beta2_decay": -0.5, "eps": (1e-4, 1e-2), "d": 1.5,
+                                        "weight_decay": 0.1, "maximize": True}),
+}  # fmt: skip
 
 
 def _values(dtype: Any = np.float64) -> list[np.ndarray]:
@@ -96,28 +121,82 @@ def _same_state(theirs: dict[str, Any], ours: dict[str, Any], tolerance: float) 
             np.testing.assert_allclose(found[key].numpy(), value.numpy(), rtol=tolerance * 5, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["SGD", "AdamW"])
-def test_state_of_pytorch_can_be_continued(name: str) -> None:
-    options = {"lr": 0.02, "momentum": 0.9} if name == "SGD" else {"lr": 0.02}
-    theirs = [oracle.nn.Parameter(oracle.tensor(v)) for v in _values()]
-    their_optimizer = getattr(oracle.optim, name)(theirs, **options)
-    ours: list[Any] = []
-    our_optimizer: Any = None
-    for step in range(20):
-        if step == 10:
-            ours = [nn.Parameter(ddpgrad.tensor(p.detach().numpy())) for p in theirs]
-            our_optimizer = getattr(optim, name)(ours, lr=1.0)
-            our_optimizer.load_state_dict(_converted(their_optimizer.state_dict()))
-        gradients = [_gradient(p.detach().numpy(), step) for p in theirs]
-        for p, q in zip(theirs, gradients, strict=True):
-            p.grad = oracle.from_numpy(q)
-        for p, q in zip(ours, gradients, strict=False):
-            p.grad = ddpgrad.tensor(q)
-        their_optimizer.step()
-        if our_optimizer is not None:
-            our_optimizer.step()
-    for p, q in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(q.detach().numpy(), p.detach().numpy(), rtol=1e-12)
+STATEFUL = ["sgd-momentum", "adamw-amsgrad", "adamax", "nadam", "radam", "rmsprop-both", "adagrad-decay", "adadelta",
+            "rprop", "asgd-averages", "adafactor"]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STATEFUL)
+def test_states_can_be_continued_in_the_other_package(case: str) -> None:
+    """After ten steps each continues with the state of the other."""
+    name, options = OPTIMIZERS[case]
+    start = _values()
+    courses = []
+    for first, second in ((oracle, ddpgrad), (ddpgrad, oracle)):
+        values = start
+        state: dict[str, Any] | None = None
+        for stack in (first, second):
+            params = [stack.nn.Parameter(stack.tensor(v)) for v in values]
+            optimizer = getattr(stack.optim, name)(params, **(options if state is None else {}))
+            if state is not None:
+                optimizer.load_state_dict(_to_torch(state) if stack is oracle else _converted(state))
+            for step in range(10):
+                for p in params:
+                    p.grad = stack.from_numpy(_gradient(p.detach().numpy(), step))
+                optimizer.step()
+            values, state = [p.detach().numpy().copy() for p in params], optimizer.state_dict()
+        courses.append(values)
+    for p, q in zip(*courses, strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-10, atol=1e-12)
+
+
+LBFGS = {
+    "steps": {"lr": 0.1, "max_iter": 5},
+    "search": {"line_search_fn": "strong_wolfe", "max_iter": 8, "history_size": 3},
+    "few evaluations": {"line_search_fn": "strong_wolfe", "max_iter": 10, "max_eval": 6},
+}
+
+
+@pytest.mark.parametrize("case", LBFGS)
+def test_lbfgs_like_pytorch(case: str) -> None:
+    """On Rosenbrock's function, with the state handed over both ways on the way."""
+
+    def start(stack: Any, values: Any) -> tuple[Any, Any, Any]:
+        params = [stack.nn.Parameter(stack.tensor(v)) for v in values]
+        optimizer = stack.optim.LBFGS(params, **LBFGS[case])
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            x = stack.cat([p.reshape(-1) for p in params])
+            loss = (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+            loss.backward()
+            return loss.detach()
+
+        return params, optimizer, closure
+
+    values = [np.array([-1.2, 1.0]), np.array([[0.5], [2.0]])]
+    theirs, ours = start(oracle, values), start(ddpgrad, values)
+    for step in range(10):
+        if step == 5:
+            states = _converted(theirs[1].state_dict()), _to_torch(ours[1].state_dict())
+            here = [p.detach().numpy().copy() for p in ours[0]]
+            theirs, ours = start(oracle, here), start(ddpgrad, here)
+            ours[1].load_state_dict(states[0])
+            theirs[1].load_state_dict(states[1])
+        wanted, found = theirs[1].step(theirs[2]), ours[1].step(ours[2])
+        assert float(found) == pytest.approx(float(wanted), rel=1e-6, abs=1e-12)
+    for p, q in zip(theirs[0], ours[0], strict=True):
+        np.testing.assert_allclose(q.detach().numpy(), p.detach().numpy(), rtol=1e-6)
+    mine, wanted = ours[1].state_dict()["state"][0], theirs[1].state_dict()["state"][0]
+    assert {**wanted, "al": None}.keys() == {**mine, "al": None}.keys()
+    assert (mine["func_evals"], mine["n_iter"]) == (wanted["func_evals"], wanted["n_iter"])
+
+
+def _to_torch(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _to_torch(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_to_torch(v) for v in value]
+    return oracle.from_numpy(value.numpy()) if isinstance(value, ddpgrad.Tensor) else value
 
 
 def _converted(value: Any) -> Any:
@@ -126,89 +205,3 @@ def _converted(value: Any) -> Any:
     if isinstance(value, list):
         return [_converted(v) for v in value]
     return ddpgrad.from_numpy(value.numpy()) if isinstance(value, oracle.Tensor) else value
-
-
-SCHEDULES = {
-    "lambda": ("LambdaLR", {"lr_lambda": lambda e: min(1.0, (e + 1) / 10) * 0.95**e}),
-    "lambdas": ("LambdaLR", {"lr_lambda": [lambda e: 0.9**e, lambda e: 1 / (e + 1)]}),
-    "multiplicative": ("MultiplicativeLR", {"lr_lambda": lambda e: 0.9}),
-    "step": ("StepLR", {"step_size": 7, "gamma": 0.5}),
-    "multistep": ("MultiStepLR", {"milestones": [3, 3, 20], "gamma": 0.5}),
-    "exponential": ("ExponentialLR", {"gamma": 0.93}),
-    "constant": ("ConstantLR", {"factor": 0.25, "total_iters": 8}),
-    "linear": ("LinearLR", {"start_factor": 0.2, "end_factor": 0.9, "total_iters": 12}),
-    "polynomial": ("PolynomialLR", {"total_iters": 20, "power": 2.0}),
-    "cosine": ("CosineAnnealingLR", {"T_max": 9, "eta_min": 0.001}),
-    "restarts": ("CosineAnnealingWarmRestarts", {"T_0": 5, "T_mult": 2, "eta_min": 0.001}),
-    "one-cycle": ("OneCycleLR", {"max_lr": 0.5, "total_steps": 45}),
-    "one-cycle-linear": ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 5, "steps_per_epoch": 9, "three_phase": True,
-                                        "anneal_strategy": "linear"}),
-}  # fmt: skip
-
-
-def _two_groups(stack: Any, package: Any) -> Any:
-    first, second = stack.zeros(2), stack.zeros(3)
-    return [{"params": [package.Parameter(first)]}, {"params": [package.Parameter(second)], "lr": 0.03}]
-
-
-@pytest.mark.parametrize("momentum", [False, True], ids=["adam", "sgd"])
-@pytest.mark.parametrize("case", SCHEDULES)
-def test_schedules_like_pytorch(case: str, momentum: bool) -> None:
-    name, options = SCHEDULES[case]
-
-    def make(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        groups = _two_groups(stack, stack.nn if stack is oracle else nn)
-        chosen = optimizers.SGD(groups, lr=0.1, momentum=0.9) if momentum else optimizers.Adam(groups, lr=0.1)
-        return chosen, getattr(optimizers.lr_scheduler, name)(chosen, **options)
-
-    _same_course(make(oracle, oracle.optim), make(ddpgrad, optim), 40)
-
-
-def test_combined_schedules_like_pytorch() -> None:
-    def make(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        kinds = optimizers.lr_scheduler
-        warm = kinds.LinearLR(chosen, start_factor=0.1, total_iters=4)
-        return chosen, kinds.SequentialLR(
-            chosen,
-            [warm, kinds.CosineAnnealingLR(chosen, T_max=10), kinds.ExponentialLR(chosen, 0.9)],
-            [4, 14],
-        )
-
-    def chain(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        kinds = optimizers.lr_scheduler
-        return chosen, kinds.ChainedScheduler(
-            [kinds.ConstantLR(chosen, 0.1, 5), kinds.ExponentialLR(chosen, 0.9)]
-        )
-
-    _same_course(make(oracle, oracle.optim), make(ddpgrad, optim), 25)
-    _same_course(chain(oracle, oracle.optim), chain(ddpgrad, optim), 25)
-
-
-def _same_course(theirs: Any, ours: Any, epochs: int) -> None:
-    for _ in range(epochs):
-        for theirs_group, ours_group in zip(theirs[0].param_groups, ours[0].param_groups, strict=True):
-            for key in {"lr", "initial_lr", "momentum", "betas"} & set(theirs_group):
-                assert ours_group[key] == pytest.approx(theirs_group[key], rel=1e-12, abs=1e-15)
-        assert ours[1].get_last_lr() == pytest.approx(theirs[1].get_last_lr(), rel=1e-12, abs=1e-15)
-        for optimizer, schedule in (theirs, ours):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch's SequentialLR warns about its own call
-                optimizer.step()
-                schedule.step()
-
-
-def test_plateau_like_pytorch() -> None:
-    courses = []
-    for stack, optimizers in ((oracle, oracle.optim), (ddpgrad, optim)):
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        schedule = optimizers.lr_scheduler.ReduceLROnPlateau(
-            chosen, patience=2, cooldown=1, factor=0.5, min_lr=[0.01, 0.02]
-        )
-        course = []
-        for epoch in range(30):
-            schedule.step(1.0 / (1 + min(epoch, 5)) + 0.01 * (epoch % 2))
-            course.append([group["lr"] for group in chosen.param_groups])
-        courses.append(course)
-    assert courses[0] == courses[1]

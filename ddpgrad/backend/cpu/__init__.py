@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
@@ -20,28 +19,34 @@ _FAMILIES = {
         "log_softmax", "log_softmax_backward", "relu", "relu_backward",
     ),
     "attention": ("scaled_dot_product_attention", "attention_backward"),
-    "conv": ("conv2d", "conv2d_input", "conv2d_weight"),
+    "conv": ("convolution", "convolution_input", "convolution_weight"),
     "dropout": ("dropout", "dropout_backward"),
     "embedding": ("embedding_backward",),
+    "fold": ("im2col", "col2im"),
+    "group_norm": ("rms_norm", "rms_norm_backward", "group_norm", "group_norm_backward"),
     "loss": ("cross_entropy", "cross_entropy_backward"),
-    "matmul": ("linear",),
+    "matmul": ("linear", "matmul"),
     "norm": ("layer_norm", "layer_norm_backward", "batch_norm", "batch_norm_backward"),
-    "optimizer": ("sgd_step_", "adam_step_", "sum_of_squares", "scale_"),
-    "pool": ("max_pool2d", "max_pool2d_backward", "avg_pool2d", "avg_pool2d_backward"),
+    "optimizer": ("update_", "sum_of_squares", "scale_"),
+    "places": ("take_places", "add_places"),
+    "piecewise": (
+        "leaky_relu", "leaky_relu_backward", "elu", "elu_backward", "hardswish", "hardswish_backward",
+    ),
+    "pool": ("max_pool", "largest_of_places"),
+    "recurrent": (
+        "lstm_sequence", "lstm_backward", "gru_sequence", "gru_backward", "rnn_sequence", "rnn_backward",
+    ),
     "reduce": ("sum",),
+    "resample": ("resample", "resample_transposed"),
+    "shape": ("expand",),
     "special": ("erf",),
 }  # fmt: skip
+# Modules of kernels that need no Numba.
+_PLAIN_FAMILIES = {"lapack": ("lu_factor", "solve_triangular")}
 
 
 def _device_of(array: Any) -> device.Device:
     return device.CPU
-
-
-def _portable_erf(input: Any) -> Any:
-    return np.asarray(_math_erf(input), dtype=input.dtype)
-
-
-_math_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def load() -> Backend:
@@ -49,7 +54,6 @@ def load() -> Backend:
     # Like PyTorch, say nothing of infinities and nans that arithmetic makes; only where ddpgrad computes.
     for text in ("divide by zero", "invalid value", "overflow", "underflow"):
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
-    families = {f"{__name__}.{name}": names for name, names in _FAMILIES.items()}
-    if not environment.numba_enabled():
-        families = {}
-    return Backend("cpu", np.ndarray, elementary(np) | {"erf": _portable_erf}, families, _device_of)
+    modules = (_FAMILIES if environment.numba_enabled() else {}) | _PLAIN_FAMILIES
+    families = {f"{__name__}.{name}": names for name, names in modules.items()}
+    return Backend("cpu", np.ndarray, elementary(np), families, _device_of)

@@ -12,12 +12,16 @@ import numpy as np
 
 from .vectormath import compiled_for, exp, exp_of_negative, from_ordered, kernel, normal, to_ordered
 
+# Below this many elements NumPy is done before a compiled kernel has started.
+_SMALL = 1024
 _TANH_SCALE = 2 * math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
 def relu(input: np.ndarray) -> np.ndarray:
     """max(input, 0); NaN stays NaN."""
+    if input.size < _SMALL:
+        return np.maximum(input, 0)
     if not compiled_for(input):
         return NotImplemented
     return _map(_relu, input)

@@ -1,191 +1,169 @@
-"""2-D convolution and its two gradients for the CPU, float32 and float64.
+"""Convolution over one to three dimensions and its two gradients for the CPU, float32 and float64.
 
-The method follows from the shape: a 1x1 kernel without padding is a matrix product as it is, a
-3x3 kernel with stride 1 goes by Winograd's algorithm (`winograd.py`), everything else by patches
-unfolded into columns (`columns.py`) for a few images at a time, in a buffer that is used again.
-Other types, and empty arrays, are `NotImplemented`.
+A signal is an image of height 1. A volume goes frame by frame: each slice of the kernel along the
+depth is a convolution of images, of those frames that it meets. Other types, more dimensions and
+empty arrays are `NotImplemented`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from . import winograd
-from .columns import fold, unfold
+from . import conv2d, depthwise
 from .vectormath import compiled_for
 
 Array = np.ndarray
+Ints = tuple[int, ...]
 Pair = tuple[int, int]
-
-# Columns that make a matrix product efficient: images with fewer are put side by side. A gradient of the
-# weight sums over columns, and each product has to be added to the others: so it wants more.
-_COLUMNS = 256
-_COLUMNS_SUMMED = 1024
-# Elements of the column buffer beyond which no further image joins.
-_BUFFER = 64 * 1024
+# stride, padding and dilation along the depth of volumes
+Depth = tuple[int, int, int]
 
 
-def conv2d(
-    input: Array, weight: Array, bias: Array | None, stride: Pair, padding: Pair, dilation: Pair, groups: int
-) -> Array:
-    """Cross-correlation of input (N, C, H, W) with weight (O, C/groups, kh, kw) plus bias (O,): (N, O, OH, OW)."""
-    if not compiled_for(input, weight, *(() if bias is None else (bias,))) or not input.size * weight.size:
-        return NotImplemented
-    outputs, _, *kernel = weight.shape
-    size = tuple(
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(input.shape[2:], kernel, stride, padding, dilation, strict=True)
+class _Options(NamedTuple):
+    """The options of images: of the last two dimensions. A signal is an image of height 1."""
+
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+
+def _of_images(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> _Options:
+    if len(stride) == 1:
+        return _Options((1, stride[0]), (0, padding[0]), (1, dilation[0]), groups)
+    return _Options(
+        (stride[-2], stride[-1]), (padding[-2], padding[-1]), (dilation[-2], dilation[-1]), groups
     )
-    weight = np.ascontiguousarray(weight)
-    if _by_winograd(weight.shape, stride, dilation, groups, size):
-        return winograd.convolve(np.ascontiguousarray(input), weight, bias, padding)
-    out = np.empty((len(input), outputs, *size), input.dtype)
-    by_group = out.reshape(len(out), groups, outputs // groups, size[0] * size[1])
-    rows = weight.reshape(groups, outputs // groups, -1)
-    # The bias is one more column of the weight, which meets a row of ones.
-    ones = bias is not None and groups == 1
-    if bias is not None and ones:
-        rows = np.concatenate((rows, bias.reshape(1, outputs, 1)), axis=2)
-    for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):
-        sink = by_group[images]
-        if len(columns) == len(sink):
-            np.matmul(rows, columns, out=sink)
-        else:
-            product = np.matmul(rows, columns[0])
-            sink[...] = product.reshape(*product.shape[:2], len(sink), -1).transpose(2, 0, 1, 3)
-    if bias is not None and not ones:
+
+
+def convolution(
+    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Array:
+    """Cross-correlation of input (N, C, *size) with weight (O, C/groups, *kernel) plus bias (O,)."""
+    if not _handled(input, weight) or (bias is not None and bias.dtype != input.dtype):
+        return NotImplemented
+    options = _of_images(stride, padding, dilation, groups)
+    if input.ndim == 4:
+        return _images(input, weight, bias, options)
+    if input.ndim == 3:
+        return _images(input[:, :, None], weight[:, :, None], bias, options)[:, :, 0]
+    return _volumes(input, weight, bias, (stride[0], padding[0], dilation[0]), options)
+
+
+def convolution_input(
+    g: Array, weight: Array, input_shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Array:
+    """The gradient of `convolution` for its input, from g (N, O, *)."""
+    if not _handled(g, weight):
+        return NotImplemented
+    options = _of_images(stride, padding, dilation, groups)
+    if g.ndim == 4:
+        return _images_input(g, weight, input_shape, options)
+    if g.ndim == 3:
+        shape = (*input_shape[:2], 1, input_shape[2])
+        return _images_input(g[:, :, None], weight[:, :, None], shape, options)[:, :, 0]
+    return _volumes_input(g, weight, input_shape, (stride[0], padding[0], dilation[0]), options)
+
+
+def convolution_weight(
+    g: Array, input: Array, weight_shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Array:
+    """The gradient of `convolution` for its weight, from g (N, O, *)."""
+    if not _handled(g, input):
+        return NotImplemented
+    options = _of_images(stride, padding, dilation, groups)
+    if g.ndim == 4:
+        return _images_weight(g, input, weight_shape, options)
+    if g.ndim == 3:
+        shape = (*weight_shape[:2], 1, weight_shape[2])
+        return _images_weight(g[:, :, None], input[:, :, None], shape, options)[:, :, 0]
+    return _volumes_weight(g, input, weight_shape, (stride[0], padding[0], dilation[0]), options)
+
+
+def _handled(a: Array, b: Array) -> bool:
+    return compiled_for(a, b) and a.size > 0 and b.size > 0 and 3 <= a.ndim <= 5
+
+
+def _size(shape: Ints, weight_shape: Ints, options: _Options) -> Pair:
+    """(height, width) of the result for images, or frames, of `shape`."""
+    stride, padding, dilation, _ = options
+    down, across = (
+        (shape[i] + 2 * padding[i] - dilation[i] * (weight_shape[i] - 1) - 1) // stride[i] + 1
+        for i in (-2, -1)
+    )
+    return down, across
+
+
+def _images(input: Array, weight: Array, bias: Array | None, options: _Options) -> Array:
+    if depthwise.pays(weight.shape, options.groups):
+        size = _size(input.shape, weight.shape, options)
+        return depthwise.convolve(input, weight, bias, *options[:3], size)
+    return conv2d.convolve(input, weight, bias, *options)
+
+
+def _images_input(g: Array, weight: Array, input_shape: Ints, options: _Options) -> Array:
+    if depthwise.pays(weight.shape, options.groups):
+        return depthwise.convolve_input(g, weight, input_shape, *options[:3])
+    return conv2d.convolve_input(g, weight, input_shape, *options)
+
+
+def _images_weight(g: Array, input: Array, weight_shape: Ints, options: _Options) -> Array:
+    if depthwise.pays(weight_shape, options.groups):
+        return depthwise.convolve_weight(g, input, weight_shape, *options[:3])
+    return conv2d.convolve_weight(g, input, weight_shape, *options)
+
+
+def _volumes(input: Array, weight: Array, bias: Array | None, depth: Depth, options: _Options) -> Array:
+    n, outputs = len(input), len(weight)
+    stride, padding, dilation = depth
+    count = (input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1) // stride + 1
+    size = _size(input.shape, weight.shape, options)
+    frames = np.ascontiguousarray(input.swapaxes(1, 2))
+    out = np.zeros((n, count, outputs, *size), input.dtype)
+    for k, read, written in _slices(weight.shape[2], input.shape[2], count, depth):
+        part = frames[:, read]
+        product = _images(_flat(part), weight[:, :, k], None, options)
+        out[:, written] += product.reshape(n, -1, outputs, *size)
+    if bias is not None:
         out += bias.reshape(outputs, 1, 1)
+    return np.ascontiguousarray(out.swapaxes(1, 2))
+
+
+def _volumes_input(g: Array, weight: Array, input_shape: Ints, depth: Depth, options: _Options) -> Array:
+    n, channels, count, *size = input_shape
+    frames = np.ascontiguousarray(g.swapaxes(1, 2))
+    out = np.zeros((n, count, channels, *size), g.dtype)
+    for k, read, written in _slices(weight.shape[2], count, g.shape[2], depth):
+        part = _flat(frames[:, written])
+        product = _images_input(part, weight[:, :, k], (len(part), channels, *size), options)
+        out[:, read] += product.reshape(n, -1, channels, *size)
+    return np.ascontiguousarray(out.swapaxes(1, 2))
+
+
+def _volumes_weight(g: Array, input: Array, weight_shape: Ints, depth: Depth, options: _Options) -> Array:
+    g_frames, frames = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (g, input))
+    out = np.zeros(weight_shape, g.dtype)
+    shape = (*weight_shape[:2], *weight_shape[3:])
+    for k, read, written in _slices(weight_shape[2], input.shape[2], g.shape[2], depth):
+        out[:, :, k] = _images_weight(_flat(g_frames[:, written]), _flat(frames[:, read]), shape, options)
     return out
 
 
-def conv2d_input(
-    g: Array,
-    weight: Array,
-    input_shape: tuple[int, ...],
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> Array:
-    """The gradient of `conv2d` for its input, from g (N, O, OH, OW)."""
-    if not compiled_for(g, weight) or not g.size * weight.size:
-        return NotImplemented
-    g, weight = np.ascontiguousarray(g), np.ascontiguousarray(weight)
-    channels = input_shape[1]
-    n, outputs, *size = g.shape
-    kernel = weight.shape[2:]
-    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, input_shape[2:]):
-        return winograd.convolve_input(g, weight, padding)
-    rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
-    by_group = g.reshape(n, groups, outputs // groups, size[0] * size[1])
-    if kernel == (1, 1) and padding == (0, 0):
-        product = np.matmul(rows, by_group).reshape(n, channels, *size)
-        if stride == (1, 1):
-            return product
-        out = np.zeros(input_shape, g.dtype)
-        out[:, :, :: stride[0], :: stride[1]] = product
-        return out
-    out = np.empty(input_shape, g.dtype)
-    height = channels * kernel[0] * kernel[1]
-    for images in _together(n, height, size[0] * size[1], _COLUMNS):
-        part = _side_by_side(by_group[images], _COLUMNS)
-        columns = np.matmul(rows, part).reshape(len(part), height, -1)
-        fold(columns, kernel, stride, padding, dilation, (size[0], size[1]), out[images])
-    return out
+def _flat(frames: Array) -> Array:
+    """(N, depth, ...) as (N * depth, ...)."""
+    return np.ascontiguousarray(frames).reshape(-1, *frames.shape[2:])
 
 
-def conv2d_weight(
-    g: Array,
-    input: Array,
-    weight_shape: tuple[int, ...],
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> Array:
-    """The gradient of `conv2d` for its weight, from g (N, O, OH, OW)."""
-    if not compiled_for(g, input) or not g.size * input.size:
-        return NotImplemented
-    g = np.ascontiguousarray(g)
-    outputs, _, *kernel = weight_shape
-    size = g.shape[2:]
-    if _by_winograd(weight_shape, stride, dilation, groups, size):
-        return winograd.convolve_weight(g, np.ascontiguousarray(input), padding)
-    by_group = g.reshape(len(g), groups, outputs // groups, size[0] * size[1])
-    total = np.zeros((groups, outputs // groups, weight_shape[1] * kernel[0] * kernel[1]), g.dtype)
-    wanted = _COLUMNS_SUMMED
-    for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, wanted, False):
-        for product in np.matmul(_side_by_side(by_group[images], wanted), columns.swapaxes(2, 3)):
-            total += product
-    return total.reshape(weight_shape)
-
-
-def _by_winograd(
-    weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, size: tuple[int, ...]
-) -> bool:
-    outputs, channels, *kernel = weight_shape
-    return (
-        kernel == [3, 3]
-        and stride == dilation == (1, 1)
-        and groups == 1
-        and winograd.pays(channels, outputs, size[1])
-    )
-
-
-def _together(n: int, rows: int, positions: int, wanted: int) -> Iterator[slice]:
-    """The images 0 to n in slices for one product each: by `wanted` columns, or else by the buffer's size."""
-    count = wanted // positions if wanted >= 2 * positions else _BUFFER // (rows * positions)
-    count = max(1, count)
-    for first in range(0, n, count):
-        yield slice(first, min(first + count, n))
-
-
-def _side_by_side(x: Array, wanted: int) -> Array:
-    """x (n, groups, rows, positions), as (1, groups, rows, n * positions) if one image is short of columns."""
-    n, groups, rows, positions = x.shape
-    if n == 1 or wanted < 2 * positions:
-        return x
-    return np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(1, groups, rows, n * positions)
-
-
-def _columns(
-    input: Array,
-    kernel: list[int],
-    size: tuple[int, ...],
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-    wanted: int,
-    ones: bool,
-) -> Iterator[tuple[slice, Array]]:
-    """(images, their columns), the latter in a buffer that the next pair reuses.
-
-    Columns are (n, groups, C/groups * kh * kw, OH * OW), or (1, ..., n * OH * OW) if one image has
-    less than half of `wanted`. With `ones`, which needs groups == 1, a row of ones follows.
-    """
-    n, channels = input.shape[:2]
-    positions = size[0] * size[1]
-    if kernel == [1, 1] and padding == (0, 0):
-        input = input[:, :, :: stride[0], :: stride[1]]
-        if not ones:
-            by_group = np.ascontiguousarray(input).reshape(n, groups, channels // groups, positions)
-            for images in _together(n, channels, positions, wanted):
-                yield images, _side_by_side(by_group[images], wanted)
-            return
-        stride = (1, 1)
-    input = np.ascontiguousarray(input)
-    rows = channels * kernel[0] * kernel[1] + ones
-    buffer = np.empty(0, input.dtype)
-    for images in _together(n, rows, positions, wanted):
-        part = input[images]
-        count = len(part) * rows * positions
-        buffer = buffer if len(buffer) >= count else np.empty(count, input.dtype)
-        shape = (1, rows, len(part) * positions) if wanted >= 2 * positions else (len(part), rows, positions)
-        columns = buffer[:count].reshape(shape)
-        unfold(part, (kernel[0], kernel[1]), stride, padding, dilation, (size[0], size[1]), columns)
-        if ones:
-            columns[:, -1] = 1
-        yield images, columns.reshape(shape[0], groups, rows // groups, shape[2])
+def _slices(kernel: int, inputs: int, outputs: int, depth: Depth) -> Iterator[tuple[int, slice, slice]]:
+    """(place in the kernel's depth, input frames, output frames) that meet; places that meet none are left out."""
+    stride, padding, dilation = depth
+    for k in range(kernel):
+        shift = k * dilation - padding
+        first = max(0, -(shift // stride))
+        end = min(outputs, (inputs - 1 - shift) // stride + 1)
+        if first < end:
+            start = first * stride + shift
+            yield k, slice(start, start + (end - first - 1) * stride + 1, stride), slice(first, end)

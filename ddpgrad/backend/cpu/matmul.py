@@ -1,4 +1,4 @@
-"""Matrix products for the CPU that always reach BLAS: the affine map of `nn.Linear`."""
+"""Matrix products for the CPU that always reach BLAS, that of `nn.Linear` among them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,41 @@ import math
 
 import numpy as np
 
+from ..elementary.matrix import matrices
 from .vectormath import compiled_for
+
+COMPLETE = ("matmul",)
+
+_any_matmul = matrices(np)["matmul"]
+
+
+def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """input @ other. For two matrices `dot` reaches BLAS in a third of the time that numpy.matmul takes to."""
+    if input.dtype is other.dtype and input.dtype.char in "fd" and other.ndim == 2:
+        if input.ndim == 2:
+            return input.dot(other)
+        if input.ndim > 2:  # one product over all leading dimensions, as in `linear`
+            *lead, columns = input.shape
+            return input.reshape(math.prod(lead), columns).dot(other).reshape(*lead, other.shape[1])
+    return _any_matmul(input, other)
 
 
 def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """input (*, K) @ weight (N, K) transposed + bias (N,): a new array (*, N)."""
-    if not compiled_for(input, weight) or (bias is not None and bias.dtype != input.dtype):
+    dtype = input.dtype
+    if dtype.itemsize == 2 and dtype.kind not in "iu" and weight.dtype == dtype:
+        # Like a matrix product, in float32 and rounded once, after the bias.
+        wide = None if bias is None else bias.astype(np.float32)
+        return linear(input.astype(np.float32), weight.astype(np.float32), wide).astype(dtype)
+    if not compiled_for(input, weight) or (bias is not None and bias.dtype != dtype):
         return NotImplemented
     # One product over all leading dimensions: numpy.matmul would make one per matrix of a stack.
-    rows = input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
-    out = np.matmul(for_blas(rows), for_blas(weight).T)
+    flat = input.ndim == 2
+    rows = input if flat else input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
+    out = for_blas(rows).dot(for_blas(weight).T)
     if bias is not None:
         out += bias
-    return out.reshape(*input.shape[:-1], weight.shape[0])
+    return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def for_blas(x: np.ndarray) -> np.ndarray:

@@ -1,95 +1,45 @@
-"""Compiled optimizer steps for the CPU: one pass over flat parameters, in place, float32 and float64.
+"""Compiled optimizer steps for the CPU: one pass over flat arrays, in place, float32 and float64.
 
-All arrays of a call are C-contiguous, 1-D, of one length and type, and do not overlap.
-The arithmetic is that of `torch.optim`, in the parameters' type. For other types a step does nothing and
-returns `NotImplemented`.
+All arrays are C-contiguous and 1-D; those of one target have one length and do not overlap. For
+other types a kernel does nothing and returns `NotImplemented`.
 """
 
 from __future__ import annotations
 
-import math
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
+from . import numbers as on_numbers
 from .vectormath import compiled_for, kernel
 
 
-def sgd_step_(
-    param: np.ndarray,
-    grad: np.ndarray,
-    buf: np.ndarray | None,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    maximize: bool,
-    first: bool,
+def update_(
+    rule: Callable[..., Any],
+    targets: Sequence[Sequence[np.ndarray]],
+    numbers: Sequence[float],
+    scale: float = 1.0,
+    decay: float = 0.0,
+    shrink: float = 1.0,
+    skip: np.ndarray | None = None,
 ) -> Any:
-    """One step of stochastic gradient descent; `buf` (None without momentum) is written, not read, if `first`."""
-    if not compiled_for(param, grad):
+    """Apply an optimizer's rule to every element of each target: see `ops/update.py`."""
+    dtype = targets[0][0].dtype
+    if skip is not None or not compiled_for(targets[0][0]):
         return NotImplemented
-    number = param.dtype.type
-    sign = number(-1 if maximize else 1)
-    if buf is None:
-        _sgd(param, grad, number(lr), number(weight_decay), sign)
-        return None
-    if first:
-        buf.fill(0)  # it may hold anything, NaN too
-        dampening = 0.0
-    _sgd_momentum(
-        param,
-        grad,
-        buf,
-        number(lr),
-        number(momentum),
-        number(1 - dampening),
-        number(weight_decay),
-        sign,
-        nesterov,
-    )
-    return None
-
-
-def adam_step_(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_avg_sq: np.ndarray,
-    max_exp_avg_sq: np.ndarray | None,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    step: int,
-    maximize: bool,
-    grad_scale: float,
-) -> Any:
-    """Step number `step` (from 1) of Adam, of AdamW if `decoupled`, of AMSGrad if `max_exp_avg_sq` is given.
-
-    The gradient is multiplied by `grad_scale` on its way in; `grad` itself stays as it is.
-    """
-    if not compiled_for(param, grad, exp_avg, exp_avg_sq):
-        return NotImplemented
-    number = param.dtype.type
-    scalars = (
-        number(-grad_scale if maximize else grad_scale),
-        number(0 if decoupled else weight_decay),
-        number(1 - lr * weight_decay if decoupled else 1),
-        number(1 - beta1),
-        number(beta2),
-        number(1 - beta2),
-        number(lr / (1 - beta1**step)),
-        number(1 / math.sqrt(1 - beta2**step)),
-        number(eps),
-    )
-    if max_exp_avg_sq is None:
-        _adam(param, grad, exp_avg, exp_avg_sq, *scalars)
-    else:
-        _amsgrad(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, *scalars)
+    for target in targets:
+        for array in target:
+            if array.dtype is not dtype:
+                return NotImplemented
+    number = dtype.type
+    loop = _loop(rule, len(targets[0]) - 2)
+    scalars = (number(scale), number(decay), number(shrink), tuple(map(number, numbers)))
+    for target in targets:
+        loop(*target, *scalars)
     return None
 
 
@@ -105,45 +55,59 @@ def scale_(x: np.ndarray, factor: float) -> None:
     np.multiply(x, x.dtype.type(factor), out=x)
 
 
-@kernel
-def _sgd(param, grad, lr, decay, sign):
-    for i in range(param.size):
-        param[i] -= lr * (sign * grad[i] + decay * param[i])
+@functools.cache
+def _loop(rule: Callable[..., Any], states: int) -> Callable[..., None]:
+    """The compiled pass of a rule that has that many states."""
+    code = rule.__code__
+    # What is kept on disk is found by the values that the loop names and closes over. The rule counts by its
+    # name there, so its text must count as well: it may change while the name stays.
+    text = hashlib.sha256(code.co_code + repr((code.co_consts, code.co_names)).encode()).hexdigest()
+    return kernel(_LOOPS[states](register_jitable(rule), text))
 
 
-@kernel
-def _sgd_momentum(param, grad, buf, lr, momentum, gain, decay, sign, nesterov):
-    for i in range(param.size):
-        g = sign * grad[i] + decay * param[i]
-        velocity = momentum * buf[i] + gain * g
-        buf[i] = velocity
-        param[i] -= lr * (g + momentum * velocity if nesterov else velocity)
+def _without_state(rule: Any, text: str) -> Callable[..., None]:
+    def loop(param, grad, scale, decay, shrink, numbers):
+        _ = text
+        for i in range(param.size):
+            p = param[i]
+            param[i] = rule(on_numbers, shrink * p, scale * grad[i] + decay * p, *numbers)
+
+    return loop
 
 
-@kernel
-def _adam(param, grad, mean, square, scale, decay, shrink, gain1, beta2, gain2, lr, correction, eps):
-    for i in range(param.size):
-        g = scale * grad[i] + decay * param[i]
-        m = mean[i] + gain1 * (g - mean[i])
-        v = beta2 * square[i] + gain2 * g * g
-        mean[i] = m
-        square[i] = v
-        param[i] = shrink * param[i] - lr * m / (math.sqrt(v) * correction + eps)
+def _with_one(rule: Any, text: str) -> Callable[..., None]:
+    def loop(param, grad, a, scale, decay, shrink, numbers):
+        _ = text
+        for i in range(param.size):
+            p = param[i]
+            param[i], a[i] = rule(on_numbers, shrink * p, scale * grad[i] + decay * p, a[i], *numbers)
+
+    return loop
 
 
-@kernel
-def _amsgrad(
-    param, grad, mean, square, highest, scale, decay, shrink, gain1, beta2, gain2, lr, correction, eps
-):
-    for i in range(param.size):
-        g = scale * grad[i] + decay * param[i]
-        m = mean[i] + gain1 * (g - mean[i])
-        v = beta2 * square[i] + gain2 * g * g
-        mean[i] = m
-        square[i] = v
-        v = v if not v <= highest[i] else highest[i]
-        highest[i] = v
-        param[i] = shrink * param[i] - lr * m / (math.sqrt(v) * correction + eps)
+def _with_two(rule: Any, text: str) -> Callable[..., None]:
+    def loop(param, grad, a, b, scale, decay, shrink, numbers):
+        _ = text
+        for i in range(param.size):
+            p = param[i]
+            g = scale * grad[i] + decay * p
+            param[i], a[i], b[i] = rule(on_numbers, shrink * p, g, a[i], b[i], *numbers)
+
+    return loop
+
+
+def _with_three(rule: Any, text: str) -> Callable[..., None]:
+    def loop(param, grad, a, b, c, scale, decay, shrink, numbers):
+        _ = text
+        for i in range(param.size):
+            p = param[i]
+            g = scale * grad[i] + decay * p
+            param[i], a[i], b[i], c[i] = rule(on_numbers, shrink * p, g, a[i], b[i], c[i], *numbers)
+
+    return loop
+
+
+_LOOPS = (_without_state, _with_one, _with_two, _with_three)
 
 
 @kernel

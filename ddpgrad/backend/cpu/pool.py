@@ -1,98 +1,98 @@
-"""Compiled max and average pooling of images for the CPU, float32 and float64.
+"""Compiled max pooling over one to three dimensions for the CPU, float32 and float64.
 
 A window that meets the edge is cut; in `ceil_mode` a last window may begin inside of the image and
-end beyond it. Other types are `NotImplemented`.
+end beyond it. Other types, and more dimensions, are `NotImplemented`.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray
+Ints = tuple[int, ...]
 Pair = tuple[int, int]
 
 # With unsigned indices LLVM sees how far apart the elements are that it reads together.
 u = np.uint64
 
 
-def max_pool2d(
-    input: Array, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
+def max_pool(
+    input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[Array, Array]:
-    """The largest element of each window of input (N, C, H, W): (out, indices), both (N, C, OH, OW).
+    """The largest element of each window of input (*, *size): (out, indices).
 
     indices: int64, the place in the flattened image; the first of equal elements, the last NaN if
     there are any, as in PyTorch.
     """
-    if not compiled_for(input):
+    dims = len(kernel_size)
+    if not compiled_for(input) or dims > 3:
         return NotImplemented
-    shape = _pooled(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
-    out, indices = np.empty(shape, input.dtype), np.empty(shape, np.int64)
-    x = np.ascontiguousarray(input).reshape(-1, *input.shape[2:])
-    images = (len(x), *shape[2:])
-    if kernel_size == stride == (2, 2) and padding == (0, 0) and dilation == (1, 1) and not ceil_mode:
-        _max_pool_2x2(x, out.reshape(images), indices.reshape(images))
+    lead, image = input.shape[:-dims], input.shape[-dims:]
+    options = list(zip(kernel_size, stride, padding, dilation, strict=True))
+    if dims == 1:
+        out, indices = _pool(input.reshape(-1, 1, *image), (1, 1, 0, 1), options[0], ceil_mode)
+    elif dims == 2:
+        out, indices = _pool(input.reshape(-1, *image), options[0], options[1], ceil_mode)
     else:
-        _max_pool(x, kernel_size, stride, padding, dilation, out.reshape(images), indices.reshape(images))
+        out, indices = _pool_volumes(input.reshape(-1, *image), options, ceil_mode)
+    size = out.shape[-dims:]
+    return out.reshape(*lead, *size), indices.reshape(*lead, *size)
+
+
+def largest_of_places(flat: Array, places: Array) -> tuple[Array, Array]:
+    """The largest element of each window of flat (B, S), and where: both (B, windows).
+
+    places: (B or 1, windows, taps), those that each window meets. Of equal elements and of NaN as `max_pool`.
+    """
+    if not compiled_for(flat):
+        return NotImplemented
+    shape = (len(flat), places.shape[1])
+    out, indices = np.empty(shape, flat.dtype), np.empty(shape, np.int64)
+    _largest_of_places(np.ascontiguousarray(flat), np.ascontiguousarray(places), out, indices)
     return out, indices
 
 
-def max_pool2d_backward(g: Array, indices: Array, input_shape: tuple[int, ...]) -> Array:
-    """Add each element of g (N, C, OH, OW) at its index in a zero image (N, C, H, W)."""
-    if not compiled_for(g) or indices.dtype != np.int64:
-        return NotImplemented
-    n, channels, height, width = input_shape
-    out = np.zeros(input_shape, g.dtype)
-    _scatter(
-        np.ascontiguousarray(g).reshape(n * channels, -1),
-        np.ascontiguousarray(indices).reshape(n * channels, -1),
-        out.reshape(n * channels, height * width),
+# What the options (kernel, stride, padding, dilation) of one dimension are.
+Option = tuple[int, int, int, int]
+
+
+def _pool(input: Array, down: Option, across: Option, ceil_mode: bool) -> tuple[Array, Array]:
+    """(out, indices) of images (n, H, W)."""
+    shape = (
+        len(input),
+        *(_pooled(n, *o, ceil_mode) for n, o in zip(input.shape[1:], (down, across), strict=True)),
     )
-    return out
+    out, indices = np.empty(shape, input.dtype), np.empty(shape, np.int64)
+    x = np.ascontiguousarray(input)
+    if down == across == (2, 2, 0, 1) and not ceil_mode:
+        _max_pool_2x2(x, out, indices)
+    else:
+        _max_pool(x, *zip(down, across, strict=True), out, indices)
+    return out, indices
 
 
-def avg_pool2d(
-    input: Array, kernel_size: Pair, stride: Pair, padding: Pair, ceil_mode: bool, count_include_pad: bool
-) -> Array:
-    """The mean of each window of input (N, C, H, W); padding counts as zeros if `count_include_pad`."""
-    if not compiled_for(input):
-        return NotImplemented
-    shape = _pooled(input.shape, kernel_size, stride, padding, (1, 1), ceil_mode)
-    out = np.empty(shape, input.dtype)
-    x = np.ascontiguousarray(input).reshape(-1, *input.shape[2:])
-    _avg_pool(x, kernel_size, stride, padding, count_include_pad, out.reshape(len(x), *shape[2:]))
-    return out
+def _pool_volumes(input: Array, options: list[Option], ceil_mode: bool) -> tuple[Array, Array]:
+    """(out, indices) of volumes (n, D, H, W): every frame is pooled, and then each place of them along the depth."""
+    depth, down, across = options
+    n, frames, *image = input.shape
+    best, places = _pool(input.reshape(-1, *image), down, across, ceil_mode)
+    size = best.shape[1:]
+    windows = math.prod(size)
+    out, indices = _pool(best.reshape(n, frames, windows), depth, (1, 1, 0, 1), ceil_mode)
+    found = np.take_along_axis(places.reshape(n, -1), indices.reshape(n, -1), 1).reshape(indices.shape)
+    found += indices // windows * math.prod(image)
+    return out.reshape(n, -1, *size), found.reshape(n, -1, *size)
 
 
-def avg_pool2d_backward(
-    g: Array,
-    input_shape: tuple[int, ...],
-    kernel_size: Pair,
-    stride: Pair,
-    padding: Pair,
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> Array:
-    """The gradient of `avg_pool2d` for its input."""
-    if not compiled_for(g):
-        return NotImplemented
-    out = np.zeros(input_shape, g.dtype)
-    flat = np.ascontiguousarray(g).reshape(-1, *g.shape[2:])
-    _spread(flat, kernel_size, stride, padding, count_include_pad, out.reshape(len(flat), *input_shape[2:]))
-    return out
-
-
-def _pooled(
-    shape: tuple[int, ...], kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
-) -> tuple[int, ...]:
-    sizes = []
-    for n, k, s, p, d in zip(shape[2:], kernel_size, stride, padding, dilation, strict=True):
-        reach = n + 2 * p - d * (k - 1) - 1
-        count = (reach + (s - 1 if ceil_mode else 0)) // s + 1
-        # The last window begins inside of the image or of the padding before it.
-        sizes.append(count - 1 if ceil_mode and (count - 1) * s >= n + p else count)
-    return (*shape[:2], *sizes)
+def _pooled(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    reach = n + 2 * padding - dilation * (kernel - 1) - 1
+    count = (reach + (stride - 1 if ceil_mode else 0)) // stride + 1
+    # The last window begins inside of the image or of the padding before it.
+    return count - 1 if ceil_mode and (count - 1) * stride >= n + padding else count
 
 
 @kernel
@@ -118,7 +118,8 @@ def _largest(image, top, high, down, left, wide, across):
             v = image[u(top + i * down), u(left + j * across)]
             best = v if v > best else best
             nans += v != v
-    at = top * width + left
+    # A window between whose taps the image falls has no element.
+    at = min(top, image.shape[0] - 1) * width + min(left, width - 1)
     for i in range(high):
         for j in range(wide):
             y, z = top + (high - 1 - i) * down, left + (wide - 1 - j) * across
@@ -175,50 +176,24 @@ def _max_pool_2x2(x, out, indices):
 
 
 @kernel
-def _scatter(g, indices, out):
-    for n in range(g.shape[0]):
-        for k in range(g.shape[1]):
-            out[n, indices[n, k]] += g[n, k]
-
-
-@kernel
-def _window(place, size, stride, padding, length):
-    """(first, end, elements with padding) of a window along one dimension; first and end lie in the image."""
-    first = place * stride - padding
-    end = min(first + size, length + padding)
-    return max(first, 0), min(end, length), end - first
-
-
-@kernel
-def _avg_pool(x, size, stride, padding, include_pad, out):
-    images, height, width = x.shape
-    _, down, across = out.shape
-    number = x.dtype.type
-    for n in range(images):
-        for row in range(down):
-            top, bottom, high = _window(row, size[0], stride[0], padding[0], height)
-            for column in range(across):
-                left, right, wide = _window(column, size[1], stride[1], padding[1], width)
-                total = number(0)
-                for i in range(u(top), u(bottom)):
-                    for j in range(u(left), u(right)):
-                        total += x[n, i, j]
-                count = high * wide if include_pad else (bottom - top) * (right - left)
-                out[n, row, column] = total / number(count)
-
-
-@kernel
-def _spread(g, size, stride, padding, include_pad, out):
-    images, height, width = out.shape
-    _, down, across = g.shape
-    number = g.dtype.type
-    for n in range(images):
-        for row in range(down):
-            top, bottom, high = _window(row, size[0], stride[0], padding[0], height)
-            for column in range(across):
-                left, right, wide = _window(column, size[1], stride[1], padding[1], width)
-                count = high * wide if include_pad else (bottom - top) * (right - left)
-                share = g[n, row, column] / number(count)
-                for i in range(top, bottom):
-                    for j in range(left, right):
-                        out[n, i, j] += share
+def _largest_of_places(flat, places, out, indices):
+    for n in range(out.shape[0]):
+        image, windows = flat[n], places[n if len(places) > 1 else 0]
+        for w in range(out.shape[1]):
+            met = windows[w]
+            best = image.dtype.type(-np.inf)
+            nans = 0
+            for tap in range(met.size):
+                v = image[u(met[tap])]
+                best = v if v > best else best
+                nans += v != v
+            at = met[0]
+            for tap in range(met.size):
+                place = met[u(met.size - 1 - tap)]
+                at = place if image[u(place)] == best else at
+            if nans:
+                for tap in range(met.size):
+                    if image[met[tap]] != image[met[tap]]:
+                        best, at = image[met[tap]], met[tap]
+            out[n, w] = best
+            indices[n, w] = at

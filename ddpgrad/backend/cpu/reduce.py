@@ -74,9 +74,11 @@ def _sum_rows(x, out):
         for j in range(kept):
             row = x[i, j]
             for first in range(0, inner, _BLOCK):
+                # A loop from 0 over a slice: only then are its indices known not to be negative, and it vectorised.
+                block = row[first : first + _BLOCK]
                 part = number(0)
-                for k in range(first, min(first + _BLOCK, inner)):
-                    part += row[k]
+                for k in range(block.size):
+                    part += block[k]
                 totals[j] += part
     for j in range(kept):
         out[j] = number(totals[j])

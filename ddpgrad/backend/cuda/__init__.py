@@ -23,7 +23,7 @@ _FAMILIES = {
     "loss": ("cross_entropy", "cross_entropy_backward"),
     "matmul": ("matmul",),
     "norm": ("layer_norm", "layer_norm_backward"),
-    "optimizer": ("sgd_step_", "adam_step_"),
+    "optimizer": ("update_",),
     "scatter": ("embedding", "embedding_backward", "index_put_add", "scatter_add"),
 }  # fmt: skip
 

@@ -55,10 +55,14 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
-def elementwise(inputs: str, outputs: str, operation: str, name: str) -> Any:
-    """A kernel of one index per element (or per warp lane); A is the accumulator of T."""
+def elementwise(inputs: str, outputs: str, operation: str, name: str, functions: str = "") -> Any:
+    """A kernel of one index per element (or per warp lane); A is the accumulator of T. functions: its own, in C++."""
     return cupy.ElementwiseKernel(
-        inputs, outputs, f"typedef accumulator<T>::type A;\n{operation}", f"ddpgrad_{name}", preamble=PREAMBLE
+        inputs,
+        outputs,
+        f"typedef accumulator<T>::type A;\n{operation}",
+        f"ddpgrad_{name}",
+        preamble=PREAMBLE + functions,
     )
 
 

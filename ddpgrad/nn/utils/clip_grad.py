@@ -8,6 +8,7 @@ not depend on how gradients are laid out in buckets.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,10 +17,11 @@ from ...autograd.grad_mode import no_grad
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...ops import update as _update  # noqa: F401  registers the kernels' portable bodies
-from ...ops.composed import norm, to
+from ...ops.composed import to
 from ...ops.creation import full
 from ...ops.elementwise import clamp
-from ...ops.shape import stack
+from ...ops.norms import norm
+from ...ops.stacking import stack
 
 Tensors = Tensor | Iterable[Tensor]
 
@@ -110,3 +112,19 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     limit = float(clip_value)
     for grad in _gradients(parameters):
         grad.clamp_(-limit, limit)
+
+
+def clip_grad_norm(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The former name of `clip_grad_norm_`."""
+    warnings.warn(
+        "torch.nn.utils.clip_grad_norm is now deprecated in favor of torch.nn.utils.clip_grad_norm_.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..._tensor import Tensor
-from ...ops.shape import cat, reshape
+from ...ops.shape import reshape
+from ...ops.stacking import cat
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

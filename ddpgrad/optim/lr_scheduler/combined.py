@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..optimizer import Optimizer
-from .base import LRScheduler
+from .base import LRScheduler, set_lr
+from .plateau import ReduceLROnPlateau
 
 
 class _Combined(LRScheduler):
@@ -23,6 +24,11 @@ class _Combined(LRScheduler):
             if not hasattr(scheduler, "optimizer"):
                 raise TypeError(
                     f"{type(self).__name__}: element {i} is no scheduler: {type(scheduler).__name__}"
+                )
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError(
+                    f"{type(self).__name__} does not support ReduceLROnPlateau, whose step needs a metric, but there "
+                    f"is one at index {i}"
                 )
             if scheduler.optimizer is not optimizer:
                 raise ValueError(
@@ -60,11 +66,12 @@ class SequentialLR(_Combined):
         # Each schedule took its first step when it was made, one on top of the other. Take all back,
         # and let the first one start.
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_lr(group, group["initial_lr"])
         for scheduler in schedulers:
             _take_back(scheduler)
-        schedulers[0]._initial_step()
-        self._last_lr = schedulers[0].get_last_lr()
+        first = schedulers[bisect_right(self._milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch and set the learning rates."""
@@ -72,7 +79,7 @@ class SequentialLR(_Combined):
         which = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[which]
         if which > 0 and self._milestones[which - 1] == self.last_epoch:
-            scheduler.step(0)
+            scheduler._update_lr(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

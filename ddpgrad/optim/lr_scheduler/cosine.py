@@ -16,6 +16,7 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         epoch, period, low = self.last_epoch, self.T_max, self.eta_min
         if self._is_initial or epoch == 0:
             return self._current()
@@ -48,11 +49,15 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        self._check_within_step()
+        height = self._height()
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
         """Go to the next epoch, or to `epoch`, which may be between two (epoch + batch / batches)."""
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: float | None = None) -> None:  # type: ignore[override]
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:
@@ -66,8 +71,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 raise ValueError(f"Expected non-negative epoch, but got {epoch}")
             self._locate(epoch)
         self.last_epoch = math.floor(epoch)
-        self._step_count += 1
-        self._set(self.get_lr())
+        height = self._height()
+        self._set([self.eta_min + (base - self.eta_min) * height for base in self.base_lrs])
+
+    def _height(self) -> float:
+        """How far above `eta_min` the learning rate is, from 0 to 1."""
+        return (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
 
     def _locate(self, epoch: float) -> None:
         """The length of the cycle that `epoch` is in, and how far it has come."""

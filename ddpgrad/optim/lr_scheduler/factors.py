@@ -14,6 +14,16 @@ from .base import LRScheduler
 Factor = Callable[[int], float]
 
 
+def is_function(value: Any) -> bool:
+    """True for what has no state to save: functions, lambdas, methods."""
+    return isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType))
+
+
+def function_state(function: Any) -> dict[str, Any] | None:
+    """What a callable object holds; None for a function."""
+    return None if function is None or is_function(function) else dict(vars(function))
+
+
 class _ByFunction(LRScheduler):
     """A schedule given by one function of the epoch, or by one for each group.
 
@@ -29,12 +39,7 @@ class _ByFunction(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas")}
-        state["lr_lambdas"] = [
-            None
-            if isinstance(f, (types.FunctionType, types.BuiltinFunctionType, types.MethodType))
-            else dict(vars(f))
-            for f in self.lr_lambdas
-        ]
+        state["lr_lambdas"] = [function_state(f) for f in self.lr_lambdas]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -48,6 +53,7 @@ class LambdaLR(_ByFunction):
     """base lr * lr_lambda(epoch)."""
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
 
@@ -55,6 +61,7 @@ class MultiplicativeLR(_ByFunction):
     """lr * lr_lambda(epoch), at each epoch after the first."""
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         if self._is_initial:
             return self._current()
         return [lr * f(self.last_epoch) for lr, f in zip(self._current(), self.lr_lambdas, strict=True)]
@@ -70,6 +77,7 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         due = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
         return [lr * self.gamma if due else lr for lr in self._current()]
 
@@ -87,6 +95,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         times = self.milestones.get(self.last_epoch, 0)
         return [lr * self.gamma**times if times else lr for lr in self._current()]
 
@@ -109,6 +118,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         return self._current() if self._is_initial else [lr * self.gamma for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
@@ -127,6 +137,7 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._current()]
         if self.last_epoch != self.total_iters:
@@ -165,6 +176,7 @@ class LinearLR(LRScheduler):
         )
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._current()]
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -186,6 +198,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         left, before = (1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))

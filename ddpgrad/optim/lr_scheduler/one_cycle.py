@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..optimizer import Optimizer
-from .base import LRScheduler
+from .base import LRScheduler, for_each_group
 
 
 class OneCycleLR(LRScheduler):
@@ -51,27 +51,24 @@ class OneCycleLR(LRScheduler):
         self._phases = _phases(total_steps, pct_start, three_phase)
         groups = optimizer.param_groups
         if last_epoch == -1:
-            for group, highest in zip(groups, _for_each(groups, max_lr, "max_lr"), strict=True):
+            for group, highest in zip(groups, for_each_group(optimizer, max_lr, "max_lr"), strict=True):
                 group["initial_lr"] = highest / div_factor
                 group["max_lr"] = highest
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
-            self.use_beta1 = "betas" in optimizer.defaults
+            self.use_beta1 = check_momentum(optimizer)
             if last_epoch == -1:
                 low, high = (
-                    _for_each(groups, values, name)
+                    for_each_group(optimizer, values, name)
                     for values, name in ((base_momentum, "base_momentum"), (max_momentum, "max_momentum"))
                 )
                 for group, base, highest in zip(groups, low, high, strict=True):
-                    _set_momentum(group, highest, self.use_beta1)
+                    set_momentum(group, highest, self.use_beta1)
                     group["base_momentum"], group["max_momentum"] = base, highest
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        self._check_within_step()
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(
@@ -90,7 +87,7 @@ class OneCycleLR(LRScheduler):
             values.append(self._between(group[lr_ends[0]], group[lr_ends[1]], share))
             if self.cycle_momentum:
                 momentum = self._between(group[momentum_ends[0]], group[momentum_ends[1]], share)
-                _set_momentum(group, momentum, self.use_beta1)
+                set_momentum(group, momentum, self.use_beta1)
         return values
 
     def _between(self, start: float, end: float, share: float) -> float:
@@ -114,16 +111,15 @@ def _phases(total: int, share: float, three: bool) -> list[_Phase]:
     ]
 
 
-def _for_each(groups: list[dict[str, Any]], value: float | list[float], name: str) -> list[float]:
-    """One value for each group."""
-    if not isinstance(value, (list, tuple)):
-        return [value] * len(groups)
-    if len(value) != len(groups):
-        raise ValueError(f"expected {len(groups)} values for {name}, got {len(value)}")
-    return list(value)
+def check_momentum(optimizer: Optimizer) -> bool:
+    """Whether its momentum is the first beta; `ValueError` if it has none."""
+    if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+        raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+    return "betas" in optimizer.defaults
 
 
-def _set_momentum(group: dict[str, Any], momentum: float, beta1: bool) -> None:
+def set_momentum(group: dict[str, Any], momentum: float, beta1: bool) -> None:
+    """Give a group a momentum, or a first beta."""
     if beta1:
         group["betas"] = (momentum, *group["betas"][1:])
     else:

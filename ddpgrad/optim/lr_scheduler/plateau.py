@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..optimizer import Optimizer
-from .base import LRScheduler
+from .base import LRScheduler, for_each_group, set_lr
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -37,10 +37,7 @@ class ReduceLROnPlateau(LRScheduler):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        groups = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * groups
-        if len(self.min_lrs) != groups:
-            raise ValueError(f"expected {groups} min_lrs, got {len(self.min_lrs)}")
+        self.min_lrs = for_each_group(optimizer, min_lr, "min_lr")
         self.optimizer = optimizer
         self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
         self.threshold, self.threshold_mode = threshold, threshold_mode
@@ -83,7 +80,7 @@ class ReduceLROnPlateau(LRScheduler):
             for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
                 reduced = max(float(group["lr"]) * self.factor, lowest)
                 if float(group["lr"]) - reduced > self.eps:
-                    group["lr"] = reduced
+                    set_lr(group, reduced)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._last_lr = self._current()

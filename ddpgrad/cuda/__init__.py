@@ -10,10 +10,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from . import random
-from .backend import device as devices
-from .backend.cuda import library
-from .errors import DeviceError
+from .. import random
+from ..backend import device as devices
+from ..backend.cuda import library
+from ..errors import DeviceError
 
 
 def is_available() -> bool:

@@ -1,0 +1,176 @@
+"""Hooks on what is saved for backward: `saved_tensors_hooks`, `save_on_cpu`, `disable_saved_tensors_hooks`.
+
+No op asks whether there are hooks. A node that is recorded while there are some is turned into
+the kind that packs what it keeps (`packed_kinds`); all others stay as fast as they were.
+Source of the behaviour: https://pytorch.org/docs/stable/autograd.html#hooks-for-saved-tensors
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from .._tensor import Tensor
+from .grad_mode import mode
+from .nodes import Node, observers
+
+Pack = Callable[[Tensor], Any]
+Unpack = Callable[[Any], Tensor]
+
+packed_kinds: dict[type[Node], Any] = {}
+"""For a kind of node, the subclass of the same layout whose `pack(pack, unpack)` packs what it keeps."""
+
+
+class _Hooks(threading.local):
+    """The hooks of this thread, innermost last, and why there may be none."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Pack, Unpack]] = []
+        self.disabled: str | None = None
+
+
+_hooks = _Hooks()
+_active = 0  # pairs of all threads
+_lock = threading.Lock()
+
+
+def current_hooks() -> tuple[Pack, Unpack] | None:
+    """The innermost pair of this thread: the one that applies."""
+    return _hooks.pairs[-1] if _hooks.pairs else None
+
+
+def pack_node(node: Node) -> None:
+    """Pack what `node` keeps, if this thread has hooks. The observer of new nodes."""
+    hooks = current_hooks()
+    kind = packed_kinds.get(type(node))
+    if hooks is not None and kind is not None:
+        node.__class__ = kind
+        node.pack(*hooks)  # type: ignore[attr-defined]
+
+
+class saved_tensors_hooks:
+    """Within the block, `pack_hook(tensor)` says what to keep of a saved tensor, `unpack_hook` gives it back.
+
+    Only the innermost pair applies. A `pack_hook` may not change its argument in place.
+    """
+
+    def __init__(self, pack_hook: Pack, unpack_hook: Unpack) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        global _active
+        if _hooks.disabled is not None:
+            raise RuntimeError(_hooks.disabled)
+        with _lock:
+            _active += 1
+            if _active == 1:
+                observers.append(pack_node)
+        _hooks.pairs.append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *exc: object) -> None:
+        global _active
+        _hooks.pairs.pop()
+        with _lock:
+            _active -= 1
+            if not _active:
+                observers.remove(pack_node)
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Within the block, saved tensors are moved to the CPU, and back to their device for backward.
+
+    pin_memory: accepted for PyTorch's sake; copies are ordinary host memory.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor: Tensor) -> tuple[Any, Tensor]:
+            return tensor.device, tensor.detach().cpu()
+
+        def unpack(packed: tuple[Any, Tensor]) -> Tensor:
+            device, tensor = packed
+            return tensor.to(device)
+
+        super().__init__(pack, unpack)
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within the block, `saved_tensors_hooks` raises `RuntimeError(error_message)`."""
+    if _hooks.pairs:
+        raise RuntimeError(error_message)
+    before, _hooks.disabled = _hooks.disabled, error_message
+    try:
+        yield
+    finally:
+        _hooks.disabled = before
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[None]:
+    """Within the block, saved tensors may be changed in place afterwards: a copy of each is saved, at once."""
+    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda copy: copy):
+        yield
+
+
+class Packed(NamedTuple):
+    """What a pack hook returned, and the hook that makes a tensor of it again."""
+
+    value: Any
+    unpack_hook: Unpack
+
+    def unpack(self) -> Tensor:
+        tensor = self.unpack_hook(self.value)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(tensor).__name__}"
+            )
+        return tensor
+
+
+def packed(tensor: Tensor, pack: Pack, unpack: Unpack) -> Packed:
+    """`tensor` as `pack` keeps it. `RuntimeError` if the hook writes to it."""
+    version = tensor._versions[0]
+    previous, mode.enabled = mode.enabled, False
+    try:
+        value = pack(tensor)
+    finally:
+        mode.enabled = previous
+    if tensor._versions[0] != version:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not "
+            "be modified by in-place operations as this can lead to unexpected side-effects: clone() it in the hook."
+        )
+    return Packed(value, unpack)
+
+
+class SavedTensor:
+    """One saved tensor of a node, to which hooks can be given: what `node._raw_saved_…` is."""
+
+    def __init__(self, replace: Callable[[Pack, Unpack], None] | None, empty: bool = False) -> None:
+        self._replace = replace
+        self._empty = empty
+
+    def register_hooks(self, pack_hook: Pack, unpack_hook: Unpack) -> None:
+        """Keep what `pack_hook` makes of the saved tensor. Once at most; `RuntimeError` otherwise."""
+        if self._empty:
+            raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+        if self._replace is None:
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set")
+        for hook in (pack_hook, unpack_hook):
+            if not callable(hook):
+                raise TypeError(f"register_hooks expects two functions, got {type(hook).__name__}")
+        self._replace(pack_hook, unpack_hook)
+        self._replace = None
+
+
+__all__ = [
+    "SavedTensor",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]

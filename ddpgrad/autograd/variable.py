@@ -1,0 +1,23 @@
+"""`Variable`: what tensors with gradients were called in old programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._tensor import Tensor
+from . import engine
+
+
+class _Meta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=_Meta):
+    """`Variable(tensor, requires_grad)` is a tensor on the same memory; every tensor is a Variable."""
+
+    # Where programs look for `queue_callback`.
+    _execution_engine = engine
+
+    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
+        return data.detach().requires_grad_(requires_grad)

@@ -1,0 +1,52 @@
+"""What NumPy's linear algebra lacks, from LAPACK through SciPy: triangular solves and LU factors."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+
+def solve_triangular(A: np.ndarray, B: np.ndarray, upper: bool, unitriangular: bool = False) -> np.ndarray:
+    """X with A @ X = B, where only one triangle of A is read; a zero on the diagonal gives inf or nan."""
+    if not A.size or not B.size:
+        return NotImplemented
+    (trtrs,) = get_lapack_funcs(("trtrs",), (A, B))
+    lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    A, B = np.broadcast_to(A, lead + A.shape[-2:]), np.broadcast_to(B, lead + B.shape[-2:])
+    out = np.empty(B.shape, trtrs.dtype)
+    for i in np.ndindex(*lead):
+        # A matrix in C order is the transposed one in LAPACK's order, which saves a copy.
+        a, lower, trans = (A[i], not upper, 0) if A[i].flags.f_contiguous else (A[i].T, upper, 1)
+        out[i], info = trtrs(a, B[i], lower=lower, trans=trans, unitdiag=unitriangular)
+        if info:
+            out[i] = _substituted(A[i], B[i], upper)
+    return out
+
+
+def _substituted(A: np.ndarray, B: np.ndarray, upper: bool) -> np.ndarray:
+    """Substitution row by row, which LAPACK refuses where the diagonal has a zero."""
+    out = np.array(B)
+    n = A.shape[-1]
+    for i in range(n - 1, -1, -1) if upper else range(n):
+        known = slice(i + 1, n) if upper else slice(0, i)
+        out[i] = (B[i] - A[i, known] @ out[known]) / A[i, i]
+    return out
+
+
+def lu_factor(A: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """L below and U on and above the diagonal; LAPACK's pivots, from 1; the rows of A in the order of L @ U."""
+    if not A.size or not pivot:
+        return NotImplemented
+    (getrf,) = get_lapack_funcs(("getrf",), (A,))
+    m, n = A.shape[-2:]
+    out = np.empty(A.shape, getrf.dtype)
+    pivots = np.empty((*A.shape[:-2], min(m, n)), np.int32)
+    rows = np.empty(A.shape[:-1], np.int64)
+    for i in np.ndindex(*A.shape[:-2]):
+        out[i], swaps, _ = getrf(A[i])
+        pivots[i] = swaps + 1
+        order = list(range(m))
+        for k, other in enumerate(swaps):
+            order[k], order[other] = order[other], order[k]
+        rows[i] = order
+    return out, pivots, rows

@@ -1,0 +1,85 @@
+"""Maps along one dimension that mix neighbours (`ops/resample.py`), compiled for the CPU, float32 and float64."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .vectormath import compiled_for, kernel
+
+if TYPE_CHECKING:
+    from ...ops.resample import Bands
+
+Array = np.ndarray
+
+# With unsigned indices LLVM sees that a run is contiguous.
+u = np.uint64
+
+
+def resample(input: Array, dim: int, bands: Bands) -> Array:
+    """The matrix `bands` applied to `input` along `dim`."""
+    if not compiled_for(input):
+        return NotImplemented
+    shape = (*input.shape[:dim], len(bands.start), *input.shape[dim + 1 :])
+    out = np.empty(shape, input.dtype)
+    x, y = _three(input, dim), _three(out, dim)
+    weight = bands.weight.astype(input.dtype)
+    if x.shape[2] == 1:
+        _mix_rows(x[:, :, 0], bands.start, bands.length, weight, y[:, :, 0])
+    else:
+        _mix(x, bands.start, bands.length, weight, y)
+    return out
+
+
+def resample_transposed(g: Array, dim: int, bands: Bands) -> Array:
+    """The transposed matrix `bands` applied to `g` along `dim`."""
+    if not compiled_for(g):
+        return NotImplemented
+    out = np.zeros((*g.shape[:dim], bands.size, *g.shape[dim + 1 :]), g.dtype)
+    _spread(_three(g, dim), bands.start, bands.length, bands.weight.astype(g.dtype), _three(out, dim))
+    return out
+
+
+def _three(x: Array, dim: int) -> Array:
+    """`x` as (before, length, after) the dimension `dim`, C-contiguous."""
+    shape = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
+    return np.ascontiguousarray(x).reshape(shape)
+
+
+@kernel
+def _mix(x, start, count, weight, out):
+    for n in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            sink = out[n, i]
+            w, source = weight[i, 0], x[n, start[i]]
+            for k in range(u(sink.size)):
+                sink[k] = w * source[k]
+            for tap in range(1, count[i]):
+                w, source = weight[i, tap], x[n, start[i] + tap]
+                for k in range(u(sink.size)):
+                    sink[k] += w * source[k]
+
+
+@kernel
+def _mix_rows(x, start, count, weight, out):
+    zero = out.dtype.type(0)
+    for n in range(out.shape[0]):
+        source, sink = x[n], out[n]
+        for i in range(out.shape[1]):
+            total = zero
+            for tap in range(count[i]):
+                total += weight[i, tap] * source[u(start[i] + tap)]
+            sink[i] = total
+
+
+@kernel
+def _spread(g, start, count, weight, out):
+    for n in range(g.shape[0]):
+        for i in range(g.shape[1]):
+            source = g[n, i]
+            for tap in range(count[i]):
+                w, sink = weight[i, tap], out[n, start[i] + tap]
+                for k in range(u(source.size)):
+                    sink[k] += w * source[k]

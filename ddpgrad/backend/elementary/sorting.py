@@ -1,0 +1,84 @@
+"""Sorting, searching in sorted sequences, and counting."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from ..dtype import bfloat16, float32
+
+Array = Any
+
+# Up to this length a sort is done sooner than a partition and what follows it.
+_SORTED_AT_ONCE = 128
+
+
+def sorting(xp: ModuleType) -> dict[str, Any]:
+    def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
+        if not input.ndim:
+            return xp.zeros((), xp.int64)
+        input = _comparable(input)
+        if not descending:
+            return xp.argsort(input, axis=dim, kind="stable")
+        # Stable in descending order: sort the reversed array and read it backwards.
+        last = input.shape[dim] - 1
+        order = xp.argsort(xp.flip(input, dim), axis=dim, kind="stable")
+        return last - xp.flip(order, dim)
+
+    def topk_positions(input: Array, k: int, dim: int, largest: bool) -> Array:
+        """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is largest."""
+        input = _comparable(input)
+        lead = (slice(None),) * dim
+        size = input.shape[dim]
+        if 0 < k < size and size > _SORTED_AT_ONCE:
+            at = size - k if largest else k - 1
+            chosen = xp.argpartition(input, at, axis=dim)[(*lead, slice(at, None) if largest else slice(k))]
+            chosen = xp.sort(chosen, axis=dim)  # so that of equal elements the first comes first
+            order = argsort(xp.take_along_axis(input, chosen, dim), dim, largest)
+            return xp.take_along_axis(chosen, order, dim)
+        return argsort(input, dim, largest)[(*lead, slice(k))]
+
+    def kth_position(input: Array, k: int, dim: int) -> Array:
+        """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is largest."""
+        order = xp.argpartition(_comparable(input), k, axis=dim)
+        return order[(*(slice(None),) * dim, slice(k, k + 1))]
+
+    def searchsorted(sequence: Array, values: Array, right: bool) -> Array:
+        """How many elements of `sequence`, sorted along its last dimension, are before each of `values`.
+
+        Both have the same leading dimensions, or `sequence` has one dimension.
+        """
+        sequence, values = _comparable(sequence), _comparable(values)
+        if sequence.ndim == 1:
+            return xp.asarray(xp.searchsorted(sequence, values, side="right" if right else "left"))
+        low = xp.zeros(values.shape, xp.int64)
+        if not low.size:
+            return low
+        high = xp.full(values.shape, sequence.shape[-1], dtype=xp.int64)
+        for _ in range(sequence.shape[-1].bit_length()):
+            middle = (low + high) // 2
+            # A finished search may look past the end, and then stays where it is.
+            found = xp.take_along_axis(sequence, xp.minimum(middle, sequence.shape[-1] - 1), axis=-1)
+            later = (low < high) & ~(found > values if right else found >= values)
+            low = xp.where(later, middle + 1, low)
+            high = xp.where(later, high, xp.minimum(middle, high))
+        return low
+
+    def unique(input: Array, dim: int | None) -> tuple[Array, Array, Array]:
+        """(sorted distinct elements or slices along `dim`, where each element is among them, how often each occurs)."""
+        values, inverse, counts = xp.unique(
+            _comparable(input), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+        )
+        inverse = inverse.reshape(input.shape if dim is None else (input.shape[dim],))
+        return values.astype(input.dtype, copy=False), inverse, counts
+
+    def bincount(input: Array, weights: Array | None, minlength: int) -> Array:
+        return xp.bincount(input, weights, minlength)
+
+    def _comparable(input: Array) -> Array:
+        return input.astype(float32.numpy) if input.dtype == bfloat16.numpy else input
+
+    return {
+        "argsort": argsort, "topk_positions": topk_positions, "kth_position": kth_position, "searchsorted": searchsorted, "unique": unique,
+        "bincount": bincount,
+    }  # fmt: skip

@@ -1,0 +1,13 @@
+"""`torch.backends.mkl`: Intel's BLAS, when it is the one that NumPy was built with."""
+
+from __future__ import annotations
+
+from threadpoolctl import threadpool_info
+
+
+def is_available() -> bool:
+    """True when NumPy computes with MKL."""
+    return any(pool["internal_api"] == "mkl" for pool in threadpool_info())
+
+
+__all__ = ["is_available"]

@@ -1,0 +1,15 @@
+"""`torch.backends.mkldnn`: oneDNN, which this package does not use."""
+
+from __future__ import annotations
+
+enabled = False
+deterministic = False
+allow_tf32 = False
+
+
+def is_available() -> bool:
+    """False."""
+    return False
+
+
+__all__ = ["allow_tf32", "deterministic", "enabled", "is_available"]

@@ -1,0 +1,29 @@
+"""`torch.cpu`: what programs ask of a device that is always there and never has to be waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import amp
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+def device_count() -> int:
+    """1: all cores are one device."""
+    return 1
+
+
+def current_device() -> str:
+    """'cpu'."""
+    return "cpu"
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing: ops on the CPU are done when they return."""
+
+
+__all__ = ["amp", "current_device", "device_count", "is_available", "synchronize"]

@@ -1,0 +1,12 @@
+"""Functions of functions (`torch.func`): derivatives, a mapped loop, and calls of modules without their state."""
+
+from __future__ import annotations
+
+from .modules import functional_call, stack_module_state
+from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp
+from .vmap import vmap
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp",
+    "vmap",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""`vmap`: a function of single examples as one of batches. Here it is a loop over the batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .._tensor import Tensor
+from ..ops.stacking import stack
+from ..random import get_rng_state, set_rng_state
+from .trees import flatten, spread
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The function that maps `func` over a dimension of its arguments and stacks the results.
+
+    in_dims: the dimension for each argument (or tree of arguments), None for what every example
+    gets whole. out_dims: where the batch goes in each output. randomness: 'different' numbers for
+    each example, the 'same', or an 'error' when `func` draws any. chunk_size: accepted for
+    PyTorch's sake. This is a loop that calls `func` once for each example: it saves writing it,
+    not time.
+    """
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
+        )
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        leaves, rebuild = flatten(args)
+        dims = spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, args, "in_dims")
+        count = _batch_size(getattr(func, "__name__", "func"), leaves, dims)
+        state = get_rng_state()
+        results = []
+        for i in range(count):
+            if randomness == "same":
+                set_rng_state(state)
+            example = [x if d is None else x.select(d, i) for x, d in zip(leaves, dims, strict=True)]
+            results.append(func(*rebuild(example), **kwargs))
+        if randomness == "error" and not get_rng_state().equal(state):
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+            )
+        columns = zip(*(flatten(result)[0] for result in results), strict=True)
+        to = spread(out_dims, results[0], "out_dims")
+        return flatten(results[0])[1](
+            [_stacked(column, dim) for column, dim in zip(columns, to, strict=True)]
+        )
+
+    return wrapper
+
+
+def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
+    sizes = []
+    for x, dim in zip(leaves, dims, strict=True):
+        if dim is None:
+            continue
+        if not isinstance(x, Tensor):
+            raise ValueError(
+                f"vmap({name}): Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
+                "non-Tensor arguments, please use None as the respective in_dim"
+            )
+        if not -x.ndim <= dim < x.ndim:
+            raise ValueError(
+                f"vmap({name}): Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.ndim}"
+            )
+        sizes.append(x.shape[dim])
+    if not sizes:
+        raise ValueError(
+            f"vmap({name}): at least one input must be mapped; in_dims says None for all of them"
+        )
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    if not sizes[0]:
+        raise ValueError(
+            f"vmap({name}): the mapped dimension is empty, and so the results have no known shape"
+        )
+    return sizes[0]
+
+
+def _stacked(values: tuple[Any, ...], dim: int | None) -> Any:
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise ValueError(f"vmap: `func` must only return Tensors, got type {type(value)}")
+    return values[0] if dim is None else stack(list(values), dim)

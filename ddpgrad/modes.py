@@ -1,0 +1,65 @@
+"""What a thread has switched: whether operations are recorded, and inference mode.
+
+The version counter of a tensor is a list of one number, shared by all tensors on the same
+memory. A tensor made in inference mode has an `InferenceVersions` instead: it counts nothing,
+and cannot be read outside of inference mode, which is how saving such a tensor for backward
+is refused without a question on the way of all others.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class _Mode(threading.local):
+    """Whether operations of this thread are recorded for backward."""
+
+    enabled: bool = True
+
+
+mode = _Mode()
+
+
+class _Inference(threading.local):
+    """Whether this thread is in inference mode."""
+
+    on: bool = False
+
+
+inference = _Inference()
+
+inferring: list[int] = []
+"""Not empty while any thread is in inference mode."""
+
+
+class InferenceVersions(list[int]):
+    """The counter of a tensor made in inference mode; `RuntimeError` when it is read outside."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        if inference.on:
+            return 0
+        raise RuntimeError(
+            "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+            "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
+            "use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        pass
+
+
+def fresh_versions() -> list[int]:
+    """The counter of a new tensor of this thread."""
+    return InferenceVersions() if inference.on else [0]
+
+
+def set_inference(on: bool) -> None:
+    """Let this thread enter or leave inference mode."""
+    if on and not inference.on:
+        inferring.append(threading.get_ident())
+    elif inference.on and not on:
+        inferring.remove(threading.get_ident())
+    inference.on = on

@@ -1,0 +1,26 @@
+"""The bilinear form of two vectors."""
+
+from __future__ import annotations
+
+from ..._tensor import Tensor
+from ...ops.matrix import matmul
+from ...ops.reduce import sum as sum_over
+from ...ops.shape import permute, reshape, unsqueeze
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """out[k] = input1 @ weight[k] @ input2 + bias[k], over (*, I), (*, J) and weight (K, I, J): (*, K)."""
+    outputs, first, second = weight.shape
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and {list(input2.shape)}"
+        )
+    for name, x, width in (("input1", input1, first), ("input2", input2, second)):
+        if x.shape[-1] != width:
+            raise RuntimeError(
+                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {width}"
+            )
+    table = reshape(permute(weight, 1, 0, 2), (first, outputs * second))
+    left = reshape(matmul(input1, table), (*input1.shape[:-1], outputs, second))
+    out = sum_over(left * unsqueeze(input2, -2), -1)
+    return out if bias is None else out + bias

@@ -1,0 +1,34 @@
+"""Distances and angles between vectors, and vectors brought to length 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._tensor import Tensor
+from ...ops.elementwise import clamp
+from ...ops.inplace import copy_
+from ...ops.norms import norm
+from ...ops.reduce import sum as sum_over
+from ...ops.stacking import broadcast_tensors
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """`input` divided by its p-norm over `dim`, or by `eps` where the norm is smaller."""
+    scaled = input / clamp(norm(input, p, dim, keepdim=True), min=eps)
+    return scaled if out is None else copy_(out, scaled)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`."""
+    x1, x2 = broadcast_tensors(x1, x2)
+    lengths = [clamp(norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
+    return sum_over(x1 / lengths[0] * (x2 / lengths[1]), dim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps over the last dimension."""
+    return norm(x1 - x2 + eps, p, -1, keepdim)

@@ -1,0 +1,107 @@
+"""Dropout as functions: of elements, of whole channels, and for self-normalising networks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from ..._tensor import Tensor
+from ...ops import dropout as dropping
+from ...ops.creation import ones
+from ...ops.inplace import copy_, inplace_function
+from ...ops.pointwise import ne
+
+# What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
+_ALPHA = 1.7580993408473766
+
+
+def _skipped(p: float, training: bool) -> bool:
+    """Whether nothing is dropped; `ValueError` when `p` is no probability."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return not training or p == 0.0
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """In training, elements zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
+    if _skipped(p, training):
+        return input
+    out = dropping.dropout(input, p)
+    return copy_(input, out) if inplace else out
+
+
+def _channel_mask(input: Tensor, p: float) -> Tensor:
+    """(N, C, 1, …): 0 with probability `p`, else 1 / (1 - p)."""
+    if input.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
+    return dropping.dropout(ones(shape, dtype=input.dtype, device=input.device), p)
+
+
+def _by_channel(input: Tensor, p: float) -> Tensor:
+    return input * _channel_mask(input, p)
+
+
+_by_channel_ = inplace_function("dropout", _by_channel)
+
+
+def _channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
+    """Dropout of channels, which are dimension 0 of inputs of `unbatched` dimensions, else dimension 1."""
+    if _skipped(p, training):
+        return input
+    drop = _by_channel_ if inplace else _by_channel
+    return drop(input.unsqueeze(0), p).squeeze(0) if input.ndim == unbatched else drop(input, p)
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, L) or (C, L)."""
+    if input.ndim not in (2, 3):
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that dropout1d exists to "
+            "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
+            "batch dimension (i.e. 2D or 3D inputs)."
+        )
+    return _channels(input, p, training, inplace, 2)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, H, W); (N, C, L) is taken for a batch too."""
+    if input.ndim not in (3, 4):
+        warnings.warn(
+            f"dropout2d: Received a {input.ndim}-D input to dropout2d, which is deprecated and will result in an "
+            "error in a future release. Channels are taken to be dimension 1.",
+            stacklevel=2,
+        )
+    return _channels(input, p, training, inplace, -1)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    return _channels(input, p, training, inplace, 4)
+
+
+def _alpha_form(input: Tensor, kept: Tensor, p: float) -> Tensor:
+    """Dropped elements at -alpha, then all scaled and shifted so that mean and variance stay."""
+    scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p)) if p < 1 else 0.0
+    return input * (kept * scale) + ((kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p)
+
+
+_alpha_form_ = inplace_function("alpha_dropout", _alpha_form)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps the mean and the variance of what `selu` gives (https://arxiv.org/abs/1706.02515)."""
+    if _skipped(p, training):
+        return input
+    kept = dropping.dropout(ones(tuple(input.shape), dtype=input.dtype, device=input.device), p)
+    return (_alpha_form_ if inplace else _alpha_form)(input, ne(kept, 0).to(input.dtype), p)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` of whole channels (dimension 1)."""
+    if _skipped(p, training):
+        return input
+    kept = ne(_channel_mask(input, p), 0).to(input.dtype)
+    return (_alpha_form_ if inplace else _alpha_form)(input, kept, p)

@@ -1,0 +1,241 @@
+"""Losses that ask for a margin: between scores of classes, between pairs, and between distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..._tensor import Tensor
+from ...ops.activation import relu, softplus
+from ...ops.creation import arange
+from ...ops.elementwise import clamp, sqrt
+from ...ops.index import gather, index_select
+from ...ops.pointwise import eq, minimum, ne, where
+from ...ops.reduce import mean
+from ...ops.reduce import sum as sum_over
+from ...ops.scattering import scatter
+from ...ops.shape import reshape, unsqueeze
+from .activation import logsigmoid
+from .distance import pairwise_distance
+from .reduction import chosen, reduced
+
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin - target * (input1 - input2)): target 1 asks for input1 to be the larger, -1 for input2."""
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
+        )
+    losses = clamp(margin - target * (input1 - input2), min=0)
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The distance `input` where target is 1, max(0, margin - input) where it is -1."""
+    zero = input * 0
+    apart = where(ne(target, 1), clamp(margin - input, min=0), zero)
+    together = where(ne(target, -1), input, zero)
+    return reduced(apart + together, chosen(reduction, size_average, reduce))
+
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-target * input)) for targets 1 and -1."""
+    losses = softplus(-target * input, 1.0, float("inf"))
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def _rows(name: str, input: Tensor) -> Tensor:
+    """Scores (C,) or (N, C) as (N, C); one number is one class."""
+    if input.ndim > 2:
+        raise RuntimeError(f"{name}(): expected scores (C,) or (N, C), got {list(input.shape)}")
+    return input if input.ndim == 2 else reshape(input, (1, -1))
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over all other classes of max(0, margin - score of the target + score)**p.
+
+    input: (N, C) or (C,); target: class indices (N,) or (); weight: (C,), of the target's class.
+    """
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    scores = _rows("multi_margin_loss", input)
+    classes = reshape(target, (-1, 1))
+    if classes.shape[0] != scores.shape[0]:
+        raise RuntimeError(
+            f"inconsistent target size, expected {[scores.shape[0]]} but got {list(target.shape)}: one class per row "
+            f"of scores {list(input.shape)}"
+        )
+    excess = relu(margin - gather(scores, 1, classes) + scores)
+    if p == 2:
+        excess = excess * excess
+    if weight is not None:
+        excess = excess * reshape(index_select(weight, 0, reshape(classes, (-1,))), (-1, 1))
+    excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
+    losses = sum_over(excess, 1) / scores.shape[1]
+    losses = losses if input.ndim == 2 else reshape(losses, ())
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The sum over pairs (a target class, another class) of max(0, 1 - difference of their scores), per class.
+
+    input: (N, C) or (C,). target: of the same shape, class indices up to the first -1 of a row.
+    """
+    if target.shape != input.shape:
+        raise RuntimeError(
+            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
+        )
+    scores, labels = (_rows("multilabel_margin_loss", t) for t in (input, target))
+    counts = eq((labels < 0).long().cumsum(1), 0)  # those before the first -1
+    named = where(counts, labels, labels * 0)
+    columns = arange(scores.shape[1], device=scores.device)
+    wanted = sum_over(eq(unsqueeze(named, 2), columns) & unsqueeze(counts, 2), 1) > 0
+    pairs = relu(1 - unsqueeze(gather(scores, 1, named), 2) + unsqueeze(scores, 1))
+    used = unsqueeze(counts, 2) & unsqueeze(~wanted, 1)
+    losses = sum_over(where(used, pairs, pairs * 0), (1, 2)) / scores.shape[1]
+    losses = losses if input.ndim == 2 else reshape(losses, ())
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over the classes (last dimension) of the cross entropy of sigmoid(input) with targets 0 and 1."""
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    if weight is not None:
+        losses = losses * weight
+    return reduced(mean(losses, -1), chosen(reduction, size_average, reduce))
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos for pairs with target 1, max(0, cos - margin) for -1; cos is that of vectors (N, D) or (D,)."""
+    if target.ndim not in (0, 1):
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if input1.ndim != target.ndim + 1 or input2.ndim != target.ndim + 1:
+        raise RuntimeError(
+            f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs with sizes "
+            f"{list(input1.shape)} and {list(input2.shape)}."
+        )
+    smallest = 1e-12  # added to both squares, so that zero vectors have a cosine
+    squares = (sum_over(input1 * input1, -1) + smallest) * (sum_over(input2 * input2, -1) + smallest)
+    cosine = sum_over(input1 * input2, -1) / sqrt(squares)
+    zero = cosine * 0
+    losses = where(eq(target, 1), 1 - cosine, zero) + where(
+        eq(target, -1), clamp(cosine - margin, min=0), zero
+    )
+    return reduced(losses, chosen(reduction, size_average, reduce))
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin + |anchor - positive| - |anchor - negative|) with p-norms of vectors (N, D) or (D,).
+
+    swap: the distance of positive and negative counts where it is the smaller one.
+    """
+    return _triplet(
+        lambda x, y: pairwise_distance(x, y, p, eps),
+        (anchor, positive, negative),
+        margin,
+        swap,
+        chosen(reduction, size_average, reduce),
+    )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with any distance; `pairwise_distance` by default."""
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    return _triplet(
+        distance_function or pairwise_distance,
+        (anchor, positive, negative),
+        margin,
+        swap,
+        chosen(reduction),
+    )
+
+
+def _triplet(
+    distance: Callable[[Tensor, Tensor], Tensor],
+    vectors: tuple[Tensor, Tensor, Tensor],
+    margin: float,
+    swap: bool,
+    reduction: str,
+) -> Tensor:
+    anchor, positive, negative = vectors
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        )
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced(clamp(margin + near - far, min=0), reduction)

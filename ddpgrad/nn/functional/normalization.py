@@ -1,0 +1,179 @@
+"""Normalisation as functions: over features, groups, instances, a batch, or neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..._tensor import Tensor
+from ...autograd.grad_mode import no_grad
+from ...backend.dtype import finfo
+from ...ops import norm
+from ...ops.elementwise import clone, rsqrt
+from ...ops.inplace import copy_
+from ...ops.reduce import mean as mean_over
+from ...ops.shape import constant_pad, narrow, repeat, reshape
+
+
+def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
+    """The number of dimensions of `normalized_shape`, with which `input` must end."""
+    ndim = len(normalized_shape)
+    if not ndim or input._array.shape[-ndim:] != tuple(normalized_shape):
+        raise RuntimeError(
+            f"{name}(): Given normalized_shape={list(normalized_shape)}, expected input with shape "
+            f"[*, {', '.join(map(str, normalized_shape))}], but got input of size {list(input.shape)}"
+        )
+    return ndim
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
+    return norm.layer_norm(input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """The last dimensions, which must be `normalized_shape`, divided by their root mean square, and scaled.
+
+    eps: added to the mean square; the dtype's epsilon by default. Source: https://arxiv.org/abs/1910.07467
+    """
+    ndim = _require_shape("rms_norm", input, normalized_shape)
+    return norm.rms_norm(input, weight, ndim, finfo(input.dtype).eps if eps is None else eps)
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Groups of channels of (N, C, *) brought to mean 0 and variance 1, each channel scaled and shifted.
+
+    Source: https://arxiv.org/abs/1803.08494
+    """
+    if input.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    channels = input.shape[1]
+    if channels % num_groups:
+        raise RuntimeError(
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
+    return norm.group_norm(input, weight, bias, num_groups, eps)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Channels (dimension 1) brought to mean 0 and variance 1, scaled and shifted.
+
+    In training by the batch's statistics, and the running ones move towards them by
+    `momentum`; otherwise by the running ones.
+    """
+    if input.ndim < 2:
+        if input.numel():
+            raise RuntimeError(
+                f"batch_norm(): expected channels in dimension 1, got input size {list(input.shape)}"
+            )
+        return clone(input)
+    if training:
+        count = input.numel() // input.shape[1]
+        if count == 1:
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {input.shape}"
+            )
+        out, mean, _, var = norm.batch_norm_train(input, weight, bias, eps)
+        if count and running_mean is not None and running_var is not None:
+            with no_grad():
+                _move(running_mean, mean, momentum)
+                _move(running_var, var * (count / (count - 1)), momentum)
+        return out
+    if running_mean is None or running_var is None:
+        raise ValueError(
+            "batch_norm(): expected running_mean and running_var to be defined when training=False"
+        )
+    # One scale and one shift per channel, so that the images are read only once each.
+    scale = rsqrt(running_var + eps)
+    if weight is not None:
+        scale = scale * weight
+    shift = -running_mean * scale
+    if bias is not None:
+        shift = shift + bias
+    shape = (1, -1) + (1,) * (input.ndim - 2)
+    return (input * reshape(scale, shape) + reshape(shift, shape)).to(input.dtype)
+
+
+def _move(running: Tensor, batch: Tensor, momentum: float) -> None:
+    copy_(running, running * (1 - momentum) + batch.to(running.dtype) * momentum)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel of each instance of (N, C, *) brought to mean 0 and variance 1, scaled and shifted.
+
+    use_input_stats: False takes the running statistics instead; when they are given and it
+    is True they move towards the mean of the instances' ones. Source: https://arxiv.org/abs/1607.08022
+    """
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise RuntimeError(
+                "Expected running_mean and running_var to be defined when use_input_stats=False"
+            )
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    n, channels = input.shape[:2]
+    places = math.prod(input.shape[2:])
+    if places <= 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    one_batch = reshape(input, (1, n * channels, *input.shape[2:]))
+    weight, bias = (p if p is None else repeat(p, n) for p in (weight, bias))
+    out, mean, _, var = norm.batch_norm_train(one_batch, weight, bias, eps)
+    with no_grad():
+        if running_mean is not None:
+            _move(running_mean, mean_over(reshape(mean, (n, channels)), 0), momentum)
+        if running_var is not None:
+            unbiased = var * (places / (places - 1))
+            _move(running_var, mean_over(reshape(unbiased, (n, channels)), 0), momentum)
+    return reshape(out, tuple(input.shape))
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """input / (k + alpha * the mean square of `size` neighbouring channels)**beta, over (N, C, *).
+
+    Channels beyond the edge count as 0. Source: Krizhevsky et al., 2012, section 3.3.
+    """
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
+    widths = [(0, 0), (size // 2, (size - 1) // 2)] + [(0, 0)] * (input.ndim - 2)
+    squares = constant_pad(input * input, widths, 0.0)
+    channels = input.shape[1]
+    total = narrow(squares, 1, 0, channels)
+    for start in range(1, size):
+        total = total + narrow(squares, 1, start, channels)
+    return input / (total * (alpha / size) + k) ** beta

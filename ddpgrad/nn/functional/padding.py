@@ -1,0 +1,115 @@
+"""Padding at the edges: by a constant, by reflection, by the last element, or round the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..._tensor import Tensor
+from ...ops.elementwise import clone
+from ...ops.resample import resample, windows
+from ...ops.shape import constant_pad, narrow
+
+Widths = list[tuple[int, int]]
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """`input` with elements around it; negative widths cut.
+
+    pad: (before, after) of the last dimension, then of the one before it, and so on. mode:
+    "constant" puts `value` (0); "reflect" the elements mirrored at the first and the last one;
+    "replicate" copies of those; "circular" the elements of the other end. All but the first pad
+    the last one to three dimensions of an input with one or two more, (C, *size) or (N, C, *size).
+    """
+    return _padded(input, pad, mode, value)
+
+
+def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Tensor:
+    if len(pad) % 2 or len(pad) > 2 * input.ndim:
+        raise RuntimeError(
+            f"pad(): expected an even number of widths, at most {2 * input.ndim} for a {input.ndim}D input, got "
+            f"{len(pad)}"
+        )
+    widths = [(0, 0)] * (input.ndim - len(pad) // 2)
+    widths += [(int(pad[i]), int(pad[i + 1])) for i in range(len(pad) - 2, -1, -2)]
+    if mode == "constant":
+        return _constant(input, widths, 0.0 if value is None else value)
+    if mode not in _MODES:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if value is not None and value != 0:
+        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    dims = len(pad) // 2
+    if dims > 3 or not 1 <= input.ndim - dims <= 2:
+        raise NotImplementedError(
+            f"pad(): mode {mode!r} pads the last 1 to 3 dimensions of an input with one or two more, got "
+            f"{len(pad)} widths for a {input.ndim}D input"
+        )
+    out = input
+    for dim, (low, high) in enumerate(widths):
+        if low or high:
+            size = input.shape[dim]
+            if min(0, low) + min(0, high) + size < 0 or size + low + high < 1:
+                raise _too_much_cut(low, high, size)
+            source = _MODES[mode](size, low, high)
+            out = resample(out, dim, windows(source, source + 1, 1, size))
+    return clone(out) if out is input else out
+
+
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """`input` with elements of `value` around it; `pad` as in `functional.pad`."""
+    return _padded(input, pad, "constant", value)
+
+
+def _too_much_cut(low: int, high: int, size: int) -> RuntimeError:
+    return RuntimeError(f"pad(): widths ({low}, {high}) leave nothing of a dimension of size {size}")
+
+
+def _constant(input: Tensor, widths: Widths, value: float) -> Tensor:
+    for dim, (low, high) in enumerate(widths):
+        if low < 0 or high < 0:
+            if input.shape[dim] + low + high < 0:
+                raise _too_much_cut(low, high, input.shape[dim])
+            input = _cut(input, dim, low, high)
+    outer = tuple([(max(low, 0), max(high, 0)) for low, high in widths])
+    return constant_pad(input, outer, value) if any(map(any, outer)) else clone(input)
+
+
+def _cut(input: Tensor, dim: int, low: int, high: int) -> Tensor:
+    """Without the elements that the negative ones of two widths cut."""
+    low, high = max(-low, 0), max(-high, 0)
+    length = max(input.shape[dim] - low - high, 0)
+    return narrow(input, dim, low, length) if low or high else input
+
+
+def _reflected(size: int, low: int, high: int) -> np.ndarray:
+    if max(low, high) >= size:
+        raise RuntimeError(
+            f"Padding size should be less than the corresponding input dimension, but got: padding ({low}, {high}) "
+            f"of a dimension of size {size}"
+        )
+    last = size - 1
+    return last - np.abs(last - np.abs(np.arange(-low, size + high)))
+
+
+def _replicated(size: int, low: int, high: int) -> np.ndarray:
+    if size == 0:
+        raise RuntimeError("pad(): there is no element to replicate in a dimension of size 0")
+    return np.clip(np.arange(-low, size + high), 0, size - 1)
+
+
+def _wrapped(size: int, low: int, high: int) -> np.ndarray:
+    if max(low, high) > size:
+        raise RuntimeError(
+            f"Padding value causes wrapping around more than once: ({low}, {high}) of a dimension of size {size}"
+        )
+    left = np.arange(max(-low, 0), size + min(high, 0))  # what negative widths leave is what is repeated
+    return left[np.arange(-max(low, 0), len(left) + max(high, 0)) % len(left)]
+
+
+# Which element of a dimension stands at each place of the result.
+_MODES: dict[str, Callable[[int, int, int], np.ndarray]] = {
+    "reflect": _reflected,
+    "replicate": _replicated,
+    "circular": _wrapped,
+}

@@ -1,0 +1,259 @@
+"""Pooling over one to three dimensions, as functions.
+
+`input` is (N, C, *size) or (C, *size), and *size has as many dimensions as the function's name says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..._tensor import Tensor
+from ...ops import pool, resample
+from ...ops.elementwise import abs, sign
+from ...ops.scattering import scatter
+from ...ops.shape import reshape
+from ...ops.windows import Ints, per_dimension
+from .activation import relu
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window; with `return_indices`, (values, their places)."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window; with `return_indices`, (values, their places in the flattened image)."""
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window; with `return_indices`, (values, their places in the flattened volume)."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def _max_pool(
+    dims: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
+    padding = per_dimension(padding, dims, "padding")
+    out = pool.max_pool(input, kernel, stride, padding, per_dimension(dilation, dims, "dilation"), ceil_mode)
+    return out if return_indices else out[0]
+
+
+def _kernel_and_stride(dims: int, kernel_size: Any, stride: Any) -> tuple[Ints, Ints]:
+    kernel = per_dimension(kernel_size, dims, "kernel_size")
+    return kernel, kernel if stride is None or stride in ((), []) else per_dimension(stride, dims, "stride")
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window; padding counts as zeros if `count_include_pad`."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window; padding counts as zeros if `count_include_pad`.
+
+    divisor_override: what sums are divided by, instead of the number of elements.
+    """
+    options = (stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(2, input, kernel_size, *options)
+
+
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window; padding counts as zeros if `count_include_pad`.
+
+    divisor_override: what sums are divided by, instead of the number of elements.
+    """
+    options = (stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(3, input, kernel_size, *options)
+
+
+def _avg_pool(
+    dims: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
+    padding = per_dimension(padding, dims, "padding")
+    name = f"avg_pool{dims}d"
+    pool.check_windows(name, input, kernel, stride, padding, (1,) * dims)
+    if divisor == 0:
+        raise RuntimeError(f"{name}(): divisor must be not zero")
+    options = (ceil_mode, count_include_pad)
+    for i in range(dims):
+        dim = input.ndim - dims + i
+        bands = pool.mean_bands(
+            input.shape[dim], kernel[i], stride[i], padding[i], *options, 1 if divisor and i else divisor
+        )
+        input = resample.resample(input, dim, bands)
+    return input
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The `norm_type`-norm of each window, where the sum of powers is positive."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The `norm_type`-norm of each window, where the sum of powers is positive."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The `norm_type`-norm of each window, where the sum of powers is positive."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _lp_pool(
+    dims: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> Tensor:
+    kernel = per_dimension(kernel_size, dims, "kernel_size")
+    means = _avg_pool(dims, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
+    return (sign(means) * relu(abs(means)) * math.prod(kernel)) ** (1.0 / norm_type)
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of `input` at the places that `max_pool1d` took them from; zeros elsewhere."""
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of `input` at the places that `max_pool2d` took them from; zeros elsewhere."""
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of `input` at the places that `max_pool3d` took them from; zeros elsewhere."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
+
+
+def _max_unpool(
+    dims: int,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_size: Sequence[int] | None,
+) -> Tensor:
+    name = f"max_unpool{dims}d"
+    kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
+    padding = per_dimension(padding, dims, "padding")
+    if input.ndim not in (dims + 1, dims + 2) or input.shape != indices.shape:
+        raise RuntimeError(
+            f"{name}(): expected a {dims + 1}D or {dims + 2}D input and indices of the same shape, got "
+            f"{list(input.shape)} and {list(indices.shape)}"
+        )
+    usual = [
+        (n - 1) * s - 2 * p + k
+        for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)
+    ]
+    image = list(usual if output_size is None else output_size)
+    image = image[-dims:] if len(image) == dims + 2 else image
+    if len(image) != dims:
+        raise ValueError(
+            f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
+            f"'{len(image)}'"
+        )
+    for n, least, s in zip(image, usual, stride, strict=True):
+        if not least - s < n < least + s:
+            raise ValueError(
+                f"invalid output_size {image}: each must be less than the stride {stride} away from {usual}"
+            )
+    lead, places = tuple(input.shape[:-dims]), math.prod(image)
+    if not input.is_cuda and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
+        raise RuntimeError(
+            f"{name}(): found an invalid max index: indices must be in [0, {places}) for an output of size {image}"
+        )
+    windows = math.prod(input.shape[-dims:])
+    zeros = input.new_zeros((math.prod(lead), places))
+    index = reshape(indices, (math.prod(lead), windows))
+    return reshape(scatter(zeros, 1, index, reshape(input, tuple(index.shape))), (*lead, *image))

@@ -1,0 +1,66 @@
+"""Weight normalisation by a hook before forward: the former way, still in many programs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..._tensor import Tensor
+from ..module import Module
+from ..parameter import Parameter
+from .parametrizations import norm_except_dim
+
+
+class WeightNorm:
+    """Computes the weight from `<name>_g` and `<name>_v` before each forward."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name, self.dim = name, -1 if dim is None else dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """The directions brought to their lengths."""
+        g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
+        return v * (g / norm_except_dim(v, self.dim))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module))
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
+    """Learn the lengths `<name>_g` and directions `<name>_v` of a weight apart (https://arxiv.org/abs/1602.07868)."""
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    if _hook_of(module, name) is not None:
+        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+    hook = WeightNorm(name, dim)
+    weight = getattr(module, name)
+    delattr(module, name)
+    module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight.detach(), hook.dim)))
+    module.register_parameter(f"{name}_v", Parameter(weight.detach()))
+    setattr(module, name, hook.compute_weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def _hook_of(module: Module, name: str) -> tuple[int, WeightNorm] | None:
+    for key, (hook, _) in module._forward_pre_hooks.items():
+        if isinstance(hook, WeightNorm) and hook.name == name:
+            return key, hook
+    return None
+
+
+def remove_weight_norm(module: Module, name: str = "weight") -> Module:
+    """Make the weight an ordinary parameter again, with its present value."""
+    found = _hook_of(module, name)
+    if found is None:
+        raise ValueError(f"weight_norm of '{name}' not found in {module}")
+    key, hook = found
+    weight = hook.compute_weight(module).detach()
+    for part in (name, f"{name}_g", f"{name}_v"):
+        delattr(module, part)
+    setattr(module, name, Parameter(weight))
+    del module._forward_pre_hooks[key]
+    return module

@@ -1,0 +1,56 @@
+"""Factorizations of matrices that are nearly of low rank, by random projections.
+
+Halko, Martinsson and Tropp, "Finding structure with randomness", 2011, algorithms 4.4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._tensor import Tensor
+from . import matrix, reduce
+from .draws import randn
+from .factors import linalg_qr, linalg_svd
+from .linalg import adjoint, require_matrix
+from .tensor_function import tensor_function
+
+
+def _basis(A: Tensor, q: int, niter: int) -> Tensor:
+    """An orthonormal basis (..., m, q) of most of A's range."""
+    sketch = matrix.matmul(A, randn(A.shape[-1], q, dtype=A.dtype, device=A.device))
+    Q = linalg_qr(sketch).Q
+    for _ in range(niter):
+        Q = linalg_qr(matrix.matmul(adjoint(A), Q)).Q
+        Q = linalg_qr(matrix.matmul(A, Q)).Q
+    return Q
+
+
+@tensor_function(method=False)
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(U, S, V) of about the `q` largest singular values of A - M; more iterations `niter` are more exact."""
+    require_matrix("svd_lowrank", A)
+    rank = 6 if q is None else q
+    difference = A if M is None else A - M
+    flipped = difference.shape[-2] < difference.shape[-1]
+    difference = adjoint(difference) if flipped else difference
+    Q = _basis(difference, rank, 2 if niter is None else niter)
+    U, S, Vh = linalg_svd(matrix.matmul(adjoint(Q), difference), False)
+    left, right = matrix.matmul(Q, U), adjoint(Vh)
+    return (right, S, left) if flipped else (left, S, right)
+
+
+@tensor_function(method=False)
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """(U, S, V): the columns of V are about the `q` first principal directions of the rows of A."""
+    require_matrix("pca_lowrank", A)
+    m, n = A.shape[-2:]
+    rank = min(6, m, n) if q is None else q
+    if not 0 <= rank <= min(m, n):
+        raise ValueError(
+            f"q(={rank}) must be non-negative integer and not greater than min(m, n)={min(m, n)}"
+        )
+    if niter < 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - reduce.mean(A, -2, True) if center else A, rank, niter)

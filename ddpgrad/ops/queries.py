@@ -1,0 +1,107 @@
+"""Questions about tensors and dtypes, with answers that have no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._tensor import Tensor, wrap
+from ..backend import dtype as dtypes
+from ..backend.registry import backend_for
+from . import elementwise, pointwise, reduce
+from .tensor_function import tensor_function
+
+
+@tensor_function()
+def equal(input: Tensor, other: Tensor) -> bool:
+    """True when both have the same shape and elements."""
+    return input.shape == other.shape and bool(reduce.all(pointwise.eq(input, other)))
+
+
+@tensor_function()
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """True where |input - other| <= atol + rtol * |other|, or both are equal."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"isclose(): expected one dtype, got {input.dtype.name} and {other.dtype.name}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(
+            f"isclose(): rtol and atol must be greater than or equal to zero, got {rtol} and {atol}"
+        )
+    close = pointwise.eq(input, other)
+    if equal_nan:
+        close = pointwise.logical_or(
+            close, pointwise.logical_and(elementwise.isnan(input), elementwise.isnan(other))
+        )
+    if input.dtype is dtypes.bool_:
+        return close
+    distance = elementwise.abs(input - other)
+    within = distance <= atol + elementwise.abs(rtol * other)
+    return pointwise.logical_or(close, pointwise.logical_and(within, elementwise.isfinite(distance)))
+
+
+@tensor_function()
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """True when `isclose` holds everywhere."""
+    return bool(reduce.all(isclose(input, other, rtol, atol, equal_nan)))
+
+
+@tensor_function(method=False, out=True)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """True where an element is among `test_elements` (with `invert`, where it is not). One of both may be a number."""
+    given = elements if isinstance(elements, Tensor) else test_elements
+    if not isinstance(given, Tensor):
+        raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+    backend = backend_for(given._array)
+    raw = [x._array if isinstance(x, Tensor) else backend.asarray(x) for x in (elements, test_elements)]
+    found = wrap(backend.asarray(backend.isin(*raw)))
+    return elementwise.logical_not(found) if invert else found
+
+
+@tensor_function()
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not 0."""
+    return bool(input)
+
+
+@tensor_function()
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape."""
+    return input.shape == other.shape
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a floating-point type."""
+    return input.dtype.is_floating_point
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is a complex type."""
+    return input.dtype.is_complex
+
+
+@tensor_function()
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+def result_type(tensor1: Any, tensor2: Any) -> dtypes.DType:
+    """The dtype that arithmetic on both gives. One of both, or both, may be numbers."""
+    both = (tensor1, tensor2)
+    tensors = [(t._array.dtype, t._array.ndim) for t in both if isinstance(t, Tensor)]
+    return dtypes.result_type(tensors, [dtypes.scalar_category(v) for v in both if not isinstance(v, Tensor)])
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a result of dtype `from_` may be written to a tensor of dtype `to`: kinds go up, signs are not lost."""
+    source, target = dtypes.of(from_), dtypes.of(to)
+    loses_sign = source.is_signed and target is dtypes.uint8 and source is not dtypes.bool_
+    return source.category <= target.category and not loses_sign

@@ -1,0 +1,92 @@
+"""Results that share memory with their input: who their base is, and ops that return several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._tensor import Tensor, View, wrap
+from ..autograd.grad_mode import mode
+from ..autograd.views import remember_plain_view
+from .explain import explain
+from .node import record
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+def memory_of(array: Any) -> Any:
+    """An object that stands for the memory of a raw array: the same one for all arrays in that memory."""
+    if isinstance(array, np.ndarray):
+        base = array.base
+        return base if isinstance(base, np.ndarray) else array
+    return array.data.mem
+
+
+def mark_view(
+    input: Tensor, out: Tensor, step: tuple[Any, tuple[Any, ...]], several: str | None = None
+) -> None:
+    """Let a result that shares memory with `input` share its version and know its base.
+
+    step: (function, arguments after the input) that makes `out` from `input`. several: the name
+    of the node when the function returned more views than this one.
+    """
+    array, source = out._array, input._array
+    if array is source:
+        array = out._array = source[...]
+    if array.base is not source and memory_of(array) is not memory_of(source):
+        return  # a reshape that had to copy
+    out._versions = input._versions
+    view = input._view
+    if view is None:
+        base, steps = input, (step,)
+    else:
+        base = view.base
+        steps = None if view.steps is None else (*view.steps, step)
+        several = several or view.several
+    out._view = _new_tuple(View, (base, steps, base._grad_fn, several))
+    if not base._requires_grad:
+        remember_plain_view(base, out)
+    elif not mode.enabled and not input.is_inference():
+        out._requires_grad = input._requires_grad  # as in PyTorch, though it has no history
+
+
+_new_tuple = tuple.__new__  # what a NamedTuple's own __new__ calls, but faster
+
+
+def owned(tensor: Tensor) -> Tensor:
+    """`tensor`, a view of what nobody else has, as a tensor of its own."""
+    tensor._view = None
+    return tensor
+
+
+def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
+    """The public function of an op whose kernel returns a list of views: one node with that many outputs.
+
+    `op.view` gives, from the adapted arguments, the step that makes each of them alone.
+    """
+    kernels, adapt = op.kernels, op.adapt
+    steps_of: Any = op.view
+    assert adapt is not None
+
+    def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        args = op.bind(args, kwargs)
+        input = args[0]
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+        adapted = adapt(*args)
+        raw = (input._array, *adapted[1:])
+        try:
+            parts = kernels[raw[0].__class__](*raw)
+        except Exception as error:
+            raise explain(op, adapted, error) from error
+        outs = tuple([wrap(part) for part in parts])
+        for out, step in zip(outs, steps_of(*adapted), strict=True):
+            mark_view(input, out, step, op.grad_name)
+        if outs and input._requires_grad and mode.enabled:
+            record(op, (input,), raw, outs[0], (), outs if len(outs) > 1 else None)
+        return outs
+
+    return call

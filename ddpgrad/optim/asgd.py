@@ -1,0 +1,60 @@
+"""ASGD: stochastic gradient descent that averages the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._tensor import Tensor
+from .elementwise import STEP, Elementwise, Update, check_not_negative, options
+from .flat import Run
+from .optimizer import ParamsT
+
+
+def asgd(F: Any, param: Any, grad: Any, mean: Any, rate: Any, share: Any) -> Any:
+    """One step down the gradient, and the new parameter's share in the mean."""
+    param = param - rate * grad
+    return param, mean + share * (param - mean)
+
+
+class ASGD(Elementwise):
+    """Gradient descent at a rate of lr / (1 + lambd * lr * step)**alpha, with the mean of the parameters beside it.
+
+    The mean, `state[p]["ax"]`, begins after `t0` steps; before that it is the parameter. lambd: also
+    the decay of the parameters per rate. The other arguments: see `Elementwise`.
+    Source: https://dl.acm.org/doi/10.1137/0330046
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        super().__init__(params, options(locals()))
+
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        check_not_negative(group, weight_decay="weight_decay value")
+
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return (STEP, "eta", "mu", "ax")
+
+    def _new_state(self, parameter: Tensor, name: str, group: Mapping[str, Any]) -> Tensor:
+        if name in ("eta", "mu"):
+            return self._scalar(float(group["lr"]) if name == "eta" else 1.0, parameter, group)
+        return super()._new_state(parameter, name, group)
+
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        rate, share = run.scalar("eta"), run.scalar("mu")
+        step = run.next_step(skip)
+        lr, lambd = group["lr"], group["lambd"]
+        run.scalars["eta"][...] = float(lr / (1 + lambd * lr * step) ** group["alpha"])
+        run.scalars["mu"][...] = 1 / max(1, step - group["t0"])
+        return Update(asgd, (rate, share), group["weight_decay"], 1 - lambd * rate)

@@ -1,0 +1,201 @@
+"""Elementwise: base of the optimizers that treat each element of a parameter by itself.
+
+Such an optimizer is its options, the names of the state that it keeps, and a *rule*: a function
+of one parameter, its gradient, its state and some numbers that returns their new values. The
+rule is written once. It is compiled into a loop over flat memory on a CPU and into one kernel on
+a GPU, runs on arrays where neither is at hand, and on Tensors if the step is to be
+differentiated (`differentiable=True`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._tensor import Tensor
+from ..autograd.grad_mode import set_grad_enabled
+from ..ops import VOCABULARY
+from ..ops.update import Rule
+from .flat import SCALARS, STEP, FlatMemory, Run, full_like, new_scalar, zeros_like
+from .optimizer import Closure, Optimizer, ParamsT, evaluated
+
+
+class Update(NamedTuple):
+    """One update: rule(F, shrink * param, grad + decay * param, *states, *numbers)."""
+
+    rule: Rule
+    numbers: tuple[Any, ...]
+    decay: Any = 0.0
+    shrink: Any = 1.0
+
+
+class Elementwise(Optimizer):
+    """A subclass defines `_state_names` and `_update`; `_new_state` for state that does not start with zeros.
+
+    Of the arguments that all have: maximize goes up instead of down; differentiable records the
+    step for autograd; foreach is accepted for PyTorch's sake, and so is fused, since updates always
+    are, but it says in addition that `GradScaler` may leave unscaling to the step, and that Adam
+    counts its steps on the GPU, as does capturable.
+    """
+
+    _counts_on_device = False  # True for those whose numbers can be computed on a device
+    found_inf: Tensor | None = None  # set by GradScaler for one step: skip it if this is not 0
+    grad_scale: Tensor | None = None  # and divide the gradients by this
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        self._flat = FlatMemory()
+        super().__init__(params, defaults)
+        if defaults.get("fused"):
+            if defaults["differentiable"]:
+                raise RuntimeError("`fused` does not support `differentiable`")
+            if defaults["foreach"]:
+                raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+            self._step_supports_amp_scaling = True
+
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """The kinds of state that a parameter of `group` has: scalars, and then the rest in the rule's order."""
+        raise NotImplementedError
+
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        """The update of one run, which is counted here; tensors among the options are numbers already."""
+        raise NotImplementedError
+
+    def _new_state(self, parameter: Tensor, name: str, group: Mapping[str, Any]) -> Tensor:
+        """State of one kind for a parameter that has none."""
+        if name in SCALARS:
+            return self._scalar(0.0, parameter, group)
+        return zeros_like(parameter)
+
+    def _scalar(self, value: float, parameter: Tensor, group: Mapping[str, Any]) -> Tensor:
+        on_device = self._counts_on_device and (group.get("capturable") or group.get("fused"))
+        return new_scalar(value, parameter if on_device else None)
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update the parameters from their gradients; the result of `closure`, called first, if given."""
+        loss = evaluated(closure)
+        factor, skip = self._amp()
+        if skip is True:
+            return loss
+        for group in self.param_groups:
+            if group.get("differentiable"):
+                self._differentiable_step(group)
+                continue
+            options = _in_numbers(group)
+            scale = -factor if group["maximize"] else factor
+            new = lambda parameter, name, group=group: self._new_state(parameter, name, group)  # noqa: E731
+            for run in self._flat.runs(group, self.state, self._state_names(group), new):
+                update = self._update(options, run, skip)
+                run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
+        return loss
+
+    def _amp(self) -> tuple[Any, Any]:
+        """What to multiply gradients by; and whether to skip the step: None, True, or a bool array on a device."""
+        scale, found = self.grad_scale, self.found_inf
+        factor: Any = 1.0
+        skip: Any = None
+        if scale is not None:
+            factor = 1.0 / (scale._array.astype(np.float64) if scale.is_cuda else float(scale))
+        if found is not None:
+            if found.is_cuda and self._counts_on_device:
+                skip = found._array.reshape(()) != 0
+            elif float(found):
+                skip = True
+        return factor, skip
+
+    def _differentiable_step(self, group: dict[str, Any]) -> None:
+        """Update parameters and state in such a way that autograd can go back through it."""
+        names = self._state_names(group)
+        for parameter in group["params"]:
+            grad = parameter._grad
+            if grad is None:
+                continue
+            if parameter.is_complex():
+                raise NotImplementedError(
+                    f"{type(self).__name__}: differentiable=True is not supported for complex parameters"
+                )
+            state = self.state[parameter]
+            fresh = [name for name in names if state.get(name) is None]
+            state.update({name: self._new_state(parameter, name, group) for name in fresh})
+            scalars = {name: state[name]._array.reshape(-1) for name in names if name in SCALARS}
+            run = Run((parameter,), (), scalars, {parameter} if fresh else set())
+            arrays = [name for name in names if name not in SCALARS]
+            with set_grad_enabled(True):
+                rule, numbers, decay, shrink = self._update(group, run, None)
+                before = parameter.clone()  # the rule's gradients may need it, and it is about to change
+                grad = -grad if group["maximize"] else grad
+                new = rule(
+                    VOCABULARY,
+                    before * shrink,
+                    grad + decay * before,
+                    *[state[name] for name in arrays],
+                    *numbers,
+                )
+                new = new if isinstance(new, tuple) else (new,)
+                parameter.copy_(new[0])
+            state.update(zip(arrays, new[1:], strict=True))
+
+    # -- saving and loading ------------------------------------------------------------------
+
+    def _loaded(self, owner: Tensor, group: dict[str, Any], number: Any, name: Any, value: Any) -> Any:
+        names = self._state_names(group)
+        if name in SCALARS and name in names:
+            return self._scalar(float(value), owner, group)
+        if isinstance(value, Tensor) and name in names and value.shape != owner.shape:
+            raise ValueError(
+                f"loaded state dict: {name} of parameter {number} has shape {list(value.shape)}, but the parameter "
+                f"has {list(owner.shape)}"
+            )
+        return super()._loaded(owner, group, number, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_flat"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._flat = FlatMemory()
+        super().__setstate__(state)
+
+
+def _in_numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """The options of a group with numbers in place of tensors."""
+    capturable = group.get("capturable")
+
+    def number(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if capturable and value.is_cuda:  # no waiting for the device
+                return value._array.reshape(()).astype(np.float64)
+            return float(value)
+        return value
+
+    return {
+        key: tuple([number(v) for v in value]) if value.__class__ is tuple else number(value)
+        for key, value in group.items()
+    }
+
+
+def options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The `locals()` of an `__init__` as the defaults of an optimizer."""
+    return {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+
+
+def check_not_negative(group: Mapping[str, Any], **names: str) -> None:
+    """`ValueError` for a negative number; names: option -> what the message calls it."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    for option, name in {"lr": "learning rate", **names}.items():
+        if not group[option] >= 0:
+            raise ValueError(f"Invalid {name}: {group[option]}")
+
+
+def check_betas(group: Mapping[str, Any]) -> None:
+    """`ValueError` unless both betas are in [0, 1)."""
+    for i, beta in enumerate(group["betas"]):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+
+
+__all__ = [
+    "STEP", "Elementwise", "Update", "check_betas", "check_not_negative", "full_like", "options",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Derivatives as functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp
+
+Tensor = torch.Tensor
+
+
+def vector(*values: float, **options: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, **options)
+
+
+X = vector(0.5, -1.0, 2.0)
+
+
+def close(a: Any, b: Any) -> None:
+    np.testing.assert_allclose(a.tolist(), b.tolist(), rtol=1e-10, atol=1e-12)
+
+
+def test_grad_of_arguments_and_trees():
+    first, second = grad(lambda x, y: (x * x * y).sum(), argnums=(0, 1))(X, X)
+    close(first, 2 * X * X)
+    close(second, X * X)
+    found = grad(lambda tree: (tree["a"] ** 2).sum() + tree["b"][0].sum())({"a": X, "b": [X]})
+    close(found["a"], 2 * X)
+    assert found["b"][0].tolist() == [1.0, 1.0, 1.0]
+    slope, (value, aux) = grad_and_value(lambda x: ((x**2).sum(), x + 1), has_aux=True)(X)
+    close(slope, 2 * X)
+    close(value, (X**2).sum())
+    assert not aux.requires_grad and not value.requires_grad and not slope.requires_grad
+
+
+def test_nesting():
+    third = grad(grad(grad(lambda x: x**4)))
+    assert third(vector(2.0)[0]).item() == 48.0
+    close(torch.diag(hessian(lambda x: (x**3).sum())(X)), 6 * X)
+    close(torch.diag(jacrev(grad(lambda x: (x**3).sum()))(X)), 6 * X)
+
+
+def test_what_the_function_closes_over_is_differentiable():
+    w = vector(3.0, 4.0, 5.0, requires_grad=True)
+    found = grad(lambda x: (w * x * x).sum())(X)
+    close(torch.autograd.grad(found.sum(), w)[0], 2 * X)
+    x = X.clone().requires_grad_()
+    found = grad(lambda x: (x**3).sum())(x)
+    close(torch.autograd.grad(found.sum(), x)[0], 6 * X)
+    assert x.grad is None
+    with torch.no_grad():
+        assert not grad(lambda x: (w * x).sum())(X).requires_grad
+
+
+def test_vjp_and_jvp():
+    (sine, cosine), pull = vjp(lambda x: (x.sin(), x.cos()), X)
+    close(sine, X.sin())
+    close(cosine, X.cos())
+    close(pull((X, X))[0], X * X.cos() - X * X.sin())
+    close(pull((X, torch.zeros_like(X)))[0], X * X.cos())
+    out, along = jvp(lambda x, y: x * y, (X, X + 1), (X, torch.ones_like(X)))
+    close(out, X * (X + 1))
+    close(along, X * (X + 1) + X)
+    assert not along.requires_grad
+
+
+@pytest.mark.parametrize("jac", [jacrev, jacfwd])
+def test_jacobians(jac: Any):
+    squares, total = jac(lambda x: (x**2, x.sum()))(X)
+    close(squares, torch.diag(2 * X))
+    assert total.tolist() == [1.0, 1.0, 1.0]
+    by_x, by_y = jac(lambda x, y: x * y.sum(), argnums=(0, 1))(X, X[:2])
+    close(by_x, torch.eye(3, dtype=torch.float64) * X[:2].sum())
+    close(by_y, X.unsqueeze(1).expand(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: grad(lambda x: x * 2)(X), "scalar Tensor, got tensor with 1 dims"),
+        (lambda: grad(lambda x: 2)(X), "to return a Tensor, got <class 'int'>"),
+        (lambda: grad(lambda x: x.sum(), argnums=1)(X), "argnum=1, but only 1 positional"),
+        (
+            lambda: grad(lambda x, n: (x * n).sum(), argnums=(0, 1))(X, 2),
+            "Expected tensors to differentiate in, got int",
+        ),
+        (lambda: grad(lambda x: x.sum(), has_aux=True)(X), "must return a tuple"),
+        (lambda: jvp(torch.exp, (X,), (X[:1],)), "the same structure and shapes"),
+    ],
+)
+def test_errors(call: Any, text: str):
+    with pytest.raises(RuntimeError, match=text):
+        call()

@@ -1,0 +1,61 @@
+"""The loop over a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.func import grad, vmap
+
+
+def test_dimensions():
+    a, b = torch.arange(6.0).reshape(3, 2), torch.tensor([1.0, 10.0])
+    assert vmap(torch.dot, in_dims=(0, None))(a, b).tolist() == (a @ b).tolist()
+    assert vmap(lambda row: row * 2, in_dims=1, out_dims=1)(a).tolist() == (a * 2).tolist()
+    both, tree = vmap(lambda row: (row.sum(), {"twice": row * 2}), out_dims=(0, {"twice": -1}))(a)
+    assert both.tolist() == [1.0, 5.0, 9.0] and tree["twice"].tolist() == (a * 2).t().tolist()
+    assert vmap(lambda pair: pair["x"] + pair["y"], in_dims=({"x": 0, "y": None},))(
+        {"x": b, "y": b}
+    ).shape == (2, 2)
+    assert vmap(vmap(lambda x: x * 2))(a).tolist() == (a * 2).tolist()
+
+
+def test_gradients_of_each_example():
+    w, x = torch.tensor([1.0, 2.0]), torch.arange(6.0).reshape(3, 2)
+    each = vmap(grad(lambda w, x: (w * x).sum() ** 2), in_dims=(None, 0))(w, x)
+    assert each.tolist() == (2 * (x @ w).unsqueeze(1) * x).tolist()
+    total = w.clone().requires_grad_()
+    vmap(lambda row: (total * row).sum())(x).sum().backward()
+    assert total.grad.tolist() == x.sum(0).tolist()
+
+
+def test_randomness():
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(2)
+
+    x = torch.zeros(3, 2)
+    same, different = vmap(noisy, randomness="same")(x), vmap(noisy, randomness="different")(x)
+    assert same[0].tolist() == same[2].tolist() and different[0].tolist() != different[2].tolist()
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        vmap(noisy)(x)
+    with pytest.raises(RuntimeError, match="Only allowed values for randomness"):
+        vmap(noisy, randomness="any")(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: vmap(torch.add)(torch.ones(3), torch.ones(2)), r"got sizes \[3, 2\]"),
+        (lambda: vmap(torch.abs)(3), "please use None as the respective in_dim"),
+        (lambda: vmap(torch.abs, in_dims=1)(torch.ones(3)), "dimensionality 1"),
+        (lambda: vmap(torch.abs, in_dims=None)(torch.ones(3)), "at least one input must be mapped"),
+        (lambda: vmap(torch.abs)(torch.ones(0, 2)), "mapped dimension is empty"),
+        (lambda: vmap(lambda x: 3)(torch.ones(3)), "must only return Tensors"),
+        (lambda: vmap(torch.add, in_dims=(0,))(torch.ones(3), torch.ones(3)), "in_dims is not compatible"),
+    ],
+)
+def test_errors(call: Any, text: str):
+    with pytest.raises(ValueError, match=text):
+        call()

@@ -1,0 +1,117 @@
+"""Tensors from data, from other libraries and for them: dtypes, shared memory, copies, errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        ([1, 2.5], torch.float32), ([True, 2], torch.int64), ([1, 2 + 1j], torch.complex64), ([], torch.float32),
+        (range(3), torch.int64), ([np.float64(1), 2], torch.float64), ([np.int32(1)], torch.int32),
+        ([torch.tensor(1), torch.tensor(2.5)], torch.float32), ([np.array([1.0, 2.0])], torch.float64),
+        (np.float64(1.0), torch.float64), (torch.ones(2, dtype=torch.float16), torch.float16),
+    ],
+)  # fmt: skip
+def test_dtype_of_data(data: Any, dtype: Any):
+    assert torch.tensor(data).dtype is dtype
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: torch.tensor(None), RuntimeError, "Could not infer dtype of NoneType"),
+        (lambda: torch.tensor("a"), TypeError, "invalid data type 'str'"),
+        (lambda: torch.tensor([torch.ones(2)]), ValueError, "only one element tensors"),
+        (lambda: torch.tensor([[[1], [2]], [[3], [4, 5]]]), ValueError, r"length 1 at dim 2 \(got 2\)"),
+        (lambda: torch.tensor(2**63), ValueError, "Overflow"),
+        (lambda: torch.tensor(300, dtype=torch.uint8), RuntimeError, "uint8 without overflow"),
+        (lambda: torch.tensor([1j], dtype=torch.float32), TypeError, "must be real number"),
+        (lambda: torch.zeros(), TypeError, 'missing 1 required positional arguments: "size"'),
+        (lambda: torch.zeros(2.5), TypeError, "must be tuple of ints, not float"),
+        (lambda: torch.zeros(2, names=("a",)), TypeError, "unexpected keyword argument 'names'"),
+        (lambda: torch.zeros(-1), RuntimeError, "negative dimension"),
+        (
+            lambda: torch.from_numpy(np.arange(3)[::-1]),
+            ValueError,
+            "stride in the given numpy array is negative",
+        ),
+        (lambda: torch.arange(0, 5, -1), RuntimeError, "inconsistent with step sign"),
+        (lambda: torch.frombuffer(bytearray(5), dtype=torch.float32), ValueError, "multiple of element size"),
+        (lambda: torch.ones(2, requires_grad=True).__dlpack__(), BufferError, "require gradient"),
+    ],
+)
+def test_refusals(call: Any, error: type[Exception], text: str):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_numbers_wrap_and_truncate_as_integers_do():
+    assert torch.tensor(-1, dtype=torch.uint8).item() == torch.full((), -1, dtype=torch.uint8).item() == 255
+    assert torch.tensor([1.9, -1.9], dtype=torch.int64).tolist() == [1, -1]
+
+
+def test_memory_is_shared_with_others():
+    array = np.arange(4.0)
+    tensors = [
+        torch.from_numpy(array),
+        torch.as_tensor(array),
+        torch.asarray(array),
+        torch.from_dlpack(array),
+    ]
+    tensors += [torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensors[0]))]
+    array[1] = 7
+    assert all(t[1].item() == 7 for t in tensors)
+    back = np.from_dlpack(tensors[0])
+    tensors[0][0] = 5
+    assert back[0] == array[0] == 5 and np.asarray(tensors[0]) is array
+    assert torch.frombuffer(bytearray(b"ab"), dtype=torch.uint8).tolist() == [97, 98]
+
+
+def test_pickles_and_copies():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    x.note = "kept"
+    x.grad = torch.ones(2)
+    for again in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert again.tolist() == [1.0, 2.0] and again.requires_grad and again.is_leaf and again.note == "kept"
+        assert again.data_ptr() != x.data_ptr()
+    assert copy.copy(x).data_ptr() == x.data_ptr()
+    assert pickle.loads(pickle.dumps(torch.ones(2, dtype=torch.bfloat16))).dtype is torch.bfloat16
+    model = pickle.loads(pickle.dumps(torch.nn.Linear(2, 3)))
+    assert isinstance(model.weight, torch.nn.Parameter) and len(list(model.parameters())) == 2
+
+
+def test_types_by_name():
+    x = torch.zeros(2)
+    assert x.type() == "torch.FloatTensor" and isinstance(x, torch.FloatTensor)
+    assert x.type("torch.LongTensor").dtype is x.type(torch.LongTensor).dtype is torch.int64
+    assert torch.LongTensor([1, 2]).tolist() == [1, 2] and torch.IntTensor(2, 3).shape == (2, 3)
+
+
+def test_a_subclass_is_kept_by_views_of_class_only():
+    class Named(torch.Tensor):
+        pass
+
+    x = torch.ones(2).as_subclass(Named)
+    assert type(x) is Named and repr(x) == "Named([1., 1.])" and type(x + 1) is torch.Tensor
+
+
+def test_default_device_and_options_without_effect():
+    assert torch.get_default_device() == torch.device("cpu")
+    with torch.device("cpu"):
+        x = torch.zeros(2, layout=torch.strided, pin_memory=False, memory_format=torch.contiguous_format)
+    assert x.layout is torch.strided and x.contiguous(memory_format=torch.channels_last) is x
+
+
+def test_memory_shared_with_forked_processes():
+    x = torch.arange(3.0)
+    view = x.share_memory_()
+    assert view is x and x.is_shared() and x.tolist() == [0.0, 1.0, 2.0]

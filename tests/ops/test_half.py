@@ -1,0 +1,46 @@
+"""16-bit floating-point numbers: ops keep the type, compute in float32 and round once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "gelu": F.gelu,
+    "softplus": F.softplus,
+    "leaky_relu": F.leaky_relu,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "layer_norm": lambda x: F.layer_norm(x, (6,), x[0, 0, 0], x[0, 0, 1]),
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "linear": lambda x: F.linear(x, x[0, 0], x[0, 0, :, 0]),
+    "loss": lambda x: F.binary_cross_entropy_with_logits(x, x.abs()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("case", CASES)
+def test_one_rounding(case: str, dtype: Any, device: str) -> None:
+    torch.manual_seed(0)
+    x = (3 * torch.randn(2, 4, 5, 6)).to(device=device, dtype=dtype).requires_grad_()
+    out = CASES[case](x)
+    wanted = CASES[case](x.detach().float())
+    assert out.dtype is dtype
+    ulp = torch.finfo(dtype).eps
+    assert torch.allclose(out.detach().float(), wanted, rtol=ulp, atol=ulp * 1e-2)
+    out.sum().backward()
+    assert x.grad.dtype is dtype
+
+
+def test_norms_may_have_parameters_in_float32() -> None:
+    x, weight = torch.randn(3, 6).bfloat16().requires_grad_(), torch.randn(6, requires_grad=True)
+    out = F.layer_norm(x, (6,), weight)
+    out.sum().backward()
+    assert (out.dtype, x.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    assert torch.nn.BatchNorm1d(6)(x).dtype is torch.bfloat16

@@ -1,0 +1,39 @@
+"""PyTorch's operator database against ddpgrad: what an op computes agrees, or the op says that it cannot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).parent))
+
+from coverage_reasons import left_out
+from op_db import Limits, Result, check, entries, summary
+from op_db_values import label
+
+pytestmark = pytest.mark.torch
+
+LIMITS = Limits(samples=8, few=2, seconds=0.5)
+ENTRIES = {label(e): e for e in entries() if left_out(label(e)) is None}
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest) -> Iterator[list[Result]]:
+    """Collects what every op came to, and prints the coverage line at the end, though the test passes."""
+    found: list[Result] = []
+    yield found
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{summary(found)}")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_agrees_with_pytorch(name: str, results: list[Result]):
+    result = check(ENTRIES[name], LIMITS)
+    results.append(result)
+    assert result.status != "wrong", result.detail
+    if result.status == "missing":
+        pytest.skip(f"missing: {result.detail}")

@@ -1,0 +1,327 @@
+"""Layers and functions over space against PyTorch: results, gradients of inputs and parameters, second gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad
+
+oracle = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")]
+
+Make = Callable[[Any], Any]  # of the `nn` of either stack
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Different numbers around 0: no ties, so that every window has one largest element."""
+    return (np.random.default_rng(1).permutation(int(np.prod(shape))).reshape(shape) / 13.0) % 4.1 - 2.0
+
+
+def _leaves(stack: Any, values: list[np.ndarray]) -> list[Any]:
+    return [stack.tensor(v, requires_grad=v.dtype.kind == "f") for v in values]
+
+
+def _array(t: Any) -> np.ndarray:
+    return t.detach().numpy()
+
+
+def _compare(theirs: Any, ours: Any, leaves: tuple[list[Any], list[Any]], second: bool) -> None:
+    """Outputs, gradients of the leaves, and if asked for the gradients of these gradients' sum."""
+    theirs, ours = (out if isinstance(out, tuple) else (out,) for out in (theirs, ours))
+    assert len(theirs) == len(ours)
+    for expected, found in zip(theirs, ours, strict=True):
+        assert tuple(found.shape) == tuple(expected.shape)
+        assert repr(found.dtype) == repr(expected.dtype)
+        np.testing.assert_allclose(_array(found), _array(expected), rtol=1e-9, atol=1e-9)
+    gradients = []
+    for stack, out, inputs in ((oracle, theirs[0], leaves[0]), (ddpgrad, ours[0], leaves[1])):
+        wanted = [x for x in inputs if x.requires_grad]
+        loss = (out * out.detach().cos()).sum() + (out * out).sum()
+        first = stack.autograd.grad(loss, wanted, create_graph=second)
+        if second:
+            total = sum((g * g.detach().cos()).sum() for g in first)
+            first = (*first, *stack.autograd.grad(total, wanted))
+        gradients.append(first)
+    for expected, found in zip(*gradients, strict=True):
+        np.testing.assert_allclose(_array(found), _array(expected), rtol=1e-8, atol=1e-8)
+
+
+SIGNALS, IMAGES, VOLUMES = (2, 4, 9), (2, 4, 7, 6), (2, 4, 5, 4, 6)  # signals, images, volumes
+LAYERS: dict[str, tuple[Make, tuple[int, ...]]] = {
+    "conv1d": (lambda n: n.Conv1d(4, 6, 3, stride=2, padding=1), SIGNALS),
+    "conv1d-groups": (lambda n: n.Conv1d(4, 6, 2, groups=2, dilation=3, bias=False), SIGNALS),
+    "conv1d-same": (lambda n: n.Conv1d(4, 3, 4, padding="same", dilation=3), SIGNALS),
+    "conv1d-one": (lambda n: n.Conv1d(4, 3, 3, padding="valid"), SIGNALS[1:]),
+    "conv1d-circular": (lambda n: n.Conv1d(4, 3, 3, padding=2, padding_mode="circular"), SIGNALS),
+    "conv2d-reflect": (lambda n: n.Conv2d(4, 3, (3, 2), padding=(2, 1), padding_mode="reflect"), IMAGES),
+    "conv2d-replicate": (lambda n: n.Conv2d(4, 3, 4, padding="same", padding_mode="replicate"), IMAGES),
+    "conv2d-depthwise": (lambda n: n.Conv2d(4, 4, 3, stride=(1, 2), padding=2, groups=4), IMAGES),
+    "conv2d-depthwise-many": (lambda n: n.Conv2d(4, 8, (2, 3), padding=3, dilation=2, groups=4), IMAGES),
+    "conv2d-empty": (lambda n: n.Conv2d(4, 3, 3), (0, 4, 7, 6)),
+    "conv3d": (lambda n: n.Conv3d(4, 2, (2, 3, 1), stride=(2, 1, 2), padding=(2, 1, 0)), VOLUMES),
+    "conv3d-groups": (lambda n: n.Conv3d(4, 4, 2, groups=2, dilation=(3, 1, 2), padding="same"), VOLUMES),
+    "conv3d-depthwise": (lambda n: n.Conv3d(4, 4, 3, groups=4, padding=1), VOLUMES[1:]),
+    "transpose1d": (lambda n: n.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1), SIGNALS),
+    "transpose1d-one": (lambda n: n.ConvTranspose1d(4, 6, 3, groups=2, bias=False), SIGNALS[1:]),
+    "transpose2d": (lambda n: n.ConvTranspose2d(4, 3, (4, 3), stride=2, padding=(1, 2)), IMAGES),
+    "transpose2d-groups": (lambda n: n.ConvTranspose2d(4, 6, 3, (2, 3), 1, (1, 2), 2, True, (1, 2)), IMAGES),
+    "transpose2d-dilated": (lambda n: n.ConvTranspose2d(4, 3, 2, output_padding=2, dilation=3), IMAGES),
+    "transpose2d-pointwise": (lambda n: n.ConvTranspose2d(4, 3, 1, stride=2, output_padding=1), IMAGES),
+    "transpose2d-depthwise": (lambda n: n.ConvTranspose2d(4, 4, 3, stride=2, groups=4, padding=1), IMAGES),
+    "transpose3d": (lambda n: n.ConvTranspose3d(4, 2, (2, 3, 2), stride=(2, 1, 3), padding=(1, 0, 1)), VOLUMES),
+    "max1d": (lambda n: n.MaxPool1d(3, 2, padding=1, ceil_mode=True), SIGNALS),
+    "max1d-indices": (lambda n: n.MaxPool1d(3, dilation=2, stride=1, return_indices=True), SIGNALS[1:]),
+    "max2d": (lambda n: n.MaxPool2d((2, 3), (2, 1), padding=1, dilation=(2, 1), return_indices=True), IMAGES),
+    "max2d-plain": (lambda n: n.MaxPool2d(2), IMAGES),
+    "max3d": (lambda n: n.MaxPool3d((2, 3, 2), stride=2, padding=(1, 1, 0), return_indices=True), VOLUMES),
+    "max3d-ceil": (lambda n: n.MaxPool3d(2, ceil_mode=True), VOLUMES[1:]),
+    "avg1d": (lambda n: n.AvgPool1d(3, 2, 1, ceil_mode=True, count_include_pad=False), SIGNALS),
+    "avg1d-one": (lambda n: n.AvgPool1d(2), SIGNALS[1:]),
+    "avg2d": (lambda n: n.AvgPool2d((3, 2), stride=2, padding=1, ceil_mode=True), IMAGES),
+    "avg2d-divisor": (lambda n: n.AvgPool2d(3, 2, 1, True, divisor_override=5), IMAGES),
+    "avg3d": (lambda n: n.AvgPool3d((2, 3, 2), 2, (1, 1, 0), count_include_pad=False), VOLUMES),
+    "avg3d-divisor": (lambda n: n.AvgPool3d(2, divisor_override=-3), VOLUMES[1:]),
+    "adaptive-avg1d": (lambda n: n.AdaptiveAvgPool1d(4), SIGNALS),
+    "adaptive-avg2d": (lambda n: n.AdaptiveAvgPool2d((10, 4)), IMAGES),
+    "adaptive-avg3d": (lambda n: n.AdaptiveAvgPool3d((2, None, 4)), VOLUMES),
+    "adaptive-avg-one": (lambda n: n.AdaptiveAvgPool3d(1), VOLUMES[1:]),
+    "adaptive-max1d": (lambda n: n.AdaptiveMaxPool1d(4, return_indices=True), SIGNALS[1:]),
+    "adaptive-max2d": (lambda n: n.AdaptiveMaxPool2d((10, 4), return_indices=True), IMAGES),
+    "adaptive-max2d-even": (lambda n: n.AdaptiveMaxPool2d((None, 3), return_indices=True), IMAGES),
+    "adaptive-max3d": (lambda n: n.AdaptiveMaxPool3d((2, 4, 4)), VOLUMES),
+    "lp1d": (lambda n: n.LPPool1d(3, 2, ceil_mode=True), SIGNALS),
+    "lp2d": (lambda n: n.LPPool2d(2, (2, 3), stride=2), IMAGES),
+    "lp3d": (lambda n: n.LPPool3d(2, 2), VOLUMES),
+    "fractional2d": (lambda n: n.FractionalMaxPool2d((2, 3), output_size=(4, 3), return_indices=True), IMAGES),
+    "fractional3d": (lambda n: n.FractionalMaxPool3d(2, output_ratio=(0.6, 0.5, 0.7), return_indices=True), VOLUMES),
+    "constant-pad1d": (lambda n: n.ConstantPad1d((3, -2), 1.5), SIGNALS),
+    "constant-pad3d": (lambda n: n.ConstantPad3d((0, 1, -1, -2, 2, 0), 0.5), VOLUMES),
+    "zero-pad2d": (lambda n: n.ZeroPad2d(2), IMAGES[1:]),
+    "reflection-pad1d": (lambda n: n.ReflectionPad1d((3, 2)), SIGNALS),
+    "reflection-pad2d": (lambda n: n.ReflectionPad2d((3, 2, 0, 4)), IMAGES[1:]),
+    "reflection-pad3d": (lambda n: n.ReflectionPad3d((1, 2, 3, 0, 2, 1)), VOLUMES),
+    "replication-pad1d": (lambda n: n.ReplicationPad1d((3, -2)), SIGNALS[1:]),
+    "replication-pad2d": (lambda n: n.ReplicationPad2d((9, 2, -2, 4)), IMAGES),
+    "replication-pad3d": (lambda n: n.ReplicationPad3d(2), VOLUMES),
+    "circular-pad1d": (lambda n: n.CircularPad1d((9, 2)), SIGNALS),
+    "circular-pad2d": (lambda n: n.CircularPad2d((-1, 2, 3, -2)), IMAGES),
+    "circular-pad3d": (lambda n: n.CircularPad3d((1, 2, 3, 0, 2, 1)), VOLUMES),
+    "unfold": (lambda n: n.Unfold((3, 2), dilation=(2, 1), padding=1, stride=(1, 2)), IMAGES),
+    "unfold-one": (lambda n: n.Unfold(2), IMAGES[1:]),
+    "fold": (lambda n: n.Fold((4, 5), (2, 2), padding=1, stride=(2, 3)), (2, 12, 6)),
+    "fold-one": (lambda n: n.Fold((3, 4), 2, dilation=(1, 2)), (8, 4)),
+    "pixel-shuffle": (lambda n: n.PixelShuffle(2), (2, 8, 3, 2)),
+    "pixel-unshuffle": (lambda n: n.PixelUnshuffle(3), (2, 6, 9)),
+    "channel-shuffle": (lambda n: n.ChannelShuffle(2), IMAGES),
+    "upsample": (lambda n: n.Upsample(scale_factor=(2, 1.5), mode="nearest"), IMAGES),
+    "upsample-nearest": (lambda n: n.UpsamplingNearest2d((3, 11)), IMAGES),
+    "upsample-bilinear": (lambda n: n.UpsamplingBilinear2d(scale_factor=2.3), IMAGES),
+    "upsample-trilinear": (lambda n: n.Upsample((7, 3, 6), mode="trilinear"), VOLUMES),
+}  # fmt: skip
+SECOND = ("conv1d", "conv2d-depthwise", "conv3d", "transpose2d-groups", "transpose2d-dilated", "max2d", "avg2d",
+          "lp2d", "adaptive-max2d", "reflection-pad2d", "unfold", "upsample-bilinear")  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_layer(case: str) -> None:
+    make, shape = LAYERS[case]
+    layers, inputs = [], []
+    values = numbers(*shape)
+    if case.startswith("lp"):
+        values = np.abs(values) + 0.1
+    for stack in (oracle, ddpgrad):
+        stack.manual_seed(3)
+        layer = make(stack.nn)
+        layers.append((repr(layer), list(layer.state_dict()), layer.double()))
+        inputs.append([*_leaves(stack, [values]), *layer.parameters()])
+    assert layers[1][:2] == layers[0][:2]
+    for expected, found in zip(inputs[0][1:], inputs[1][1:], strict=True):  # the seed alone makes them equal
+        np.testing.assert_allclose(_array(found), _array(expected), rtol=1e-6, atol=1e-7)
+        found.data.copy_(ddpgrad.tensor(_array(expected)))
+    outs = []
+    for stack, (_, _, layer), (x, *_) in zip((oracle, ddpgrad), layers, inputs, strict=True):
+        stack.manual_seed(4)
+        outs.append(layer(x))
+    _compare(*outs, (inputs[0], inputs[1]), case in SECOND)
+
+
+def _grid(*shape: int) -> np.ndarray:
+    return numbers(*shape) * 0.63
+
+
+THETA = np.array([[[0.8, -0.3, 0.2], [0.4, 1.1, -0.5]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+FUNCTIONS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    **{
+        f"interpolate-{mode}-{i}": (
+            lambda F, x, mode=mode, options=options: F.interpolate(x, mode=mode, **options),
+            [numbers(*{"linear": SIGNALS, "trilinear": VOLUMES}.get(mode, IMAGES))],
+        )
+        for mode in ("linear", "bilinear", "bicubic", "trilinear")
+        for i, options in enumerate(
+            (
+                {"size": 5},
+                {"scale_factor": 1.7},
+                {"scale_factor": 1.7, "align_corners": True},
+                {"scale_factor": 0.4, "recompute_scale_factor": True},
+            )
+        )
+    },
+    **{
+        f"interpolate-{mode}-{i}": (
+            lambda F, x, mode=mode, options=options: F.interpolate(x, mode=mode, **options),
+            [numbers(*IMAGES)],
+        )
+        for mode in ("nearest", "nearest-exact", "area")
+        for i, options in enumerate(({"size": (3, 13)}, {"scale_factor": 0.7}, {"scale_factor": (2, 1.55)}))
+    },
+    **{
+        f"interpolate-antialias-{mode}-{corners}-{size}": (
+            lambda F, x, mode=mode, corners=corners, size=size: F.interpolate(
+                x, size, mode=mode, align_corners=corners, antialias=True
+            ),
+            [numbers(*IMAGES)],
+        )
+        for mode in ("bilinear", "bicubic")
+        for corners, size in ((False, (3, 2)), (False, (9, 4)), (True, (3, 5)))
+    },
+    **{
+        f"grid-{mode}-{padding}-{corners}": (
+            lambda F, x, g, mode=mode, padding=padding, corners=corners: F.grid_sample(x, g, mode, padding, corners),
+            [numbers(2, 3, 5, 4), _grid(2, 4, 6, 2)],
+        )
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    },
+    **{
+        f"grid3d-{mode}-{padding}": (
+            lambda F, x, g, mode=mode, padding=padding: F.grid_sample(x, g, mode, padding, False),
+            [numbers(2, 3, 3, 4, 5), _grid(2, 2, 3, 4, 3)],
+        )
+        for mode, padding in (("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"))
+    },
+    "grid-on-the-border": (
+        lambda F, x, t: F.grid_sample(x, F.affine_grid(t, [2, 3, 5, 4], True), "bilinear", "border", True),
+        [numbers(2, 3, 5, 4), THETA],
+    ),
+    "affine": (lambda F, t: F.affine_grid(t, [2, 3, 5, 4], align_corners=False), [THETA]),
+    "affine-corners": (lambda F, t: F.affine_grid(t, [2, 1, 3, 4], align_corners=True), [THETA]),
+    "affine3d": (lambda F, t: F.affine_grid(t, [2, 1, 2, 3, 4], align_corners=False), [numbers(2, 3, 4)]),
+    "pad-batch": (lambda F, x: F.pad(x, (1, -1, 0, 2, 0, 1, 1, 0), value=2.0), [numbers(*IMAGES)]),
+    "unpool": (
+        lambda F, x: F.max_unpool2d(*F.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=(7, 6)),
+        [numbers(*IMAGES)],
+    ),
+    "unpool1d": (lambda F, x: F.max_unpool1d(*F.max_pool1d(x, 3, return_indices=True), 3), [numbers(*SIGNALS)]),
+    "unpool3d": (
+        lambda F, x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2, output_size=VOLUMES[2:]),
+        [numbers(*VOLUMES)],
+    ),
+    "conv-transpose-options": (
+        lambda F, x, w, b: F.conv_transpose2d(x, w, b, stride=(2, 1), padding=1, groups=2, dilation=(1, 2)),
+        [numbers(*IMAGES), numbers(4, 3, 2, 3), numbers(6)],
+    ),
+}  # fmt: skip
+SECOND_FUNCTIONS = (
+    "interpolate-bicubic-2",
+    "grid-bilinear-border-True",
+    "grid-bicubic-reflection-False",
+    "unpool",
+)
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_function(case: str) -> None:
+    function, values = FUNCTIONS[case]
+    leaves = _leaves(oracle, values), _leaves(ddpgrad, values)
+    outs = [function(s.nn.functional, *x) for s, x in zip((oracle, ddpgrad), leaves, strict=True)]
+    _compare(*outs, leaves, case in SECOND_FUNCTIONS)
+
+
+def test_output_size_of_a_transposed_convolution() -> None:
+    sizes = []
+    for stack in (oracle, ddpgrad):
+        down, up = stack.nn.Conv2d(3, 3, 3, stride=3, padding=1), stack.nn.ConvTranspose2d(3, 3, 3, 3, 1)
+        x = stack.zeros(2, 3, 12, 14)
+        sizes.append([tuple(up(down(x), output_size=s).shape) for s in (x.shape, [11, 14])])
+        with pytest.raises(ValueError, match="requested an output size"):
+            up(down(x), output_size=[20, 20])
+    assert sizes[1] == sizes[0]
+
+
+LAZY: dict[str, tuple[Make, tuple[int, ...]]] = {
+    "conv2d": (lambda n: n.LazyConv2d(6, 3, padding="same", groups=2), IMAGES),
+    "conv1d-one": (lambda n: n.LazyConv1d(3, 2, bias=False), SIGNALS[1:]),
+    "transpose3d": (lambda n: n.LazyConvTranspose3d(4, 2, stride=2, groups=2), VOLUMES),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize("case", LAZY)
+def test_lazy_convolution(case: str) -> None:
+    make, shape = LAZY[case]
+    seen = []
+    for stack in (oracle, ddpgrad):
+        stack.manual_seed(3)
+        layer = make(stack.nn)
+        before = repr(layer)
+        out = layer(stack.tensor(numbers(*shape)).float())
+        seen.append((before, repr(layer), list(layer.state_dict()), _array(out)))
+    assert seen[1][:3] == seen[0][:3]
+    np.testing.assert_allclose(seen[1][3], seen[0][3], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_are_summed_in_float32(dtype: str) -> None:
+    results = []
+    for stack in (oracle, ddpgrad):
+        F, kind = stack.nn.functional, getattr(stack, dtype)
+        x = stack.tensor(numbers(2, 8, 9, 9)).to(kind).requires_grad_()
+        w = stack.tensor(numbers(8, 8, 3, 3)).to(kind).requires_grad_()
+        out = F.avg_pool2d(F.max_pool2d(F.conv2d(x, w, padding=1), 2), 2)
+        out.sum().backward()
+        results.append([t.detach().float().numpy() for t in (out, x.grad, w.grad)])
+    # Neighbouring numbers may round apart, as PyTorch rounds between the sums of its blocks.
+    eps = 2.0**-10 if dtype == "float16" else 2.0**-7
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max())
+
+
+WRONG: dict[str, Callable[[Any, Any], Any]] = {
+    "channels": lambda T, F: F.conv2d(T.zeros(1, 3, 5, 5), T.zeros(2, 4, 3, 3)),
+    "dimensions": lambda T, F: F.conv1d(T.zeros(1, 3, 5, 5), T.zeros(2, 3, 3)),
+    "large-kernel": lambda T, F: F.conv1d(T.zeros(1, 3, 2), T.zeros(2, 3, 3)),
+    "bias": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3), T.zeros(3)),
+    "dtype": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3, dtype=T.float64)),
+    "strided-same": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3), stride=2, padding="same"),
+    "module-same": lambda T, F: T.nn.Conv2d(3, 3, 3, stride=2, padding="same"),
+    "module-groups": lambda T, F: T.nn.Conv2d(3, 3, 3, groups=2),
+    "module-mode": lambda T, F: T.nn.Conv2d(3, 3, 3, padding_mode="mirror"),
+    "transposed-mode": lambda T, F: T.nn.ConvTranspose2d(3, 3, 3, padding_mode="reflect"),
+    "output-padding": lambda T, F: F.conv_transpose1d(T.zeros(1, 3, 5), T.zeros(3, 2, 3), output_padding=1),
+    "pool-padding": lambda T, F: F.max_pool2d(T.zeros(1, 3, 5, 5), 2, padding=2),
+    "pool-size": lambda T, F: F.avg_pool2d(T.zeros(1, 3, 2, 2), 3),
+    "pool-divisor": lambda T, F: F.avg_pool2d(T.zeros(1, 3, 4, 4), 2, divisor_override=0),
+    "unpool-index": lambda T, F: F.max_unpool1d(T.zeros(1, 1, 2), T.tensor([[[0, 9]]]), 2),
+    "reflect-far": lambda T, F: F.pad(T.zeros(1, 3, 4), (4, 0), "reflect"),
+    "circular-far": lambda T, F: F.pad(T.zeros(1, 3, 4), (5, 0), "circular"),
+    "pad-mode": lambda T, F: F.pad(T.zeros(1, 3, 4), (1, 0), "mirror"),
+    "fold-size": lambda T, F: F.fold(T.zeros(1, 4, 3), (3, 3), 2),
+    "interpolate-both": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, 2.0),
+    "interpolate-corners": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, align_corners=True),
+    "interpolate-mode": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, mode="bilinear"),
+    "grid-batch": lambda T, F: F.grid_sample(T.zeros(1, 1, 4, 4), T.zeros(2, 1, 1, 2), align_corners=False),
+    "shuffle": lambda T, F: F.pixel_shuffle(T.zeros(1, 3, 4, 4), 2),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_use_raises_what_pytorch_raises(case: str) -> None:
+    with pytest.raises(Exception) as theirs:
+        WRONG[case](oracle, oracle.nn.functional)
+    with pytest.raises(theirs.type):
+        WRONG[case](ddpgrad, ddpgrad.nn.functional)
