@@ -7,23 +7,35 @@ face: every name that users import from the top level is listed here.
 from __future__ import annotations
 
 import builtins
+from importlib import import_module
 from math import e, inf, nan, pi
 
 from . import (
+    __config__,
+    accelerator,
     amp,
     autograd,
+    backends,
+    compiler,
     cpu,
     cuda,
     distributed,
     fft,
     func,
+    hub,
+    jit,
     linalg,
+    mps,
     nn,
     optim,
+    profiler,
     random,
     return_types,
     special,
+    types,
     utils,
+    version,
+    xpu,
 )
 from ._tensor import Size, Tensor
 from .amp import (
@@ -71,7 +83,10 @@ from .backend.dtype import (
 from .backend.dtype import (
     bool_ as bool,
 )
+from .compiler import compile
 from .cuda import amp as _cuda_amp  # so that torch.cuda.amp is there
+from .func import vmap
+from .missing import missing
 from .nn import parallel
 from .nn.functional import (
     adaptive_avg_pool1d,
@@ -340,7 +355,6 @@ from .ops.pointwise import (
     ne,
     pow,
     remainder,
-    where,
 )  # fmt: skip
 from .ops.products import (
     addbmm,
@@ -378,6 +392,7 @@ from .ops.putting import (
     take,
     take_along_dim,
     unravel_index,
+    where,
 )  # fmt: skip
 from .ops.queries import (
     allclose,
@@ -504,6 +519,24 @@ from .ops.window_functions import bartlett_window, blackman_window, hamming_wind
 from .printing import get_printoptions, printoptions, set_printoptions
 from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from .serialization import load, save
+from .settings import (
+    are_deterministic_algorithms_enabled,
+    get_deterministic_debug_mode,
+    get_float32_matmul_precision,
+    get_num_interop_threads,
+    get_num_threads,
+    is_deterministic_algorithms_warn_only_enabled,
+    is_warn_always_enabled,
+    set_default_tensor_type,
+    set_deterministic_debug_mode,
+    set_float32_matmul_precision,
+    set_flush_denormal,
+    set_num_interop_threads,
+    set_num_threads,
+    set_warn_always,
+    use_deterministic_algorithms,
+)
+from .version import __version__
 
 float = float32
 double = float64
@@ -541,11 +574,21 @@ def is_tensor(obj: object) -> builtins.bool:
     return isinstance(obj, Tensor)
 
 
+def typename(obj: object) -> str:
+    """`'torch.FloatTensor'` for a Tensor; for others the name of their type, with its module."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = obj if isinstance(obj, type) else type(obj)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+_ON_USE = ("multiprocessing", "onnx", "safetensors", "testing")
+
+
 def __getattr__(name: str) -> object:
-    """In-place functions, as in `torch.relu_(x)`, are the Tensor methods of these names."""
+    """Modules that few programs use; in-place functions, as in `torch.relu_(x)`, which are Tensor methods."""
+    if name in _ON_USE:
+        return import_module(f"{__name__}.{name}")
     if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
         return getattr(Tensor, name)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-
-
-__version__ = "0.1.0"
+    raise missing(globals(), name)

@@ -367,13 +367,6 @@ class Tensor:
     def __reversed__(self) -> Tensor:
         return self.flip(0) if self._array.ndim else self
 
-    def __contains__(self, value: Any) -> bool:
-        if not isinstance(value, (Tensor, bool, int, float, complex, np.generic)):
-            raise RuntimeError(
-                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
-            )
-        return bool(self.eq(value).any())
-
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:

@@ -12,12 +12,14 @@ change a run.
     DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes
     OMP_NUM_THREADS      (or OPENBLAS_, MKL_) set: BLAS threads are left as they are
     DDPGRAD_NUMBA        0: portable NumPy kernels only
+    DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
+    DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 from .errors import LaunchError
@@ -157,6 +159,28 @@ def numba_enabled() -> bool:
     return os.environ.get("DDPGRAD_NUMBA") != "0"
 
 
+def as_torch() -> bool:
+    """True when ddprun was asked to answer the script's imports of `torch`."""
+    return os.environ.get("DDPGRAD_AS_TORCH") == "1"
+
+
+def only_rank() -> int | None:
+    """The only rank in which breakpoint() is to stop, if the user chose one."""
+    return _integer("DDPGRAD_ONLY_RANK") if "DDPGRAD_ONLY_RANK" in os.environ else None
+
+
+def mapping() -> MutableMapping[str, str]:
+    """What programs see as their environment."""
+    return os.environ
+
+
+def replace(seen: MutableMapping[str, str]) -> MutableMapping[str, str]:
+    """Let programs see `seen` as their environment; returns what they saw before."""
+    before = os.environ
+    os.environ = seen  # type: ignore[assignment]
+    return before
+
+
 def child_environment(**variables: str) -> dict[str, str]:
     """This process's environment with `variables` set: what a launcher gives its children."""
     return {**os.environ, **variables}
@@ -165,3 +189,10 @@ def child_environment(**variables: str) -> dict[str, str]:
 def export(**variables: str) -> None:
     """Set `variables` in this process's environment, for programs that read it themselves."""
     os.environ.update(variables)
+
+
+def forget_job() -> None:
+    """Remove what says which rank this process is: for processes that a rank starts, which are none."""
+    mpi = [name for pair in _MPI_VARIABLES for name in pair]
+    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", "WORLD_SIZE", "RANK", "LOCAL_RANK", *mpi):
+        os.environ.pop(name, None)

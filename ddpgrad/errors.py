@@ -48,7 +48,12 @@ class LinAlgError(DdpgradError):
 
 
 class DistributedError(DdpgradError):
-    """Base of the errors that happen between ranks."""
+    """Base of the errors that happen between ranks.
+
+    ranks: those at fault, where that is known.
+    """
+
+    ranks: tuple[int, ...] = ()
 
 
 class TransportError(DistributedError):

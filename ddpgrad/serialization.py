@@ -6,10 +6,13 @@ nested. Loading a file runs no code from it.
 The tree: null, booleans, integers, finite floats, strings and lists stand for themselves;
 everything else is an object with one key, which names its kind. A tensor, or an array,
 that occurs twice is stored once and comes back as one object.
+
+Files of PyTorch itself hold pickles, and are read through an installed PyTorch (`torch_file.py`).
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -20,25 +23,35 @@ from typing import IO, Any
 import numpy as np
 
 from ._tensor import Size, Tensor, wrap
+from . import torch_file
 from .backend import device as devices
+from .backend import dtype as dtypes
 from .backend.device import CPU, Device
+from .backend.dtype import DType
 from .backend.registry import to_device
 from .errors import CheckpointError
 from .tensor_file import is_storable, read, write
 
 File = str | os.PathLike[str] | IO[bytes]
-MapLocation = str | Device | Mapping[str, str] | None
+MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None
 
 _VERSION = "1"
 
 
-def save(obj: Any, f: File) -> None:
+def save(
+    obj: Any,
+    f: File,
+    pickle_module: Any = None,
+    pickle_protocol: int | None = None,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
     """Write `obj` to a path or to a binary file.
 
-    obj: dict (any order of int, float, bool, None, str and tuple keys), OrderedDict, list,
-    tuple, int, float, bool, str, None, Tensor, NumPy array and scalar, nested at will. A
-    Parameter comes back as a Tensor that requires a gradient. CheckpointError names the
-    place of anything else, before the file is touched.
+    obj: dict (any order of int, float, bool, None, str and tuple keys), OrderedDict, list, tuple,
+    set, int, float, complex, bool, str, bytes, None, dtype, device, Size, Tensor, NumPy array and
+    scalar, nested at will. A Parameter comes back as a Tensor that requires a gradient.
+    CheckpointError names the place of anything else, before the file is touched. The other
+    arguments are PyTorch's, and without effect: nothing is pickled.
     """
     encoder = _Encoder()
     try:
@@ -54,21 +67,35 @@ def save(obj: Any, f: File) -> None:
         write(f, encoder.arrays, metadata)
 
 
-def load(f: File, map_location: MapLocation = None, weights_only: bool = True) -> Any:
-    """Read what `save` wrote from a path or a seekable binary file.
+def load(
+    f: File,
+    map_location: MapLocation = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool = True,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what `save` wrote from a path or a seekable binary file; or a file of PyTorch's.
 
-    map_location: the device of all tensors, or a mapping from saved to wanted device
-    names; by default every tensor goes where it was saved from. weights_only: accepted
-    for PyTorch's sake; nothing but data is ever read. CheckpointError if the file is
-    damaged or of another kind.
+    map_location: the device of all tensors, or a mapping from saved to wanted devices, or a
+    function of (storage, saved device) that returns the storage where it should be; by default
+    every tensor goes where it was saved from. weights_only, pickle_module and pickle_load_args
+    are PyTorch's: nothing but data is ever read. mmap: accepted; the checksum is over all bytes,
+    so that they are read in any case (`ddpgrad.safetensors` maps files). A file of PyTorch's is read
+    by an installed PyTorch with `weights_only=True`. CheckpointError if the file is damaged or of
+    another kind.
     """
     if isinstance(f, (str, os.PathLike)):
-        name = os.fspath(f)
         with open(f, "rb") as file:
-            arrays, metadata = read(file, name, to_end=True)
-    else:
-        name = str(getattr(f, "name", "the file"))
-        arrays, metadata = read(f, name, to_end=False)
+            return _load(file, os.fspath(f), map_location, to_end=True)
+    return _load(f, str(getattr(f, "name", "the file")), map_location, to_end=False)
+
+
+def _load(file: IO[bytes], name: str, map_location: MapLocation, *, to_end: bool) -> Any:
+    if torch_file.looks_like_one(file):
+        return torch_file.read(file, name, lambda array: _placed(array, "cpu", map_location))
+    arrays, metadata = read(file, name, to_end=to_end)
     if metadata.get("format") != "ddpgrad" or metadata.get("version") != _VERSION:
         raise CheckpointError(
             f"{name} has format {metadata.get('format')!r} version {metadata.get('version')!r}; this ddpgrad "
@@ -95,6 +122,9 @@ class _Encoder:
             return obj
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}
+        if kind in _PLAIN:
+            name, write_down = _PLAIN[kind]
+            return {name: write_down(obj)}
         if isinstance(obj, Tensor):
             return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
         if kind is np.ndarray:
@@ -120,7 +150,8 @@ class _Encoder:
                 _check_key(key, where)
             pairs = [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in obj.items()]
             return {_CONTAINERS[kind]: pairs}
-        items = [self.encode(item, f"{where}[{i}]") for i, item in enumerate(obj)]
+        ordered = sorted(obj, key=repr) if kind in (set, frozenset) else obj  # one set, one file
+        items = [self.encode(item, f"{where}[{i}]") for i, item in enumerate(ordered)]
         return items if kind is list else {_CONTAINERS[kind]: items}
 
     def _store(self, array: Any, where: str) -> str:
@@ -170,25 +201,40 @@ class _Decoder:
         name, saved_on, requires_grad = value
         key = (name, saved_on, requires_grad)
         if key not in self._tensors:
-            out = wrap(to_device(self._arrays[name], self._place(saved_on)))
+            out = _placed(self._arrays[name], saved_on, self._map_location)
             out.requires_grad = requires_grad
             self._tensors[key] = out
         return self._tensors[key]
 
-    def _place(self, saved_on: str) -> Device:
-        target = self._map_location
-        if isinstance(target, Mapping):
-            target = target.get(saved_on)
-        return devices.of(saved_on if target is None else target)
+
+def _placed(array: np.ndarray, saved_on: str, target: MapLocation) -> Tensor:
+    """A tensor with the elements of `array` on the device that `map_location` says."""
+    if callable(target):
+        storage = wrap(array).untyped_storage()
+        moved = target(storage, saved_on)
+        target = None if moved is None else moved.device
+    elif isinstance(target, Mapping):
+        target = target.get(saved_on)
+    return wrap(to_device(array, devices.of(saved_on if target is None else target)))
 
 
 _CONTAINERS: dict[type, str] = {
     list: "list",
     tuple: "tuple",
     Size: "size",
+    set: "set",
+    frozenset: "frozenset",
     dict: "dict",
     OrderedDict: "ordered",
 }
+
+_PLAIN: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    bytes: ("bytes", lambda value: base64.b64encode(value).decode()),
+    complex: ("complex", lambda value: [str(value.real), str(value.imag)]),
+    DType: ("dtype", lambda value: value.name),
+    Device: ("device", str),
+}
+"""What a word or two describe: the kind's name in the tree, and how it is written there."""
 
 _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     "float": lambda _, value: float(value),
@@ -196,6 +242,12 @@ _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     "array": _Decoder.array,
     "scalar": lambda decoder, value: decoder.array(value)[()],
     "tuple": _Decoder.tuple,
+    "set": lambda decoder, value: set(decoder.tuple(value)),
+    "frozenset": lambda decoder, value: frozenset(decoder.tuple(value)),
+    "bytes": lambda _, value: base64.b64decode(value, validate=True),
+    "complex": lambda _, value: complex(*map(float, value)),
+    "dtype": lambda _, value: dtypes.BY_NAME[value],
+    "device": lambda _, value: Device(value),
     "size": lambda decoder, value: Size(decoder.tuple(value)),
     "dict": lambda decoder, value: dict(decoder.pairs(value)),
     "ordered": lambda decoder, value: OrderedDict(decoder.pairs(value)),

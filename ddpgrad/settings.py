@@ -1,4 +1,4 @@
-"""Switches of the whole process, by PyTorch's names: threads, determinism, precision."""
+"""Switches by PyTorch's names: threads, determinism, precision."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from .backend import dtype as dtypes
 from .ops.interop import TYPED
+from .rank_local import RankLocal
 
 _PRECISIONS = ("highest", "high", "medium")
 _DEBUG_MODES = ("default", "warn", "error")
@@ -23,7 +24,7 @@ class _Switches:
     warn_always = False
 
 
-_switches = _Switches()
+_switches: RankLocal[_Switches] = RankLocal(_Switches)
 
 
 def get_num_threads() -> int:
@@ -53,17 +54,17 @@ def set_num_interop_threads(num: int) -> None:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Remembered only: every kernel here, on a CPU and on a GPU, gives the same bits each time anyway."""
-    _switches.deterministic, _switches.warn_only = bool(mode), bool(mode) and warn_only
+    _switches.get().deterministic, _switches.get().warn_only = bool(mode), bool(mode) and warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """What `use_deterministic_algorithms` was last given."""
-    return _switches.deterministic
+    return _switches.get().deterministic
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """The `warn_only` that `use_deterministic_algorithms` was last given."""
-    return _switches.warn_only
+    return _switches.get().warn_only
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -76,12 +77,12 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 def get_deterministic_debug_mode() -> int:
     """0, 1 or 2, as `set_deterministic_debug_mode` takes them."""
-    return 0 if not _switches.deterministic else 1 if _switches.warn_only else 2
+    return 0 if not _switches.get().deterministic else 1 if _switches.get().warn_only else 2
 
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was last given; 'highest' at first."""
-    return _switches.precision
+    return _switches.get().precision
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -90,7 +91,7 @@ def set_float32_matmul_precision(precision: str) -> None:
         raise RuntimeError(
             f"set_float32_matmul_precision(): expected one of {', '.join(_PRECISIONS)}, got {precision!r}"
         )
-    _switches.precision = precision
+    _switches.get().precision = precision
 
 
 def set_flush_denormal(mode: bool) -> bool:
@@ -100,12 +101,12 @@ def set_flush_denormal(mode: bool) -> bool:
 
 def set_warn_always(mode: bool) -> None:
     """True: show what is said once per process every time."""
-    _switches.warn_always = bool(mode)
+    _switches.get().warn_always = bool(mode)
 
 
 def is_warn_always_enabled() -> bool:
     """What `set_warn_always` was last given."""
-    return _switches.warn_always
+    return _switches.get().warn_always
 
 
 def set_default_tensor_type(t: Any) -> None:
@@ -125,6 +126,6 @@ _said: set[str] = set()
 
 def say_once(what: str, text: str) -> None:
     """Warn, once in this process for each `what`, that something does less than in PyTorch."""
-    if what not in _said or _switches.warn_always:
+    if what not in _said or _switches.get().warn_always:
         _said.add(what)
         warnings.warn(text, stacklevel=3)

@@ -1,9 +1,10 @@
 """Named arrays in one file: the safetensors format, written as a stream and read with suspicion.
 
 Layout (https://github.com/huggingface/safetensors#format): eight bytes with the length of
-a JSON header, the header, the arrays' bytes without gaps. The header also carries a
-SHA-256 over everything that follows the length, computed with zeros in its own place, so
-that a file in which any byte changed is refused.
+a JSON header, the header, the arrays' bytes without gaps. What `write` writes also carries
+a SHA-256 over everything that follows the length, computed with zeros in its own place, so
+that a file in which any byte changed is refused by `read`. `read_layout` takes any file of
+the format, without its arrays.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
-from typing import IO, Any
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -43,14 +44,31 @@ _MAX_HEADER = 100_000_000  # the format's own limit
 _BLANK = "0" * 64  # stands where the digest goes while the digest is computed
 
 
+class Entry(NamedTuple):
+    """Where an array lies: `offset` is its first byte's place in the file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 def is_storable(dtype: np.dtype[Any]) -> bool:
     """True if arrays of `dtype` have a place in the format."""
     return dtype in _CODES
 
 
-def write(file: IO[bytes], arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """Write `arrays` and `metadata` to a binary file, copying only arrays that are not contiguous."""
-    entries: dict[str, Any] = {"__metadata__": {**metadata, "sha256": _BLANK}}
+def write(
+    file: IO[bytes], arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str], *, checksum: bool = True
+) -> None:
+    """Write `arrays` and `metadata` to a binary file, copying only arrays that are not contiguous.
+
+    checksum: add one to the metadata, without which `read` refuses the file.
+    """
+    entries: dict[str, Any] = {"__metadata__": {**metadata, "sha256": _BLANK} if checksum else dict(metadata)}
     end = 0
     for name, array in arrays.items():
         start, end = end, end + array.nbytes
@@ -63,10 +81,11 @@ def write(file: IO[bytes], arrays: dict[str, np.ndarray], metadata: dict[str, st
             f"the description of the object takes {len(header)} bytes, the format allows {_MAX_HEADER}: put "
             "large lists of numbers into tensors"
         )
-    digest = hashlib.sha256(header.encode())
-    for array in arrays.values():
-        digest.update(_bytes_of(array))
-    header = header.replace(f'"sha256":"{_BLANK}"', f'"sha256":"{digest.hexdigest()}"', 1)
+    if checksum:
+        digest = hashlib.sha256(header.encode())
+        for array in arrays.values():
+            digest.update(_bytes_of(array))
+        header = header.replace(f'"sha256":"{_BLANK}"', f'"sha256":"{digest.hexdigest()}"', 1)
     file.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
     file.write(header.encode())
     for array in arrays.values():
@@ -79,16 +98,13 @@ def read(file: IO[bytes], name: str, *, to_end: bool) -> tuple[dict[str, np.ndar
     name: what errors call the file. to_end: nothing may follow. Nothing that the file
     claims is believed before it is checked: CheckpointError says what is wrong.
     """
-    available = _bytes_left(file)
-    length = int.from_bytes(_read_exactly(file, _LENGTH_BYTES, name), "little")
-    if length > _MAX_HEADER or length > available - _LENGTH_BYTES:
-        raise _damaged(name, f"its header claims {length} bytes, the file has {available}")
-    header = _read_exactly(file, length, name)
-    entries = _parse(header, name)
-    metadata = entries.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("sha256"), str):
-        raise CheckpointError(f"{name} was not written by ddpgrad.save: it has no checksum of its own")
-    arrays = _allocate(entries, available - _LENGTH_BYTES - length, name, to_end)
+    header, layout, metadata = _read_header(file, name, to_end=to_end)
+    if not isinstance(metadata.get("sha256"), str):
+        raise CheckpointError(
+            f"{name} was not written by ddpgrad.save: it has no checksum of its own. Tensors of a plain safetensors file "
+            "are read by ddpgrad.safetensors.load_file"
+        )
+    arrays = {key: np.empty(entry.shape, entry.dtype) for key, entry in layout.items()}
     digest = hashlib.sha256(header.replace(metadata["sha256"].encode(), _BLANK.encode(), 1))
     for array in arrays.values():
         _fill(file, _bytes_of(array), name)
@@ -98,29 +114,57 @@ def read(file: IO[bytes], name: str, *, to_end: bool) -> tuple[dict[str, np.ndar
     return arrays, metadata
 
 
-def _allocate(entries: dict[str, Any], available: int, name: str, to_end: bool) -> dict[str, np.ndarray]:
-    """Arrays for the header's entries, which must follow each other without gaps in `available` bytes."""
-    shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-    end = 0
+def read_layout(file: IO[bytes], name: str) -> tuple[dict[str, Entry], dict[str, str]]:
+    """What a whole file of the format holds, whoever wrote it, and its metadata; reads the header only."""
+    _, layout, metadata = _read_header(file, name, to_end=True)
+    return layout, metadata
+
+
+def _read_header(
+    file: IO[bytes], name: str, *, to_end: bool
+) -> tuple[bytes, dict[str, Entry], dict[str, str]]:
+    """The header's bytes, its entries in the order in which they lie, and the metadata."""
+    available = _bytes_left(file)
+    length = int.from_bytes(_read_exactly(file, _LENGTH_BYTES, name), "little")
+    if length > _MAX_HEADER or length > available - _LENGTH_BYTES:
+        raise _damaged(name, f"its header claims {length} bytes, the file has {available}")
+    header = _read_exactly(file, length, name)
+    entries = _parse(header, name)
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise _damaged(name, "its metadata is not an object")
+    layout = _lay_out(entries, file.tell(), available - _LENGTH_BYTES - length, name, to_end)
+    return header, layout, metadata
+
+
+def _lay_out(entries: dict[str, Any], first: int, available: int, name: str, to_end: bool) -> dict[str, Entry]:
+    """The header's entries, which must follow each other without gaps in `available` bytes from `first` on."""
+    spans: dict[str, tuple[int, int, Entry]] = {}
     for key, entry in entries.items():
         try:
-            dtype, shape, (start, stop) = (
-                _DTYPES[entry["dtype"]],
-                tuple(entry["shape"]),
-                entry["data_offsets"],
-            )
-            sound = all(type(n) is int and n >= 0 for n in shape) and start == end
-            end += math.prod(shape) * dtype.itemsize
+            shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
+            sound = all(type(n) is int and n >= 0 for n in (*shape, start, stop))
+            if sound and entry["dtype"] not in _DTYPES:
+                raise CheckpointError(
+                    f"{name}: {key!r} has the element type {entry['dtype']}, which has no form here"
+                )
+            spans[key] = start, stop, Entry(_DTYPES[entry["dtype"]], shape, first + start)
         except (KeyError, TypeError, ValueError):
-            raise _damaged(name, f"its entry for {key!r} is malformed") from None
-        if not sound or stop != end:
+            sound = False
+        if not sound:
+            raise _damaged(name, f"its entry for {key!r} is malformed")
+    end = 0
+    layout = {}
+    for key, (start, stop, entry) in sorted(spans.items(), key=lambda item: item[1][:2]):
+        if start != end or stop != start + entry.nbytes:
             raise _damaged(name, f"its entry for {key!r} does not follow the one before it")
-        shapes[key] = dtype, shape
+        end = stop
+        layout[key] = entry
     if end > available:
         raise _damaged(name, f"it is truncated: {end} bytes of arrays expected, {available} there")
     if to_end and end < available:
         raise _damaged(name, f"{available - end} bytes follow its end")
-    return {key: np.empty(shape, dtype) for key, (dtype, shape) in shapes.items()}
+    return layout
 
 
 def _parse(header: bytes, name: str) -> dict[str, Any]:
@@ -133,7 +177,7 @@ def _parse(header: bytes, name: str) -> dict[str, Any]:
         return out
 
     try:
-        entries = json.loads(header.decode("ascii"), object_pairs_hook=unique)
+        entries = json.loads(header.decode(), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise _damaged(name, f"its header is not valid ({error})") from None
     if not isinstance(entries, dict):

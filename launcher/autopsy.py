@@ -5,26 +5,24 @@ from __future__ import annotations
 import bdb
 import os
 import re
-import runpy
 import sysconfig
-import threading
 import time
 import traceback
-from pathlib import Path
+from collections.abc import Iterator
 from types import TracebackType
 
-import ddpgrad
 from ddpgrad import environment
 from ddpgrad.environment import Launch
-from ddpgrad.errors import RankFailedError
+from ddpgrad.distributed import recent
+from ddpgrad.errors import CheckpointError, DistributedError, MismatchError, RankFailedError, StallError
 
 from .channel import MAX_TEXT, Failure
+from .phase import is_machinery, phase_of
 
-_OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
-_MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen runpy>", "<frozen importlib._bootstrap>")
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
 # Of a message, in the one line that stands for the error.
 _MAX_LINE = 500
+_CAUSES = {StallError: "stall", MismatchError: "mismatch", CheckpointError: "checkpoint"}
 _RAISED_BY = re.compile(r"\(raised by rank (\d+)\)")
 
 
@@ -41,6 +39,8 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
     """Describe `error`, which came out of the script in one of the ranks that this process hosts."""
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
     where = _innermost_user_line(error)
+    blamed = _blamed(error)
+    state = recent.hosted().get(ranks[0])
     return Failure(
         ranks=ranks,
         time=time.monotonic(),
@@ -48,8 +48,18 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
         error=_one_line(error),
         text=_text(error, where),
         where=where,
-        victim=_lost_a_peer(error),
+        victim=_lost_a_peer(error) or (bool(blamed) and not set(blamed) & set(launch.ranks)),
+        blames=blamed,
+        cause=next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "error"),
+        step=state.steps if state is not None else None,
+        phase=phase_of(_files(error)),
+        collective=state.last()[-1] if state is not None and state.collectives else "",
     )
+
+
+def _files(error: BaseException) -> list[tuple[str, str]]:
+    """(file, function) of each frame, the innermost first."""
+    return [(f.f_code.co_filename, f.f_code.co_name) for f, _ in traceback.walk_tb(error.__traceback__)][::-1]
 
 
 def _ranks_named(error: BaseException) -> tuple[int, ...]:
@@ -86,7 +96,7 @@ def _text(error: BaseException, where: str) -> str:
 
 def _from_the_script_on(trace: TracebackType | None) -> TracebackType | None:
     """`trace` without the frames that led to the script: they say nothing about the error."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+    while trace is not None and is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
 
@@ -94,17 +104,25 @@ def _from_the_script_on(trace: TracebackType | None) -> TracebackType | None:
 def _innermost_user_line(error: BaseException) -> str:
     """'file:line' of the last frame in the user's code, else in a library; '' if there is none."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    outside = [place for place in lines if not place[0].startswith(_MACHINERY)]
+    outside = [place for place in lines if not is_machinery(place[0])]
     own = [place for place in outside if not place[0].startswith(_LIBRARIES)]
     return "{}:{}".format(*(own or outside)[-1]) if outside else ""
 
 
 def _lost_a_peer(error: BaseException | None) -> bool:
     """Whether `error`, or what it was raised from, is that another rank had failed."""
+    return any(isinstance(link, RankFailedError) for link in _chain(error))
+
+
+def _blamed(error: BaseException) -> tuple[int, ...]:
+    """The ranks that `error`, or what it was raised from, says are at fault."""
+    return next((link.ranks for link in _chain(error) if isinstance(link, DistributedError) and link.ranks), ())
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """`error` and what it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, RankFailedError):
-            return True
+        yield error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return False

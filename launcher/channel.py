@@ -4,13 +4,16 @@ Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), 
 mpiexec stands between the two, a Unix socket (`unix:NAME`, where NAME is no file and needs no
 removing; only Linux has such). It carries one JSON object per line:
 
-    hello   which ranks the process hosts
-    failed  a rank raised (see Failure)
-    done    the script came to its end in every hosted rank
+    hello      which ranks the process hosts
+    beat       how far a rank has come, twice a second (see pulse.py)
+    failed     a rank raised (see Failure)
+    preempted  the ranks have saved their work, as they were asked to, and end
+    done       the script came to its end in every hosted rank
 
-A stream that ends without `done` means that the process died, whatever its exit code
+A stream that ends without one of the last three means that the process died, whatever its exit code
 says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
-`faulthandler`, which writes to the same stream when the process crashes.
+`faulthandler`, which writes to the same stream when the process crashes, and when it is
+asked for its stacks.
 
 This module imports nothing of ddpgrad; see child.py.
 """
@@ -19,7 +22,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,6 +33,12 @@ from typing import Any
 # A traceback may be as long as it likes (nested exception groups); a screen and the
 # launcher's memory are not.
 MAX_TEXT = 64 * 1024
+
+BEAT_S = 0.5
+"""How often a process says how far its ranks have come."""
+
+STACKS_SIGNAL = signal.SIGQUIT
+"""What a process answers with the stacks of its threads."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,16 @@ class Failure:
     """'file:line' of the innermost frame of the user's code."""
     victim: bool = False
     """True when the rank only found out that another one had failed."""
+    blames: tuple[int, ...] = ()
+    """Ranks that this one says are at fault."""
+    cause: str = "error"
+    """'error', 'stall', 'mismatch' or 'checkpoint'; see exit_codes.py."""
+    step: int | None = None
+    """Optimizer steps that the rank had finished; None where that is not known."""
+    phase: str = ""
+    """What part of a step it was in: 'backward', 'optimizer' ...; see phase.py."""
+    collective: str = ""
+    """The last collective that it began, with shape, parameter names and line."""
 
 
 class Sender:
@@ -55,6 +77,7 @@ class Sender:
 
     def __init__(self, address: str) -> None:
         self._pid = os.getpid()
+        self._lock = threading.Lock()
         kind, _, rest = address.partition(":")
         if kind == "fd":
             self.fd = int(rest)
@@ -75,12 +98,32 @@ class Sender:
     def done(self) -> None:
         self._send({"kind": "done"})
 
+    def preempted(self, step: int) -> None:
+        self._send({"kind": "preempted", "step": step})
+
+    def beat(self, rank: int, counters: tuple[int, ...], last: list[str]) -> None:
+        """`counters` that change when the rank gets on; `last`: collectives begun since the last beat."""
+        while len(message := _encoded({"kind": "beat", "rank": rank, "counters": counters, "last": last})) > (
+            select.PIPE_BUF
+        ):
+            last = last[1:]
+        self._write(message)
+
     def _send(self, message: dict[str, Any]) -> None:
+        self._write(_encoded(message))
+
+    def _write(self, data: bytes) -> None:
         if os.getpid() != self._pid:
             return
-        data = json.dumps(message).encode() + b"\n"
-        while data:
-            data = data[os.write(self.fd, data) :]
+        # A long message is many writes, between which a beat must not come.
+        with self._lock:
+            while data:
+                data = data[os.write(self.fd, data) :]
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    # The line break before it ends what `faulthandler` may just be in the middle of.
+    return b"\n" + json.dumps(message).encode() + b"\n"
 
 
 class Receiver:
@@ -95,10 +138,10 @@ class Receiver:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             message = _message(line)
-            if message is None:
-                self._crash(line + b"\n")
-            else:
+            if message is not None:
                 yield message
+            elif line:
+                self._crash(line + b"\n")
         # A message may be long (its text is bounded); anything longer is not one.
         if len(self._rest) > 16 * MAX_TEXT:
             self._crash(self._rest)
@@ -120,4 +163,4 @@ def _message(line: bytes) -> dict[str, Any] | None:
 def failure_from(message: dict[str, Any]) -> Failure:
     """The Failure in a `failed` message."""
     fields = {key: value for key, value in message.items() if key != "kind"}
-    return Failure(**{**fields, "ranks": tuple(fields["ranks"])})
+    return Failure(**{**fields, "ranks": tuple(fields["ranks"]), "blames": tuple(fields["blames"])})

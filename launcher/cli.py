@@ -25,6 +25,7 @@ examples:
   ddprun -n 4 train.py --epochs 3          four processes of one rank each
   ddprun -n 4 --procs 1 train.py           the same four ranks as threads of one process
   ddprun -n 4 --debug train.py             ... with pdb: breakpoint() stops one rank, the others wait
+  ddprun -n 4 --as-torch train.py          ... an unchanged PyTorch script
   ddprun -n 4 --mpi train.py               started by the mpiexec of MPICH or Open MPI
 
 output:
@@ -78,6 +79,7 @@ def _parser() -> tuple[_Parser, list[argparse.Action]]:
             metavar="K",
             help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)",
         ),
+        add("--as-torch", action="store_true", help="answer the script's imports of torch with ddpgrad"),
         add("-m", "--module", action="store_true", help="the script is a module's name, as in python -m"),
     ]
     return parser, options
@@ -109,6 +111,7 @@ def parse(argv: Sequence[str]) -> Plan:
         mpiexec=chosen.mpiexec,
         timeout=chosen.timeout,
         threads=chosen.threads,
+        as_torch=chosen.as_torch,
     )
     plan.check()
     return plan

@@ -12,7 +12,8 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ddpgrad.errors import LaunchError
 from . import verdict
 from .channel import Failure, Receiver, failure_from
 from .plan import Plan
+from .watchdog import Progress
 
 _READ = 64 * 1024
 
@@ -40,12 +42,23 @@ class Member:
     receiver: Receiver = field(default_factory=Receiver)
     done: bool = False
     failed: bool = False
+    preempted: int | None = None
+    """The step that was saved before the process ended on request."""
     open: bool = True
+    began_at: float = field(default_factory=time.monotonic)
+    progress: dict[int, Progress] = field(default_factory=dict)
+    """By rank."""
 
     @property
     def silent(self) -> bool:
         """Whether it has said neither that it finished nor that it failed."""
-        return not (self.done or self.failed)
+        return not (self.done or self.failed or self.preempted is not None)
+
+    def place(self, rank: int) -> Progress:
+        """How far `rank` has come; of one that was not heard of yet, that it has just begun."""
+        if rank not in self.progress:
+            self.progress[rank] = Progress(rank, changed_at=self.began_at)
+        return self.progress[rank]
 
 
 class Members:
@@ -110,6 +123,28 @@ class Members:
             if member.open or member.spawned:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member.pid, number)
+
+    def at_work(self) -> list[Progress]:
+        """How far the ranks have come that still run."""
+        return [m.place(rank) for m in self._members if m.silent and m.open for rank in m.ranks]
+
+    def progress(self) -> dict[int, Progress]:
+        """How far every rank has come."""
+        found = {rank: m.place(rank) for m in self._members for rank in m.ranks}
+        return {rank: found[rank] for rank in sorted(found)}
+
+    def crash_texts(self) -> dict[int, str]:
+        """By rank, what `faulthandler` said in its process: a crash, or the stacks that it was asked for."""
+        return {rank: m.receiver.crash_text for m in self._members for rank in m.ranks}
+
+    def preempted(self) -> int | None:
+        """The step after which all ranks have ended on request; None if one did not."""
+        steps = [member.preempted for member in self._members]
+        return steps[0] if steps and None not in steps else None
+
+    def reported(self, ranks: Iterable[int]) -> bool:
+        """Whether the processes of `ranks` have said how they ended."""
+        return not any(m.silent for m in self._members if set(m.ranks) & set(ranks))
 
     def mpi_segments(self) -> set[Path]:
         """The files in shared memory that an MPI library has made for the members that still run.
@@ -200,11 +235,16 @@ class Members:
             self._on_failure(failure if failure.ranks else replace(failure, ranks=tuple(member.ranks)))
         elif kind == "done":
             member.done = True
+        elif kind == "preempted":
+            member.preempted = message["step"]
+        elif kind == "beat":
+            member.place(message["rank"]).beat(tuple(message["counters"]), message["last"])
 
     def _fail(self, member: Member, status: int | None) -> None:
         member.failed = True
         crash = member.receiver.crash_text
-        self._on_failure(verdict.ended_silently(member.ranks, status, crash))
+        place = min((member.place(rank) for rank in member.ranks), key=lambda p: p.steps, default=None)
+        self._on_failure(verdict.ended_silently(member.ranks, status, crash, place))
 
     def _close(self, member: Member) -> None:
         if member.open:

@@ -7,7 +7,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 # Text up to and including the end of a line. A lone carriage return ends one too: it is
 # how a progress bar starts over.
@@ -97,13 +97,29 @@ class Outlet:
             del self._waiting[:written]
 
 
+class Nowhere:
+    """An outlet for what is not to be shown."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self.lines = Lines()
+
+    def put(self, data: bytes) -> None:
+        """Drop `data`."""
+
+
 class Source:
     """One stream of one process: gathers whole lines for an outlet."""
 
-    def __init__(self, fd: int, outlet: Outlet, prefix: str) -> None:
+    def __init__(
+        self, fd: int, outlet: Outlet | Nowhere, prefix: str, log: Callable[[bytes], None] | None = None
+    ) -> None:
+        """log: is given all that the stream brings, as it comes."""
         self.fd = fd
         self.outlet = outlet
         self._prefix = prefix.encode()
+        self._log = log
         self._partial = b""
         self._fed_at = 0.0
 
@@ -113,6 +129,8 @@ class Source:
         return self._fed_at + _PARTIAL_LINE_S if self._partial else None
 
     def feed(self, data: bytes) -> None:
+        if self._log is not None:
+            self._log(data)
         whole, newline, rest = (self._partial + data).rpartition(b"\n")
         self._partial, self._fed_at = rest, time.monotonic()
         if newline:

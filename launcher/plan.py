@@ -30,6 +30,7 @@ class Plan:
     mpiexec: str | None = None
     timeout: float | None = None
     threads: int | None = None
+    as_torch: bool = False
     job: str = field(default_factory=lambda: secrets.token_hex(6))
     port: int = field(default_factory=lambda: _free_port())
 
@@ -82,6 +83,8 @@ class Plan:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port),
         }
+        if self.as_torch:
+            variables["DDPGRAD_AS_TORCH"] = "1"
         if self.debug:
             variables["DDPGRAD_DEBUGGER"] = "1"
         if self.timeout is not None:

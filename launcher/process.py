@@ -15,7 +15,7 @@ from ddpgrad.distributed import host
 from ddpgrad.environment import Launch
 from ddpgrad.errors import LaunchError
 
-from . import rank_stream, spawn, verdict
+from . import exit_codes, preemption, pulse, rank_stream, spawn, verdict
 from .autopsy import exit_status, failure_of
 from .channel import Failure, Sender
 
@@ -36,9 +36,16 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
         # The launcher is not the parent here, but whatever started this process must not die alone.
         spawn.die_with_parent(os.getppid(), signal.SIGKILL)
     _prepare_streams(sender, launch)
+    if sender is not None:
+        pulse.start(sender)
+    preemption.prepare(sender is not None)
     if len(launch.ranks) == 1:
         _export_torchrun_variables(launch)
     try:
+        if environment.as_torch():
+            from . import as_torch
+
+            as_torch.install()
         if kind == "module":
             host.run_module(target, arguments, launch)
         else:
@@ -48,6 +55,10 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
         if status != 0:
             _tell(sender, failure_of(error, launch))
             return status
+    if preemption.saved_step is not None:
+        if sender is not None:
+            sender.preempted(preemption.saved_step)
+        return exit_codes.PREEMPTED
     if sender is not None:
         sender.done()
     return 0

@@ -6,7 +6,9 @@ import os
 import selectors
 import time
 
-from .output import Source, own_outlets
+from .logs import Logs
+from .output import Nowhere, Source, own_outlets
+from .screen import Screen
 from .spawn import Process
 
 _READ = 64 * 1024
@@ -19,7 +21,12 @@ _LAST_READS = 32
 class Relay:
     """The output side of the launcher's event loop, on a selector that calls `key.data(fd)`."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self, selector: selectors.BaseSelector, logs: Logs | None = None, screen: Screen | None = None
+    ) -> None:
+        """logs: where all output is kept, too; screen: what of it is shown (default: all)."""
+        self._logs = logs or Logs(None)
+        self._screen = screen or Screen()
         self._selector = selector
         self._out, self._err = own_outlets()
         self._outlets = {self._out, self._err}
@@ -29,11 +36,14 @@ class Relay:
 
     def attach(self, process: Process) -> None:
         """Carry what `process` prints into the launcher's pipes; inherited streams need no carrying."""
-        for stream, outlet in ((process.popen.stdout, self._out), (process.popen.stderr, self._err)):
+        streams = (process.popen.stdout, self._out, 1), (process.popen.stderr, self._err, 2)
+        for stream, outlet, number in streams:
             if stream is not None:
                 fd = stream.fileno()
                 os.set_blocking(fd, False)
-                self._sources[fd] = Source(fd, outlet, process.prefix)
+                shown = self._screen.shows(process.ranks, number)
+                log = self._logs.of(process.ranks) if self._screen.kept(process.ranks, number) else None
+                self._sources[fd] = Source(fd, outlet if shown else Nowhere(), process.prefix, log)
 
     def detach(self, process: Process) -> None:
         """Carry what `process`, which has ended, left in its pipes, and close them."""

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 # SIGCHLD is caught only so that it wakes the loop.
-_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
 class Signals:

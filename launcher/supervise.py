@@ -6,20 +6,26 @@ import enum
 import selectors
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import mpi, spawn, verdict
-from .channel import Failure
+from . import exit_codes, mpi, spawn, verdict, watchdog
+from .channel import BEAT_S, STACKS_SIGNAL, Failure
+from .logs import Logs
 from .members import Member, Members
 from .plan import Plan
 from .relay import Relay
+from .restart import Restarts
 from .signals import Signals
 from .spawn import Process
+from .watchdog import Stall
 
 # Between the first failure and the end of all ranks: time for the others to say what they saw.
 _SETTLE_S = 0.3
 # While all that is known is that a rank lost a peer: time for the peer's own failure to show.
-_SETTLE_VICTIM_S = 1.5
+_SETTLE_VICTIM_S = 3.0
+# Between asking for stacks and SIGTERM.
+_STACKS_S = 1.0
 # Between a signal to ddprun and SIGTERM: time for the ranks to write a checkpoint.
 _SIGNAL_GRACE_S = 30.0
 # Between SIGTERM and SIGKILL; and for mpiexec, which cleans up, after its ranks were killed.
@@ -32,12 +38,37 @@ _LOOK_FOR_SEGMENTS_S = 0.5
 _NEVER = float("inf")
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    code: int
+    """ddprun's exit code."""
+    failure: Failure | None = None
+    """The first failure, unless the job ended otherwise."""
+    steps: int = 0
+    """The optimizer steps that the rank behind all others had finished."""
+
+
 def run(plan: Plan) -> int:
-    """Start `plan`'s processes, watch them until all have ended, and return ddprun's exit code."""
+    """Start `plan`'s processes, watch them until all have ended, and return ddprun's exit code.
+
+    After a failure they are started again as often as `plan` allows and it makes sense (see restart.py).
+    """
     # On Linux this is epoll, which reports events in the order in which they happened: the process
     # that died first is heard of first, even when mpiexec has killed the others in the meantime.
-    with selectors.DefaultSelector() as selector, Signals(selector) as signals:
-        return _Supervisor(plan, selector, signals).run()
+    with (
+        selectors.DefaultSelector() as selector,
+        Signals(selector) as signals,
+        Logs(plan.log_dir) as logs,
+    ):
+        restarts = Restarts(plan)
+        while True:
+            outcome = _Supervisor(plan, selector, signals, logs).run()
+            following = restarts.after(plan, outcome.failure, outcome.steps)
+            if following is None or not restarts.pause(selector, signals):
+                return outcome.code
+            plan = following
 
 
 class _Stage(enum.IntEnum):
@@ -50,11 +81,14 @@ class _Stage(enum.IntEnum):
 
 
 class _Supervisor:
-    def __init__(self, plan: Plan, selector: selectors.BaseSelector, signals: Signals) -> None:
+    def __init__(
+        self, plan: Plan, selector: selectors.BaseSelector, signals: Signals, logs: Logs
+    ) -> None:
         self._plan = plan
         self._selector = selector
         self._signals = signals
-        self._relay = Relay(selector)
+        self._logs = logs
+        self._relay = Relay(selector, logs, plan.screen)
         self._members = Members(plan, selector, self._on_failure)
         self._member_of: dict[Process, Member] = {}  # mpiexec is none
         self._processes: list[Process] = []
@@ -62,16 +96,18 @@ class _Supervisor:
         self._failures: list[Failure] = []
         self._segments: set[Path] = set()
         self._stopped_by: signal.Signals | None = None
+        self._stall: Stall | None = None
         self._stage = _Stage.RUNNING
         self._asked_at = _NEVER
         self._next_stage_at = _NEVER
 
-    def run(self) -> int:
-        code = 1
+    def run(self) -> Outcome:
+        code = exit_codes.RANK_FAILED
         try:
             self._start()
             while self._running:
-                self._wait(self._next_stage_at)
+                self._wait(min(self._next_stage_at, self._next_look()))
+                self._look_for_a_stall()
                 for process in self._running[:]:
                     self._look_after(process)
                 self._act_on_signals()
@@ -84,7 +120,29 @@ class _Supervisor:
                 self._wait(_NEVER)
         finally:
             self._clean_up(code)
-        return code
+        failed = bool(self._failures) and self._stopped_by is None
+        steps = min((place.steps for place in self._members.progress().values()), default=0)
+        return Outcome(code, verdict.first_failure(self._failures) if failed else None, steps)
+
+    def _next_look(self) -> float:
+        """When to look for a stall again."""
+        if self._plan.watchdog is None or self._stage != _Stage.RUNNING:
+            return _NEVER
+        soon = time.monotonic() + BEAT_S
+        return max(soon, watchdog.next_look(self._members.at_work(), self._plan.watchdog))
+
+    def _look_for_a_stall(self) -> None:
+        if self._plan.watchdog is not None and self._stage == _Stage.RUNNING and not self._failures:
+            self._on_stall(watchdog.find(self._members.at_work(), self._plan.watchdog, time.monotonic()))
+
+    def _on_stall(self, stall: Stall | None) -> None:
+        """Ask all processes for their stacks, and end them when they had time to answer."""
+        if stall is None or self._stall is not None or self._stopped_by is not None:
+            return
+        self._stall = stall
+        self._members.send(STACKS_SIGNAL)
+        self._members.send(signal.SIGCONT)  # one that is stopped answers, too
+        self._end_by(time.monotonic() + _STACKS_S)
 
     def _start(self) -> None:
         if self._plan.mpi:
@@ -128,6 +186,8 @@ class _Supervisor:
         if failure.time > self._asked_at:
             return  # that is how a rank ends that was asked to
         self._failures.append(failure)
+        if failure.cause == "stall" and failure.blames:
+            self._on_stall(Stall(failure.blames, failure.error))
         self._segments |= self._members.mpi_segments()
         if self._stopped_by is None:
             settle = _SETTLE_VICTIM_S if failure.victim else _SETTLE_S
@@ -163,6 +223,10 @@ class _Supervisor:
         now = time.monotonic()
         self._next_stage_at = _NEVER
         if stage == _Stage.ASKED:
+            if self._stall is not None:
+                self._members.read_all()
+                told = self._members.progress(), self._members.crash_texts()
+                self._failures.append(verdict.stalled(self._stall, *told))
             self._asked_at = now
             self._next_stage_at = now + _GRACE_S
             for process in self._processes:
@@ -177,16 +241,22 @@ class _Supervisor:
 
     def _conclude(self) -> int:
         """Say how the job ended, last on the screen, and return the exit code."""
+        step = self._members.preempted()
+        if step is not None:
+            self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved.\n")
+            return exit_codes.PREEMPTED
         if self._stopped_by is not None:
             self._relay.say(verdict.describe_signal(self._stopped_by, self._failures))
             return 128 + self._stopped_by
         if self._failures:
-            self._relay.say(verdict.describe(self._failures))
-            return 1
+            code = exit_codes.OF_CAUSE[verdict.first_failure(self._failures).cause]
+            self._logs.failure(self._failures, code, self._members, self._plan.restart_count)
+            self._relay.say(verdict.describe(self._failures, self._logs.folder))
+            return code
         if self._relay.broken:
             self._relay.say("ddprun: nobody reads the output any more; all ranks were ended.\n")
-            return 1
-        return 0
+            return exit_codes.RANK_FAILED
+        return exit_codes.FINISHED
 
     def _clean_up(self, code: int) -> None:
         """Leave nothing of the job behind: no process, no shared memory."""

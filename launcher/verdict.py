@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from .channel import Failure
+from .phase import main_stack, phase_of
+from .watchdog import Progress, Stall
+
+MAX_LINES = 25
+"""How long the block is that ends the output of a failed job."""
+
+_MAX_OTHERS = 4
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure:
@@ -17,24 +25,53 @@ def first_failure(failures: Iterable[Failure]) -> Failure:
     return min(failures, key=lambda failure: (failure.victim, failure.time, failure.ranks))
 
 
-def describe(failures: Sequence[Failure]) -> str:
+def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
     """The end of the output: one line about the others, then the rank at fault and its traceback."""
     first = first_failure(failures)
     others = sorted((f for f in failures if f is not first), key=lambda failure: failure.ranks)
     lines = []
     victims = [f for f in others if f.victim]
     if victims:
-        lines.append(f"{_names(victims)} lost a peer and stopped ({victims[0].error.partition(':')[0]}).")
+        what = "lost a peer and stopped" if victims[0].cause == "error" else "stopped, too"
+        lines.append(f"{_names(victims)} {what} ({victims[0].error.partition(':')[0]}).")
     same = [f for f in others if not f.victim and f.error == first.error]
     if same:
         lines.append(f"{_names(same)} failed with the same error.")
-    for failure in others:
-        if not failure.victim and failure.error != first.error:
-            at = f" at {failure.where}" if failure.where else ""
-            lines.append(f"{_names([failure])} failed too{at}: {failure.error}")
+    different = [f for f in others if not f.victim and f.error != first.error]
+    for failure in different[:_MAX_OTHERS]:
+        at = f" at {failure.where}" if failure.where else ""
+        lines.append(f"{_names([failure])} failed too{at}: {failure.error}")
+    if more := different[_MAX_OTHERS:]:
+        lines.append(f"{_names(more)} failed too.")
+    if context := _context(first):
+        lines.append(f"{_names([first])} {context}")
     lines.append(f"{_names([first])} failed ({first.reason}); all ranks were ended.")
-    text = "".join(f"ddprun: {line}\n" for line in lines) + first.text
-    return text if text.endswith("\n") else text + "\n"
+    if logs is not None:
+        lines.insert(0, f"the output of all ranks, their stacks and last collectives are in {logs}")
+    head = "".join(f"ddprun: {line}\n" for line in lines)
+    return head + _last_lines(first.text, MAX_LINES - len(lines))
+
+
+def _context(failure: Failure) -> str:
+    """Where in the run a rank was, as far as that is known."""
+    words = []
+    if failure.step is not None:
+        words.append(f"had finished {failure.step} optimizer step{'s' * (failure.step != 1)}")
+    if failure.phase:
+        words.append(f"was in {failure.phase}")
+    if failure.where:
+        words.append(f"at {failure.where}")
+    if failure.collective:
+        words.append(f"last began {failure.collective}")
+    return ", ".join(words)
+
+
+def _last_lines(text: str, limit: int) -> str:
+    """At most `limit` lines of `text`: of a long traceback its end, which is what matters."""
+    lines = text.splitlines()
+    if len(lines) > limit:
+        lines = [lines[0], f"  ... {len(lines) - limit + 1} lines left out ...", *lines[2 - limit :]]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def describe_signal(number: signal.Signals, failures: Iterable[Failure]) -> str:
@@ -49,8 +86,13 @@ def describe_signal(number: signal.Signals, failures: Iterable[Failure]) -> str:
     return "".join(f"ddprun: {line}\n" for line in lines)
 
 
-def ended_silently(ranks: range, status: int | None, crash_text: str) -> Failure:
-    """The failure of a process that ended without a word: `status` as in `Process.ended`, None if unknown."""
+def ended_silently(
+    ranks: range, status: int | None, crash_text: str, place: Progress | None = None
+) -> Failure:
+    """The failure of a process that ended without a word: `status` as in `Process.ended`, None if unknown.
+
+    place: what it last said of how far it had come.
+    """
     if status is None:
         reason = "ended before its script was finished"
         text = "It ended without an exception: by os._exit, by a signal, or inside native code.\n"
@@ -65,7 +107,41 @@ def ended_silently(ranks: range, status: int | None, crash_text: str) -> Failure
         text = (
             "It ended without an exception, before its script was finished: by os._exit or in native code.\n"
         )
-    return Failure(tuple(ranks), time.monotonic(), reason, reason, crash_text or text)
+    stack = main_stack(crash_text)
+    return Failure(
+        tuple(ranks),
+        time.monotonic(),
+        reason,
+        reason,
+        crash_text or text,
+        where=stack.where if stack else "",
+        phase=phase_of(stack.frames) if stack else "",
+        step=place.steps if place else None,
+        collective=place.last[-1] if place and place.last else "",
+    )
+
+
+def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]) -> Failure:
+    """The failure of the rank that holds up the others, given every rank's stacks.
+
+    Of the suspects it is the first that is not itself waiting in a collective.
+    """
+    stacks = {rank: main_stack(dumps.get(rank, "")) for rank in stall.ranks}
+    waits = {rank: stack is not None and "collective" in phase_of(stack.frames) for rank, stack in stacks.items()}
+    rank = next((rank for rank in stall.ranks if not waits[rank]), stall.ranks[0])
+    stack, place = stacks[rank], progress.get(rank)
+    return Failure(
+        (rank,),
+        time.monotonic(),
+        "stalled",
+        stall.reason,
+        f"{stall.reason}\n{stack.text if stack else 'It did not answer when it was asked for its stack.'}",
+        where=stack.where if stack else "",
+        cause="stall",
+        phase=phase_of(stack.frames) if stack else "",
+        step=place.steps if place else None,
+        collective=place.last[-1] if place and place.last else "",
+    )
 
 
 def mpiexec_failed(status: int, reported: int, wanted: int) -> Failure:

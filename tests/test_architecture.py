@@ -28,6 +28,7 @@ LAYERS = [
         "func",
         "utils",
         "serialization",
+        "settings",
         "tensor_file",
         "linalg",
         "fft",

@@ -6,6 +6,7 @@ more ranks; a *host* is a machine. A *transport* carries collectives between pro
 
 from __future__ import annotations
 
+from . import nn
 from .collectives import (
     ReduceOp,
     Work,
@@ -71,7 +72,7 @@ __all__ = [
     "get_backend", "get_global_rank", "get_group_rank", "get_local_rank", "get_node_local_rank",
     "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv", "is_available",
     "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
-    "isend", "make_premul_sum", "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
+    "isend", "make_premul_sum", "monitored_barrier", "nn", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
     "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "run_module", "run_ranks", "run_script", "scatter",
     "scatter_object_list", "send", "simulate", "split_group",
 ]  # fmt: skip

@@ -9,7 +9,8 @@ posts it to the transport for all ranks of the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from ..errors import DistributedError
 from . import guard
@@ -61,12 +62,20 @@ class Slot:
             raise again(self.error)
 
 
+class Scenery(Protocol):
+    """Changes what the process shows when the baton goes from one rank to another."""
+
+    def enter(self, local: int) -> None: ...
+
+    def leave(self) -> None: ...
+
+
 class Baton:
     """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
 
-    def __init__(self, ranks: Sequence[int], on_resume: Callable[[int], None] | None = None) -> None:
+    def __init__(self, ranks: Sequence[int], scene: Scenery | None = None) -> None:
         self._ranks = ranks
-        self._on_resume = on_resume
+        self._scene = scene
         self._gates = [threading.Semaphore(0) for _ in ranks]
         self._waiting: list[Slot | None] = [None] * len(ranks)
         self._ended = [False] * len(ranks)
@@ -81,8 +90,8 @@ class Baton:
         """Block until rank `local` holds the baton."""
         self._gates[local].acquire()
         self.holder = local
-        if self._on_resume is not None:
-            self._on_resume(local)
+        if self._scene is not None:
+            self._scene.enter(local)
         self._stop_if_asked()
 
     def wait(self, local: int, slot: Slot) -> None:
@@ -138,6 +147,8 @@ class Baton:
         return None
 
     def _hand_over(self, local: int, other: int) -> None:
+        if self._scene is not None:
+            self._scene.leave()
         self._gates[other].release()
         self.receive(local)
 

@@ -341,19 +341,26 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """This rank's part, along the first dimension, of `input` combined over all ranks."""
     c = resolve(group).communicator
-    total = _host("reduce_scatter_tensor", input).copy()
-    if total.size != output._array.size * c.size:
+    host = _host("reduce_scatter_tensor", input)
+    if host.size != output._array.size * c.size:
         raise ValueError(
             f"reduce_scatter_tensor(): the input must have {c.size} times (once a rank) as many elements as the "
             f"output of shape {list(output.shape)}, got shape {list(input.shape)}"
         )
-    work = c.all_reduce(total, _prepared(total, op), "reduce_scatter", True)
+    part, work = _start_reduce_scatter(c, host, op)
+    return _run(
+        work,
+        lambda: _store("reduce_scatter_tensor", output, part.reshape(output._array.shape)),
+        [output],
+        async_op,
+    )
 
-    def finish() -> None:
-        part = total.reshape(c.size, -1)[c.rank]
-        _store("reduce_scatter_tensor", output, part.reshape(output._array.shape))
 
-    return _run(work, finish, [output], async_op)
+def _start_reduce_scatter(c: Communicator, host: np.ndarray, op: Any) -> tuple[np.ndarray, ArrayWork]:
+    if isinstance(op, PremulSum):
+        host = host.copy()
+    plain = _prepared(host, op)
+    return c.start_reduce_scatter(host.reshape(c.size, -1), plain)
 
 
 def reduce_scatter(
@@ -369,6 +376,14 @@ def reduce_scatter(
         raise ValueError(f"reduce_scatter(): input_list must have {c.size} tensors, got {len(input_list)}")
     parts = [_host("reduce_scatter", t) for t in input_list]
     total = np.concatenate([part.reshape(-1) for part in parts])
+    if len({part.size for part in parts}) == 1:
+        part, equal = _start_reduce_scatter(c, total, op)
+        return _run(
+            equal,
+            lambda: _store("reduce_scatter", output, part.reshape(parts[c.rank].shape)),
+            [output],
+            async_op,
+        )
     work = c.all_reduce(total, _prepared(total, op), "reduce_scatter", True)
     start = sum(part.size for part in parts[: c.rank])
 

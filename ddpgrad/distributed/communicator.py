@@ -21,6 +21,7 @@ from .transports.base import (
     COMPLETED,
     GATHER,
     REDUCE,
+    REDUCE_SCATTER,
     Call,
     Pending,
     Transport,
@@ -86,15 +87,19 @@ class Communicator:
 
     rank    this rank's number, 0 to size - 1
     size    the number of ranks
+    note    is told the signature of each collective, and what each message is, as it begins
     """
 
-    __slots__ = ("_closed", "_port", "_submit", "rank", "size", "transport")
+    __slots__ = ("_closed", "_note", "_port", "_submit", "rank", "size", "transport")
 
-    def __init__(self, rank: int, size: int, transport: str, port: Port) -> None:
+    def __init__(
+        self, rank: int, size: int, transport: str, port: Port, note: Callable[[Any], None] | None = None
+    ) -> None:
         self.rank = rank
         self.size = size
         self.transport = transport
         self._port = port
+        self._note = note or _ignore
         self._submit = port.submit
         self._closed = False
 
@@ -205,6 +210,7 @@ class Communicator:
     def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
         if self._closed:
             raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+        self._note(guard.describe(message.fields))
         return end(message)
 
     def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
@@ -235,16 +241,27 @@ class Communicator:
 
         The first dimension must be a multiple of `size`; `array` itself is left as it is.
         """
+        part, work = self.start_reduce_scatter(array, op, label, background=False)
+        work.wait()
+        return part
+
+    def start_reduce_scatter(
+        self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
+        """As `reduce_scatter` without waiting: this rank's part, which fills, and the work."""
         _check_array("reduce_scatter", array)
         if array.ndim == 0 or array.shape[0] % self.size:
             raise ValueError(
                 f"reduce_scatter: the first dimension must be a multiple of {self.size} (the number of "
                 f"ranks), got shape {array.shape}"
             )
-        total = np.array(array, order="C")
-        self._in_place(REDUCE, total, f"reduce_scatter({op})", op=op, label=label)
-        rows = array.shape[0] // self.size
-        return total[self.rank * rows : (self.rank + 1) * rows].copy()
+        tree.check(op, array.dtype)
+        part = np.empty((array.shape[0] // self.size, *array.shape[1:]), array.dtype)
+        signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        call = Call(REDUCE_SCATTER, signature, flat, op, result=part.reshape(-1))
+        call.background = background
+        return part, Work(self._post(call))
 
     def barrier(self, label: str = "") -> None:
         """Return when all ranks have called."""
@@ -279,6 +296,7 @@ class Communicator:
     def _post(self, call: Call) -> Pending:
         if self._closed:
             raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+        self._note(call.signature)
         return self._submit(call)
 
     def _in_place(
@@ -338,6 +356,10 @@ class Communicator:
 
 
 _DONE = Work(COMPLETED)
+
+
+def _ignore(what: Any) -> None:
+    """Nobody wants to know."""
 
 
 def _write_back(array: np.ndarray, flat: np.ndarray) -> None:

@@ -22,13 +22,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
+from typing import TypeVar
 
 import numpy as np
 
-from ..errors import MismatchError, RankFailedError, StallError
+from ..errors import DistributedError, MismatchError, RankFailedError, StallError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSIDE: dict[CodeType, bool] = {}
+
+_E = TypeVar("_E", bound=DistributedError)
 
 _SEPARATOR = "\x1f"
 _FIELDS = ("collective", "dtype", "shape", "label", "line")
@@ -165,7 +168,7 @@ def mismatch(records: Mapping[int, tuple[int, Sequence[str]]], number: int) -> M
         f"dtype and shape; compare the lines above, beginning with rank {first}. "
         "(Sums that are meant to meet from different lines need the same label.)"
     )
-    return MismatchError("\n".join(lines))
+    return _blaming(MismatchError("\n".join(lines)), [first])
 
 
 def _difference(expected: Sequence[str], got: Sequence[str]) -> str:
@@ -180,7 +183,7 @@ def rank_failed(ranks: Collection[int], what: str, waiting: Mapping[int, Sequenc
     # Those at fault may have begun the collective too, asynchronously, before they failed.
     waiting = {rank: fields for rank, fields in waiting.items() if rank not in ranks}
     lines = [f"{_ranks(ranks)} {what}. Others wait:", *_listing(waiting)]
-    return RankFailedError("\n".join(lines))
+    return _blaming(RankFailedError("\n".join(lines)), ranks)
 
 
 def stalled(
@@ -193,7 +196,12 @@ def stalled(
         "Look at what the missing ranks do after that line (an endless loop, input, a lock). If they only "
         "need longer, raise the limit: init_process_group(timeout=…) or DDPGRAD_TIMEOUT=seconds."
     )
-    return StallError("\n".join(lines))
+    return _blaming(StallError("\n".join(lines)), missing)
+
+
+def _blaming(error: _E, ranks: Iterable[int]) -> _E:
+    error.ranks = tuple(sorted(ranks))
+    return error
 
 
 def deadlock(waiting: Mapping[int, Sequence[str]]) -> StallError:

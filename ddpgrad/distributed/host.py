@@ -20,6 +20,7 @@ from .. import rank_local
 from ..environment import Launch
 from ..errors import LaunchError
 from .baton import Baton, Unwind
+from .scene import Scene, shared_process
 from .world import Member, World, current, serve
 
 __all__ = ["Member", "current", "run_module", "run_ranks", "run_script", "simulate"]
@@ -48,7 +49,10 @@ def run_ranks(fn: Callable[[int], T], launch: Launch) -> list[T]:
 def simulate(fn: Callable[[], T], world_size: int) -> list[T]:
     """Run `fn` as `world_size` ranks of this process; the results by rank.
 
-    Each rank finds itself through `current`, so that `init_process_group()` works inside `fn`.
+    Each rank finds itself: `init_process_group()` works inside `fn`, RANK, LOCAL_RANK and
+    WORLD_SIZE in its environment are its own, threads that it starts act for it, and what is
+    global in ddpgrad is its own. Variables outside `fn` are shared by the ranks, which run in
+    turn: another rank goes on only when this one waits in a collective.
     """
     if world_size < 1:
         raise ValueError(f"simulate: world_size must be at least 1, got {world_size}")
@@ -70,9 +74,16 @@ def _run_alone(fn: Callable[[int], T], world: World) -> T:
 
 
 def _run_threads(
-    fn: Callable[[int], T], world: World, on_resume: Callable[[int], None] | None = None
+    fn: Callable[[int], T], world: World, scene: Scene | None = None
 ) -> list[T]:
-    baton = world.baton = Baton(world.launch.ranks, on_resume)
+    with shared_process():
+        return _run_sharing(fn, world, scene)
+
+
+def _run_sharing(fn: Callable[[int], T], world: World, scene: Scene | None) -> list[T]:
+    for member in world.members:
+        member.locate()
+    baton = world.baton = Baton(world.launch.ranks, scene)
     results: dict[int, T] = {}
     failures: list[tuple[int, BaseException]] = []
 
@@ -200,19 +211,13 @@ def _run_program(
 
     world = World(launch)
     try:
+        if launch.mpi and launch.procs < launch.world_size:
+            world.ranks_on_this_host()  # all processes find out together, before a rank of some asks for it
         if modules is None:
             _run_alone(run, world)
             return
-        before = sys.modules["__main__"]
-
-        def show_own_main(local: int) -> None:
-            # Type hints and pickles look names up in sys.modules["__main__"].
-            sys.modules["__main__"] = modules[local]
-
-        try:
-            _run_threads(run, world, show_own_main)
-        finally:
-            sys.modules["__main__"] = before
+        with Scene(launch.ranks, modules, sys.path[0]) as scene:
+            _run_threads(run, world, scene)
     except BaseException:
         # Whoever catches this and exits must not leave ranks of other hosts waiting in MPI.
         world.abort_at_exit = True

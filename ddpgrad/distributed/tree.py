@@ -162,6 +162,12 @@ def reduce_into(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op:
         _silent.context.run(_reduce, outputs, inputs, recipe)
 
 
+def reduce_part(output: np.ndarray, inputs: Sequence[np.ndarray], index: int, op: str = "sum") -> None:
+    """Combine only the part of `inputs` that has the length of `output` and is the `index`th of such parts."""
+    start = index * output.size
+    reduce_into([output], [array[start : start + output.size] for array in inputs], op)
+
+
 class _Silent(threading.local):
     """A context, per thread, in which NumPy does not warn: entering it costs a tenth of np.errstate."""
 

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from .. import environment, rank_local
 from ..environment import Launch
 from ..errors import DistributedError, LaunchError
-from . import transports
+from . import recent, transports
 from .baton import Baton, Meeting, Seat
 from .communicator import Alone, Communicator, Port
 from .transports.base import Transport
@@ -113,6 +113,8 @@ class Member:
     rank         0 to world_size - 1
     world_size   the number of ranks
     launch       how this process was started
+    recent       the collectives that it began last, for reports
+    variables    the environment variables that say which rank it is, as torchrun names them
     """
 
     def __init__(self, world: World, rank: int) -> None:
@@ -120,10 +122,16 @@ class Member:
         self.rank = rank
         self.world_size = world.launch.world_size
         self.launch = world.launch
+        self.recent = recent.begin(rank)
+        self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
         self._groups = 0  # how many groups this rank has made, or seen others make
 
     def __repr__(self) -> str:
         return f"Member(rank={self.rank}, world_size={self.world_size})"
+
+    def locate(self) -> None:
+        """Complete `variables` by this rank's place on its host (collective between processes)."""
+        self.variables |= {"LOCAL_RANK": str(self.local_rank), "LOCAL_WORLD_SIZE": str(self.local_world_size)}
 
     @property
     def local_rank(self) -> int:
@@ -144,7 +152,7 @@ class Member:
         """
         transport = self.world.transport(backend, timeout)
         port = self.world.port(transport.name, transport, self.rank)
-        return Communicator(self.rank, self.world_size, transport.name, port)
+        return Communicator(self.rank, self.world_size, transport.name, port, self.recent.note)
 
     def group(
         self, ranks: Sequence[int], backend: str | None = None, timeout: float | None = None
@@ -162,7 +170,7 @@ class Member:
         assert launch is not None
         transport = self.world.group_transport(self._groups, launch, backend, timeout)
         port = self.world.port(self._groups, transport, self.rank)
-        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port)
+        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port, self.recent.note)
 
 
 _process_world: World | None = None

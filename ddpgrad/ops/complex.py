@@ -186,4 +186,8 @@ def is_conj(input: Tensor) -> bool:
 def isreal(input: Tensor) -> Tensor:
     """True where the imaginary part is 0."""
     backend = backend_for(input._array)
-    return pointwise.eq(imag(input), 0) if input.dtype.is_complex else wrap(backend.full(input.shape, True, bool_))
+    return (
+        pointwise.eq(imag(input), 0)
+        if input.dtype.is_complex
+        else wrap(backend.full(input.shape, True, bool_))
+    )

@@ -53,8 +53,7 @@ def _inplace(
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(f"{name}_", self)
-        others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        recording = mode.enabled and (self._requires_grad or any(t._requires_grad for t in others))
+        recording = mode.enabled and (self._requires_grad or _any_requires_grad(args, kwargs))
         if recording:
             # Rules may need the old value, which is about to be overwritten.
             old = (
@@ -65,12 +64,8 @@ def _inplace(
             _take_history(old, self)
             result = function(old, *args, **kwargs)
         else:
-            previous, mode.enabled = mode.enabled, False
-            try:
-                result = function(self.detach(), *args, **kwargs)
-            finally:
-                mode.enabled = previous
-        if result.dtype.category > self.dtype.category:
+            result = function(self, *args, **kwargs)
+        if result._array.dtype is not self._array.dtype and result.dtype.category > self.dtype.category:
             raise RuntimeError(
                 f"{name}_(): result type {result.dtype.name} can't be cast to the desired output type "
                 f"{self.dtype.name}"
@@ -94,6 +89,13 @@ def _inplace(
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of `{name}`."
     return method
+
+
+def _any_requires_grad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, Tensor) and value._requires_grad:
+            return True
+    return False
 
 
 def _bits(op: Op, args: tuple[Any, ...]) -> int:

@@ -106,6 +106,15 @@ def tolist(self: Tensor) -> Any:
     return (array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array).tolist()
 
 
+def contains(self: Tensor, value: Any) -> bool:
+    """`value in tensor`: whether any element equals it."""
+    if not isinstance(value, (Tensor, bool, int, float, complex, np.generic)):
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
+        )
+    return bool(self.eq(value).any())
+
+
 # -- other libraries --------------------------------------------------------------------------
 
 
@@ -229,6 +238,7 @@ METHODS: dict[str, Any] = {
     "__array__": as_array,
     "__array_wrap__": array_wrap,
     "tolist": tolist,
+    "__contains__": contains,
     "__reduce_ex__": reduce_ex,
     "__deepcopy__": deepcopy,
     "__copy__": shallow_copy,

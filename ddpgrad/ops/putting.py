@@ -291,6 +291,15 @@ def argwhere(input: Tensor) -> Tensor:
     return _index.nonzero(input)
 
 
+@tensor_function(method=False, out=True)
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    choices: tuple[Any, Any] = (input, other)
+    return pointwise.where(condition, *choices)
+
+
 @tensor_function(method=False)
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Places among all elements in order, as one tensor of places for each dimension of `shape`."""

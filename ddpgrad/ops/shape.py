@@ -76,7 +76,7 @@ def _shares(a: Any, b: Any) -> bool:
 )
 def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
     """The same memory in another shape; an error where that needs a copy."""
-    return F.reshape(input, shape)
+    return input.reshape(shape)
 
 
 def _adapt_permute(input: Tensor, dims: Ints) -> tuple[Any, ...]:

@@ -89,7 +89,13 @@ def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | No
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage of "
             f"{needed} elements are out of bounds for storage of {length} elements"
         )
-    return strided(input, size, stride, offset - start, input.stride())
+    out = strided(input, size, stride, offset - start, input.stride())
+    if input._view is not None and out._view is not None:
+        # It may show what `input` does not: a write through it reaches the base directly.
+        base = out._view.base
+        step = (strided, (size, stride, offset - base.storage_offset(), base.stride()))
+        out._view = out._view._replace(steps=(step,))
+    return out
 
 
 @tensor_function()

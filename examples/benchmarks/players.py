@@ -32,7 +32,7 @@ class Player:
             raise SystemExit(f"{stack}: expected {ranks} ranks that found each other, got {said}")
 
     def prepare(self, **order: Any) -> None:
-        """Let every rank build what the next turns are about: do='model' or do='all_reduce'."""
+        """Let every rank build what the next turns are about: do='model', 'layer' or 'all_reduce'."""
         self._tell(order)
 
     def turn(self, count: int) -> list[float]:

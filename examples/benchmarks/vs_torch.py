@@ -66,18 +66,21 @@ def rounds(team: list[Player], args: argparse.Namespace) -> list[list[list[float
     return times
 
 
-def report(what: str, team: list[Player], times: list[list[list[float]]]) -> None:
-    """One line for each player that the first one is compared with."""
+def report(what: str, team: list[Player], times: list[list[list[float]]]) -> float:
+    """One line for each player that the first one is compared with; the last of the ratios."""
     ours, *others = [[median(turn) for turn in turns] for turns in times]
     mine = median(s for turn in times[0] for s in turn)
+    ratio = 1.0
     for player, turns, turn_medians in zip(team[1:], times[1:], others, strict=True):
         theirs = median(s for turn in turns for s in turn)
+        ratio = mine / theirs
         single = [a / b for a, b in zip(ours, turn_medians, strict=True)]
         print(
             f"{what:<26} {duration(mine):>9}  {player.stack:<8} {duration(theirs):>9}  "
-            f"ratio {mine / theirs:5.2f}  ({min(single):.2f} to {max(single):.2f})",
+            f"ratio {ratio:5.2f}  ({min(single):.2f} to {max(single):.2f})",
             flush=True,
         )
+    return ratio
 
 
 def main() -> None:

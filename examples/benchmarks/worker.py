@@ -1,4 +1,4 @@
-"""One rank of one stack: waits for orders on a socket, times training steps or all-reduces, answers.
+"""One rank of one stack: waits for orders on a socket, times steps of models or layers or all-reduces, answers.
 
     python worker.py STACK SOCKET RANK RANKS MEETING
 
@@ -16,6 +16,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+import layer_steps
 import models
 
 Reduce = Callable[[], Any]
@@ -125,6 +126,10 @@ def main() -> None:
         order = json.loads(text)
         if order["do"] == "model":
             work = training_step(stack, order["name"])
+            answer(ready=True)
+        elif order["do"] == "layer":
+            stack.torch.manual_seed(0)
+            work = layer_steps.STEPS[order["name"]](stack.torch)
             answer(ready=True)
         elif order["do"] == "all_reduce":
             work = stack.all_reduce(order["bytes"] // 4)

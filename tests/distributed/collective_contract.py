@@ -7,12 +7,10 @@ order, with plain NumPy. Started as a program, it prints the digest of all resul
 from __future__ import annotations
 
 import hashlib
-import sys
 
 import ml_dtypes
 import numpy as np
 
-from ddpgrad.distributed import host
 from ddpgrad.distributed.communicator import Communicator
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8, np.complex64, np.bool_]
@@ -71,6 +69,11 @@ def check(communicator: Communicator) -> str:
                 array = everyone[c.rank].copy()
                 c.all_reduce(array, op)
                 same(array, tree_reference(everyone, op))
+            table = [contribution(rank, size // 7 * c.size, dtype, number) for rank in range(c.size)]
+            part = c.reduce_scatter(table[c.rank].reshape(c.size, -1), ops[0])
+            assert table[c.rank].tobytes() == contribution(c.rank, size // 7 * c.size, dtype, number).tobytes()
+            parts = c.all_gather(part)
+            same(np.concatenate(parts).reshape(-1), tree_reference(table, ops[0]))
             array = everyone[c.rank].copy()
             c.broadcast(array, src=c.size - 1)
             same(array, everyone[-1])
@@ -105,6 +108,12 @@ def _windows(c, same):
         part[...] = everyone[c.rank]
         c.broadcast(part, src=0)
         same(part, everyone[0])
+    whole = window[: 7 * 20_000 // c.size * c.size].reshape(c.size, -1)
+    everyone = [contribution(rank, whole.size, np.float32, 51) for rank in range(c.size)]
+    for rows in (whole, whole if c.rank else whole.copy()):
+        rows[...] = everyone[c.rank].reshape(rows.shape)
+        parts = c.all_gather(c.reduce_scatter(rows, label="rows"))
+        same(np.concatenate(parts).reshape(-1), tree_reference(everyone, "sum"))
     other += c.rank
     c.all_reduce(other)
     same(other, np.full(3, sum(range(c.size))))
@@ -166,5 +175,3 @@ def _the_rest(c, same):
         c.barrier(label="from one line")
 
 
-if __name__ == "__main__":
-    print("digest", check(host.current().communicator(*sys.argv[1:])))

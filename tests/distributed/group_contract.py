@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 import ddpgrad as torch
@@ -19,6 +17,7 @@ def check(backend: str | None = None) -> str:
         _exchanges()
         _messages()
         _objects()
+        _differentiable()
     finally:
         dist.destroy_process_group()
     return "ok"
@@ -171,5 +170,42 @@ def _objects() -> None:
     assert out == [{"for": rank}]
 
 
-if __name__ == "__main__":
-    sys.stdout.write(f"rank {check(*sys.argv[1:])}\n")
+def _differentiable() -> None:
+    """Each form is linear: what its backward makes of any gradients is the adjoint of its forward."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    d = dist.nn.functional
+    like = torch.empty(3, dtype=torch.float64)
+    uneven = [torch.empty(rank + 1, dtype=torch.float64) for _ in range(size)]
+    forms = {
+        "all_reduce": lambda x: [d.all_reduce(x[0])],
+        "average": lambda x: [d.all_reduce(x[0], dist.ReduceOp.AVG)],
+        "broadcast": lambda x: [d.broadcast(x[0], size - 1)],
+        "reduce": lambda x: [d.reduce(x[0], size - 1, dist.ReduceOp.AVG)],
+        "gather": lambda x: list(d.gather(x[0], size - 1)),
+        "scatter": lambda x: [d.scatter(x, size - 1)],
+        "all_gather": lambda x: list(d.all_gather(x[0])),
+        "reduce_scatter": lambda x: [d.reduce_scatter(like, x)],
+        "average parts": lambda x: [d.reduce_scatter(like, x, dist.ReduceOp.AVG)],
+        "all_to_all": lambda x: list(d.all_to_all(uneven, [x[r].expand(3)[:1].repeat(r + 1) for r in range(size)])),
+        "rows": lambda x: [
+            d.all_to_all_single(torch.empty(size * (rank + 1)), x[0][:1].repeat(size * (size + 1) // 2),
+                                [rank + 1] * size, list(range(1, size + 1)))
+        ],
+    }  # fmt: skip
+    torch.manual_seed(rank)
+    for name, form in forms.items():
+        x = [torch.randint(-9, 9, (3,)).double().requires_grad_() for _ in range(size)]
+        y = form(x)
+        seen = name != "reduce" or rank == size - 1  # elsewhere the result has no meaning
+        g = [torch.randint(-9, 9, t.shape).double() * seen for t in y]
+        grads = torch.autograd.grad(y, x, g, allow_unused=True)
+        there = sum((a * b).sum().item() for a, b in zip(y, g, strict=True))
+        back = sum((a * b).sum().item() for a, b in zip(x, grads, strict=True) if b is not None)
+        both = torch.tensor([there, back], dtype=torch.float64)
+        dist.all_reduce(both, label=name)
+        assert abs(both[0].item() - both[1].item()) < 1e-9, name
+    x = torch.tensor([rank + 1.0], requires_grad=True)
+    (first,) = torch.autograd.grad(d.all_reduce(x * x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert second.tolist() == [2.0 * size]
+

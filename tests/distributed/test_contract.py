@@ -1,11 +1,11 @@
-"""One contract for all transports: right results, and the same bits whatever the processes."""
+"""One contract for all transports and shapes of world: right results, and the same bits whatever the processes."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
-import collective_contract
+import contract
 import pytest
 
 from ddpgrad.distributed import host
@@ -15,26 +15,35 @@ DIGEST = re.compile("[0-9a-f]{64}")
 
 @cache
 def digest_of_one_process(ranks: int) -> str:
-    digests = host.simulate(lambda: collective_contract.check(host.current().communicator()), ranks)
+    digests = host.simulate(contract.check, ranks)
     assert len(set(digests)) == 1
     return digests[0]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("ranks", range(1, 9))
 def test_ranks_of_one_process(ranks):
     assert len(digest_of_one_process(ranks)) == 64
 
 
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 4), (8, 3)])
 def test_shared_memory(start_job, ranks, procs):
-    for process in start_job(ranks, procs, "collective_contract.py").ended():
+    for process in start_job(ranks, procs, "contract.py", "auto").ended():
         assert process.code == 0, process.output
         assert set(DIGEST.findall(process.output)) == {digest_of_one_process(ranks)}
 
 
-@pytest.mark.parametrize("transport", ["mpi", "shm"])
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("transport", "ranks", "procs"), [("mpi", 2, 2), ("mpi", 3, 3), ("mpi", 5, 3), ("shm", 3, 2)]
+)
 def test_under_mpi(mpi_job, ranks, procs, transport):
-    ended = mpi_job(ranks, procs, "collective_contract.py", transport)
+    ended = mpi_job(ranks, procs, "contract.py", transport)
     assert ended.code == 0, ended.output
     assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(ranks)}
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
+    """2^31 elements and more, in small: every limit of a transport is 64 KiB."""
+    ended = mpi_job(3, 2, "contract.py", transport, str(1 << 16))
+    assert ended.code == 0, ended.output
+    assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(3)}

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import group_contract
 import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.errors import MismatchError, StallError
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
-def test_ranks_of_one_process(ranks):
-    assert dist.simulate(group_contract.check, ranks) == ["ok"] * ranks
-
-
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (4, 2), (5, 3), (4, 4)])
-def test_shared_memory(start_job, ranks, procs):
-    for process in start_job(ranks, procs, "group_contract.py").ended():
-        assert process.code == 0, process.output
-
-
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (5, 3)])
-def test_mpi(mpi_job, ranks, procs):
-    ended = mpi_job(ranks, procs, "group_contract.py", "mpi")
-    assert ended.code == 0, ended.output
-    assert ended.output.count("rank ok") == ranks
 
 
 def in_a_group(fn):

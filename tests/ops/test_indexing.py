@@ -144,6 +144,13 @@ def test_values_broadcast_and_convert():
     assert n.tolist() == [1, 0]
 
 
+def test_places_that_are_not_zero():
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    for found in (torch.where(x > 0), x.nonzero(as_tuple=True), torch.nonzero(x).unbind(1)):
+        assert [t.tolist() for t in found] == [[0, 1], [1, 0]]
+    assert torch.argwhere(x).tolist() == [[0, 1], [1, 0]] and torch.argwhere(torch.tensor(3)).shape == (1, 0)
+
+
 def test_gather_and_scatter_of_part():
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
     index = torch.tensor([[2, 0]])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ddpgrad as torch
 from ddpgrad.autograd import gradcheck
@@ -210,6 +212,52 @@ def regions_of_copies(x, w):
         x.slice_scatter(w.expand(2, 4), 0, 0, 3, 2) * x,
         x.diagonal_scatter(w[:3]) * x,
     )
+
+
+# Views of a tensor of any shape with two or more dimensions, all of length 2 or more.
+VIEWS: list[Callable[[Tensor], Tensor]] = [
+    lambda t: t[1:],
+    lambda t: t[..., ::2],
+    lambda t: t[:, None, -1],
+    lambda t: t.transpose(0, -1),
+    lambda t: t.movedim(0, 1),
+    lambda t: t.narrow(1, 1, 1),
+    lambda t: t.unsqueeze(-1).squeeze(-1),
+    lambda t: t.diagonal(0, 0, 1).unsqueeze(0),
+    lambda t: t.unfold(-1, 2, 2),
+    lambda t: t.flip(0).view_as(t),
+    lambda t: t.tensor_split(2)[1],
+    lambda t: t.unflatten(0, (1, -1)),
+    lambda t: t.expand_as(t),
+]
+
+
+@pytest.mark.torch
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.integers(0, len(VIEWS) - 1), min_size=1, max_size=3), min_size=2, max_size=3))
+def test_chains_of_views_and_writes_as_pytorch(chains: list[list[int]]):
+    """Several chains of views of one tensor, each written through in turn, and all of them read at the end."""
+    oracle = pytest.importorskip("torch")
+    results: list[Any] = []
+    for library in (oracle, torch):
+        x = library.arange(24.0, dtype=library.float64).reshape(2, 3, 4).requires_grad_()
+        y = x * 1
+        try:
+            parts = [y for _ in chains]
+            for i, chain in enumerate(chains):
+                for k in chain:
+                    parts[i] = VIEWS[k](parts[i])
+            for i, part in enumerate(parts):
+                part.mul_(i + 2)
+            total = sum((part * part).sum() for part in (*parts, y))
+            results.append((total.item(), library.autograd.grad(total, x)[0].numpy()))
+        except (RuntimeError, IndexError) as error:
+            if library is oracle:
+                return  # not a chain that PyTorch takes
+            raise error
+    (total, gradient), (ours, found) = results
+    assert ours == pytest.approx(total)
+    np.testing.assert_allclose(found, gradient, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -31,7 +31,10 @@ OPS: tuple[tuple[str, str], ...] = (
         "special functions that no training program uses; SciPy has them",
     ),
     (r"chalf", MORE_TYPES),
+    (r"as_strided\.partial_views", "needs a view of PyTorch's whole storage, which the comparison does not carry over"),
+    (r"as_strided_scatter", "equal but for one sample, whose gradient PyTorch does not set to zero where it was overwritten"),
     (r"linalg\.ldl_.*", "factors of indefinite symmetric matrices, without a gradient in PyTorch; `linalg.solve` solves them"),
+    (r"linalg\.ldl_.*", "symmetric indefinite systems; `lu_factor` or `eigh` solve them"),
     (r"nn\.functional\.linear_cross_entropy.*", "a prototype; `cross_entropy(linear(x, weight), target)` is the same"),
 )  # fmt: skip
 
@@ -77,6 +80,10 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("autograd", r"Device.*|Nested.*|Profiler.*|kineto.*|has_torch.*|handle_torch.*|is_tensor_like|is_view_replay.*|"
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
     ("func", r"debug_unwrap|functionalize|linearize|rearrange|replace_all.*", SCRIPT),
+    ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
+    ("linalg", r"ldl_.*", "symmetric indefinite systems; `lu_factor` or `eigh` solve them"),
+    ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
+     r"grad_dtype|Type|get_device_module|record_stream", INTERNAL),
     ("special", r"airy_ai|.*polynomial_.*|scaled_modified_bessel_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),
 )  # fmt: skip
 

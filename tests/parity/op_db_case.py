@@ -35,6 +35,10 @@ LOOSER = {
 FINITE = {"linalg.norm.subgradients_at_zero"}
 # PyTorch marks these and computes when the result is used; here they are computed at once.
 EAGER = {"conj", "H", "mH", "adjoint"}
+# Samples for which PyTorch's gradient is wrong.
+MISTAKEN = {
+    "as_strided_scatter": lambda s: s.args[1] == ()
+}  # the whole input is overwritten, and so its gradient is 0
 # Functions that may order equal elements in any way: of integers, only their values are compared.
 UNSTABLE = {"sort", "topk", "argsort", "kthvalue", "mode", "median", "nanmedian", "msort"}
 
@@ -62,6 +66,8 @@ class Case:
     def run(self, orders: int) -> bool:
         """Compare results, and gradients up to order `orders`; False when PyTorch refuses the sample."""
         sample = self.sample
+        if self.entry.name in MISTAKEN and MISTAKEN[self.entry.name](sample):
+            orders = 0
         state = torch.get_rng_state()
         try:
             want = self.entry.op(sample.input, *sample.args, **sample.kwargs)
@@ -103,7 +109,7 @@ class Case:
             if not w.numel() or w.layout is not torch.strided:
                 continue
             shares = any(w.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in inputs)
-            if shares != any(np.may_share_memory(g._array, a) for a in arrays):
+            if shares != any(_memory(g._array) is _memory(a) for a in arrays):
                 raise Different(f"the result {'shares' if shares else 'does not share'} memory in PyTorch")
 
     def _gradients(self, got: Any, given: Any, want: Any, orders: int) -> None:
@@ -214,6 +220,13 @@ class Case:
             return function(self.sample.input, *self.sample.args, **self.sample.kwargs)
         except Exception:
             return None
+
+
+def _memory(array: np.ndarray) -> np.ndarray:
+    """The array that owns the memory of a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _weights(like: torch.Tensor, order: int, i: int) -> torch.Tensor:

@@ -36,7 +36,7 @@ _FAMILIES = {
     "recurrent": (
         "lstm_sequence", "lstm_backward", "gru_sequence", "gru_backward", "rnn_sequence", "rnn_backward",
     ),
-    "reduce": ("sum",),
+    "reduce": ("mean", "sum",),
     "resample": ("resample", "resample_transposed"),
     "shape": ("expand",),
     "special": ("erf",),

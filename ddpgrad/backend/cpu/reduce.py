@@ -23,19 +23,34 @@ _BLOCK = 512
 def sum(
     input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
-    """The sum over `dim` (an int, a tuple of ints, None for all) of a C-contiguous array that is not small."""
-    if dtype is not None or input.size < _WORTH_IT or not compiled_for(input) or not input.flags.c_contiguous:
+    """The sum over `dim` (an int, a tuple of ints, None for all) of float32 or float64."""
+    if dtype is not None or not compiled_for(input):
         return NotImplemented
+    if input.size < _WORTH_IT or not input.flags.c_contiguous:
+        # With an output NumPy returns an array, which is quicker than to make one of its scalar.
+        out = np.empty((), input.dtype) if dim is None and not keepdim else None
+        return np.add.reduce(input, dim, None, out, keepdim)
     dims = _dims(dim, input.ndim)
     split = _split(input.shape, dims)
     if split is None:
-        return NotImplemented
+        return np.add.reduce(input, dim, None, None, keepdim)
     out = np.empty(split[1], input.dtype)
     if split[2] == 1:
         _sum_columns(input.reshape(split[:2]), out)
     else:
         _sum_rows(input.reshape(split), out)
     return out.reshape(_shape(input.shape, dims, keepdim))
+
+
+def mean(
+    input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
+) -> np.ndarray:
+    """The mean over `dim` of float32 or float64: the sum, divided by the number of elements in each."""
+    total = sum(input, dim, keepdim, dtype)
+    if total is NotImplemented or not total.size:
+        return NotImplemented
+    count = input.size // total.size
+    return np.true_divide(total, count, out=total) if total.ndim else total / count
 
 
 def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:

@@ -54,7 +54,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def compiled_for(*arrays: np.ndarray) -> bool:
     """True when `arrays` are all of one type that the kernels are written for: float32 or float64."""
     dtype = arrays[0].dtype
-    return dtype.char in "fd" and dtype.isnative and all(a.dtype == dtype for a in arrays[1:])
+    if dtype.char not in "fd" or not dtype.isnative:
+        return False
+    for array in arrays[1:]:  # not all(…), which takes longer than a small kernel
+        if array.dtype is not dtype and array.dtype != dtype:
+            return False
+    return True
 
 
 def _instruction(implement: Callable[..., Any]) -> Any:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # The kinds of collective that every transport knows; all others are built from them.
 REDUCE, GATHER, BROADCAST, BARRIER, ALLOCATE = "reduce", "gather", "broadcast", "barrier", "allocate"
+REDUCE_SCATTER = "reduce_scatter"
 
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 _EMPTY = np.empty(0, np.uint8)
@@ -37,7 +38,8 @@ class Call:
             broadcast leaves its result here. "allocate": a template, not read, that has
             the wanted length and dtype
     result  "gather": an array of shape (world_size, array.size), filled with the rows of
-            all ranks. "allocate": the new array, once done
+            all ranks. "reduce_scatter": this rank's of `world_size` equal parts of the sum;
+            `array` is only read. "allocate": the new array, once done
     op      the name of a reduction
     background   the caller goes on, and waits later
     src     the rank whose array a broadcast spreads; -1 where all contribute
@@ -148,7 +150,9 @@ class Transport(ABC):
 def again(error: BaseException) -> BaseException:
     """A fresh exception with the same text: several ranks raise it, each with its own traceback."""
     try:
-        return type(error)(*error.args)
+        copy = type(error)(*error.args)
+        copy.__dict__.update(error.__dict__)
+        return copy
     except TypeError:
         return RuntimeError(str(error))
 

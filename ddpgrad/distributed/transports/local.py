@@ -8,7 +8,7 @@ import numpy as np
 
 from ...environment import Launch
 from .. import guard, tree
-from .base import ALLOCATE, BROADCAST, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
+from .base import ALLOCATE, BROADCAST, COMPLETED, GATHER, REDUCE, REDUCE_SCATTER, Call, Pending, Transport
 from .mail import Delivery, Letters, Message
 
 
@@ -43,6 +43,11 @@ class LocalTransport(Transport):
         if first.kind == REDUCE:
             arrays = [call.array for call in calls]
             tree.reduce_into(arrays, arrays, first.op)
+        elif first.kind == REDUCE_SCATTER:
+            arrays = [call.array for call in calls]
+            for rank, call in enumerate(calls):
+                assert call.result is not None
+                tree.reduce_part(call.result, arrays, rank, first.op)
         elif first.kind == BROADCAST:
             source = calls[first.src].array
             for call in calls:

@@ -32,6 +32,7 @@ from .base import (
     COMPLETED,
     GATHER,
     REDUCE,
+    REDUCE_SCATTER,
     Call,
     Patience,
     Pending,
@@ -229,6 +230,8 @@ class MpiTransport(Transport):
                 return
             elif first.kind == REDUCE:
                 self._reduce([call.array for call in calls], first.op)
+            elif first.kind == REDUCE_SCATTER:
+                self._reduce_scatter(calls)
             elif first.kind == BROADCAST:
                 self._broadcast([call.array for call in calls], first.src)
             elif first.kind == GATHER:
@@ -329,6 +332,30 @@ class MpiTransport(Transport):
         self._comm.Allgatherv(self._mpi.IN_PLACE, self._bytes(first, sizes, starts))
         for array in arrays[1:]:
             array[...] = first
+
+    def _reduce_scatter(self, calls: Sequence[Call]) -> None:
+        """Every process gets, of all ranks' arrays, the parts of the ranks that it hosts."""
+        first, world = calls[0].array, self.launch.world_size
+        if first.nbytes <= _SMALL:
+            rows = self._all_rows([call.array for call in calls])
+            for rank, call in zip(self.ranks, calls, strict=True):
+                assert call.result is not None
+                tree.reduce_part(call.result, rows, rank, call.op)
+            return
+        arrays = [call.array.reshape(world, -1) for call in calls]
+        columns = arrays[0].shape[1]
+        length = max(1, _PIECE // world // self._most_ranks // first.itemsize)
+        for start in range(0, columns, length):
+            stop = min(start + length, columns)
+            parts = [array[block.start : block.stop, start:stop] for block in self._blocks for array in arrays]
+            out = np.concatenate([part.reshape(-1) for part in parts])
+            rows = np.empty((world, len(calls), stop - start), first.dtype)
+            sizes = [len(block) * rows[0].nbytes for block in self._blocks]
+            starts = [block.start * rows[0].nbytes for block in self._blocks]
+            self._comm.Alltoallv(self._bytes(out, sizes, starts), self._bytes(rows.reshape(-1), sizes, starts))
+            for i, call in enumerate(calls):
+                assert call.result is not None
+                tree.reduce_into([call.result[start:stop]], list(rows[:, i]), call.op)
 
     def _broadcast(self, arrays: list[np.ndarray], src: int) -> None:
         root = next(proc for proc, block in enumerate(self._blocks) if src in block)

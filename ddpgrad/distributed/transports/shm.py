@@ -27,6 +27,7 @@ from .base import (
     COMPLETED,
     GATHER,
     REDUCE,
+    REDUCE_SCATTER,
     Call,
     Pending,
     Transport,
@@ -318,6 +319,8 @@ class _Small(_Collective):
             pass
         elif kind == REDUCE:
             tree.reduce_into([call.array for call in calls], self._slots, calls[0].op)
+        elif kind == REDUCE_SCATTER:
+            _reduce_parts(calls, self.transport.ranks, self._slots, 0)
         elif kind == BROADCAST:
             _spread(calls, self.transport.ranks, self._slots[calls[0].src], 0)
         elif kind == GATHER:
@@ -351,8 +354,7 @@ class _Large(_Collective):
         sources = [first.src] if first.kind == BROADCAST else range(transport.launch.world_size)
         places = {rank: control.place(rank, number) for rank in sources}
         if all(places.values()):
-            views = [transport.window_view(place, first.array) for place in places.values()]
-            self._exchange(views, 0)
+            self._exchange([transport.window_view(place, first.array) for place in places.values()], 0)
         else:
             yield from self._through_scratch(places)
         control.publish(DONE, number)
@@ -361,29 +363,35 @@ class _Large(_Collective):
             yield DONE, number
 
     def _through_scratch(self, places: dict[int, int]) -> Iterator[_Need]:
-        """Pass the arrays that no one else can reach through the scratch area, a piece at a time."""
-        transport, like = self.transport, self.calls[0].array
+        """Pass the arrays that no one else can reach through the scratch area, a piece at a time.
+
+        A piece has columns of an array that is seen as rows: one, or one for each rank's part.
+        """
+        transport, like, kind = self.transport, self.calls[0].array, self.calls[0].kind
+        rows = transport.launch.world_size if kind == REDUCE_SCATTER else 1
+        columns = like.size // rows
         scratch = {rank: transport.scratch[rank].view(like.dtype) for rank in places}
-        length = transport.scratch.shape[1] // like.itemsize
+        length = transport.scratch.shape[1] // like.itemsize // rows
         staged = {
-            rank: call.array
+            rank: call.array.reshape(rows, columns)
             for rank, call in zip(transport.ranks, self.calls, strict=True)
             if places.get(rank) == 0
         }
-        for start in range(0, like.size, length):
-            stop = min(start + length, like.size)
+        for start in range(0, columns, length):
+            stop = min(start + length, columns)
+            pieces = {rank: area[: rows * (stop - start)] for rank, area in scratch.items()}
             for rank, array in staged.items():
-                scratch[rank][: stop - start] = array[start:stop]
+                pieces[rank].reshape(rows, -1)[...] = array[:, start:stop]
             yield transport.next_stage()
-            views = [
-                transport.window_view(place, like)[start:stop] if place else scratch[rank][: stop - start]
-                for rank, place in places.items()
-            ]
-            self._exchange(views, start)
+            for rank, place in places.items():
+                if place:
+                    seen = transport.window_view(place, like).reshape(rows, columns)[:, start:stop]
+                    pieces[rank] = seen.reshape(-1)
+            self._exchange(list(pieces.values()), start)
             yield transport.next_stage()
-            if self.calls[0].kind == REDUCE:
+            if kind == REDUCE:
                 for rank, array in staged.items():
-                    array[start:stop] = scratch[rank][: stop - start]
+                    array[0, start:stop] = pieces[rank]
 
     def _exchange(self, views: list[np.ndarray], start: int) -> None:
         """This process's part of one piece that begins at element `start`."""
@@ -392,10 +400,19 @@ class _Large(_Collective):
             low, high = tree.share(views[0].size, transport.launch.procs, transport.launch.proc)
             pieces = [view[low:high] for view in views]
             tree.reduce_into(pieces, pieces, first.op)
+        elif first.kind == REDUCE_SCATTER:
+            _reduce_parts(self.calls, transport.ranks, views, start)
         elif first.kind == BROADCAST:
             _spread(self.calls, transport.ranks, views[0], start)
         else:
             _collect(self.calls, views, start)
+
+
+def _reduce_parts(calls: Sequence[Call], ranks: Sequence[int], views: Sequence[np.ndarray], start: int) -> None:
+    stop = start + views[0].size // (len(views) or 1)
+    for rank, call in zip(ranks, calls, strict=True):
+        assert call.result is not None
+        tree.reduce_part(call.result[start:stop], views, rank, call.op)
 
 
 def _spread(calls: Sequence[Call], ranks: Sequence[int], source: np.ndarray, start: int) -> None:

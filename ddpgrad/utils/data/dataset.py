@@ -31,10 +31,16 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Samples one after another: subclasses define `__iter__`."""
+    """Samples one after another: subclasses define `__iter__`.
+
+    Every worker of a DataLoader iterates over a copy: `get_worker_info` says which share is a worker's.
+    """
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
+
+    def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
@@ -42,10 +48,8 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         lengths = [len(tensor) for tensor in tensors]
-        if not lengths or len(set(lengths)) > 1:
-            raise ValueError(
-                f"TensorDataset needs tensors of one length in their first dimension, got lengths {lengths}"
-            )
+        if len(set(lengths)) > 1:
+            raise AssertionError(f"Size mismatch between tensors: their first dimensions are {lengths}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -55,17 +59,56 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0])
 
 
+class StackDataset(Dataset[Any]):
+    """Sample i is sample i of every dataset: a tuple of them, or a dict where they are given by name."""
+
+    datasets: tuple[Any, ...] | dict[str, Any]
+
+    def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset takes datasets either by position or by name, at least one")
+        self.datasets = args or kwargs
+        lengths = [_length(dataset) for dataset in self.parts()]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"Size mismatch between datasets: their lengths are {lengths}")
+        self._length = lengths[0]
+
+    def parts(self) -> Iterable[Any]:
+        """The datasets, without names."""
+        return self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sample([dataset[index] for dataset in self.parts()])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        columns = [read_samples(dataset, indices) for dataset in self.parts()]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError(
+                    f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(column)}"
+                )
+        return [self._sample(values) for values in zip(*columns, strict=True)]
+
+    def _sample(self, values: Sequence[Any]) -> Any:
+        if isinstance(self.datasets, dict):
+            return dict(zip(self.datasets, values, strict=True))
+        return tuple(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+
 class ConcatDataset(Dataset[T_co]):
     """The samples of several datasets, one dataset after the other."""
 
     def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ValueError("ConcatDataset needs at least one dataset")
+            raise AssertionError("ConcatDataset: datasets should not be an empty iterable")
         for position, dataset in enumerate(self.datasets):
             if isinstance(dataset, IterableDataset):
-                raise TypeError(
-                    f"ConcatDataset needs datasets with an index; number {position} is iterable only"
+                raise AssertionError(
+                    f"ConcatDataset does not support IterableDataset (number {position} is one); use ChainDataset"
                 )
         self.cumulative_sizes = list(itertools.accumulate(_length(d) for d in self.datasets))
 
@@ -74,21 +117,56 @@ class ConcatDataset(Dataset[T_co]):
 
     def __getitem__(self, index: int) -> T_co:
         position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
+        if position < 0:
+            raise ValueError(f"index {index}: its absolute value should not exceed dataset length {len(self)}")
+        if position >= len(self):
             raise IndexError(f"index {index} is out of range for a dataset of {len(self)} samples")
         which = bisect.bisect_right(self.cumulative_sizes, position)
         first = self.cumulative_sizes[which - 1] if which else 0
         return self.datasets[which][position - first]
 
 
+class ChainDataset(IterableDataset[T_co]):
+    """The samples of several iterable datasets, one dataset after the other."""
+
+    def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[T_co]:
+        for dataset in self._checked():
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(_length(dataset) for dataset in self._checked())
+
+    def _checked(self) -> Iterator[IterableDataset[T_co]]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise AssertionError(
+                    f"ChainDataset only supports IterableDataset, found {type(dataset).__name__}"
+                )
+            yield dataset
+
+
 class Subset(Dataset[T_co]):
-    """The samples of `dataset` at `indices`."""
+    """The samples of `dataset` at `indices`.
+
+    A subclass that defines `__getitem__` defines `__getitems__` as well: a DataLoader asks for that.
+    """
 
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int]) -> None:
+        kind = type(self)
+        if kind.__getitem__ is not Subset.__getitem__ and kind.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(
+                f"{kind.__name__} overrides __getitem__ but not __getitems__, which a DataLoader reads batches "
+                "by. Define it too, such as: return [self[i] for i in indices]"
+            )
         self.dataset = dataset
         self.indices = indices
 
-    def __getitem__(self, index: int) -> T_co:
+    def __getitem__(self, index: Any) -> T_co:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[T_co]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class DistributedSampler(Sampler[int]):
         self.seed = seed
         self.drop_last = drop_last
         self.epoch = 0
+        self._offset = 0  # of the order: what is before was read by all ranks in an earlier run
         self._set_by_program = False
         share, rest = divmod(len(dataset), num_replicas)
         self.num_samples = share + bool(rest and not drop_last)
@@ -58,8 +59,11 @@ class DistributedSampler(Sampler[int]):
             order = Generator().manual_seed(self.seed + self.epoch).permutation(n)
         else:
             order = np.arange(n)
-        # resize cuts the order, or continues it from its own head.
-        order = np.resize(order, self.total_size)
+        left = max(n - self._offset, 0)
+        share, rest = divmod(left, self.num_replicas)
+        total = (share + bool(rest and not self.drop_last)) * self.num_replicas
+        # Past its end the order continues from its own head.
+        order = order.take(range(self._offset, self._offset + total), mode="wrap")
         return iter(order[self.rank :: self.num_replicas].tolist())
 
     def __len__(self) -> int:
@@ -67,11 +71,14 @@ class DistributedSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the permutation; from now on the DataLoader leaves it alone."""
+        if epoch != self.epoch:
+            self._offset = 0
         self.epoch = epoch
         self._set_by_program = True
 
     def follow_epoch(self, epoch: int) -> None:
-        """Choose the permutation unless the program does: what the DataLoader calls in every epoch."""
+        """Begin an epoch, with its permutation unless the program sets it: called by the DataLoader every time."""
+        self._offset = 0
         if not self._set_by_program:
             self.epoch = epoch
 
@@ -79,6 +86,7 @@ class DistributedSampler(Sampler[int]):
         """The epoch, and what decides the order; the same on every rank."""
         return {
             "epoch": self.epoch,
+            "offset": self._offset,
             "num_replicas": self.num_replicas,
             "shuffle": self.shuffle,
             "seed": self.seed,
@@ -87,11 +95,22 @@ class DistributedSampler(Sampler[int]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from `state_dict`; CheckpointError if it was made with another order."""
+        self._load(state_dict, ("num_replicas", "shuffle", "seed", "drop_last"))
+
+    def continue_after(self, state_dict: dict[str, Any], samples: int) -> None:
+        """Continue after each of the ranks that made `state_dict`, of any number, has read `samples` samples.
+
+        What none of them has read is dealt to the ranks of now. CheckpointError for another order.
+        """
+        self._load(state_dict, ("shuffle", "seed"))
+        self._offset += samples * state_dict["num_replicas"]
+
+    def _load(self, state_dict: dict[str, Any], decisive: Iterable[str]) -> None:
         here = self.state_dict()
-        for name in ("num_replicas", "shuffle", "seed", "drop_last"):
+        for name in decisive:
             if state_dict[name] != here[name]:
                 raise CheckpointError(
                     f"the saved sampler does not fit this one: {name} was {state_dict[name]!r} and is "
                     f"{here[name]!r}. Start with the same {name} to continue exactly"
                 )
-        self.epoch = state_dict["epoch"]
+        self.epoch, self._offset = state_dict["epoch"], state_dict["offset"]

@@ -1,0 +1,39 @@
+"""`torch.cuda.nvtx`: labels that Nsight Systems shows above the kernels."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ..backend.cuda import library
+
+
+def range_push(msg: str) -> None:
+    """Begin a labelled range, within the ranges that this thread has begun."""
+    cupy, _ = library.cupy_and_count()
+    cupy.cuda.nvtx.RangePush(msg)
+
+
+def range_pop() -> None:
+    """End the range begun last."""
+    cupy, _ = library.cupy_and_count()
+    cupy.cuda.nvtx.RangePop()
+
+
+def mark(msg: str) -> None:
+    """Label this moment."""
+    cupy, _ = library.cupy_and_count()
+    cupy.cuda.nvtx.Mark(msg)
+
+
+@contextlib.contextmanager
+def range(msg: str) -> Iterator[None]:
+    """Label a block."""
+    range_push(msg)
+    try:
+        yield
+    finally:
+        range_pop()
+
+
+__all__ = ["mark", "range", "range_pop", "range_push"]

@@ -1,0 +1,169 @@
+"""`torch.testing`: is one result close to another, and if not, where and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._tensor import Tensor
+from .backend.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from .ops.data import as_tensor
+
+# (relative, absolute): what PyTorch allows by default; other types must be equal.
+_TOLERANCES: dict[DType, tuple[float, float]] = {
+    float16: (1e-3, 1e-5),
+    bfloat16: (1.6e-2, 1e-5),
+    float32: (1.3e-6, 1e-5),
+    float64: (1e-7, 1e-7),
+    complex64: (1.3e-6, 1e-5),
+    complex128: (1e-7, 1e-7),
+}
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: str | Callable[[str], str] | None = None,
+) -> None:
+    """Raise AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere.
+
+    Takes tensors, arrays, numbers, and sequences and mappings of them. rtol and atol: both or
+    neither; by default they go by the dtypes. The message counts the mismatches and shows the
+    greatest differences and where they are.
+    """
+    if (rtol is None) != (atol is None):
+        raise ValueError(
+            f"rtol and atol must both be specified or both be unspecified, got rtol={rtol} and atol={atol}"
+        )
+    pair = _Pair(rtol, atol, equal_nan, check_device, check_dtype, check_stride)
+    try:
+        pair.compare(actual, expected, "")
+    except AssertionError as error:
+        if msg is None:
+            raise
+        raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
+
+
+class _Pair:
+    """One comparison: its tolerances, and what else must agree."""
+
+    def __init__(
+        self,
+        rtol: float | None,
+        atol: float | None,
+        equal_nan: bool,
+        check_device: bool,
+        check_dtype: bool,
+        check_stride: bool,
+    ) -> None:
+        self.tolerance = None if rtol is None or atol is None else (rtol, atol)
+        self.equal_nan = equal_nan
+        self.check_device = check_device
+        self.check_dtype = check_dtype
+        self.check_stride = check_stride
+
+    def compare(self, actual: Any, expected: Any, where: str) -> None:
+        """Raise AssertionError for the first difference; `where` says which part is compared."""
+        if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+            if set(actual) != set(expected):
+                only = [sorted(map(str, set(a) - set(b))) for a, b in ((actual, expected), (expected, actual))]
+                raise AssertionError(f"The keys of the mappings do not match:{_at(where)}\n"
+                                     f"only in actual: {only[0]}, only in expected: {only[1]}")  # fmt: skip
+            for key in expected:
+                self.compare(actual[key], expected[key], f"{where}[{key!r}]")
+        elif _is_sequence(actual) and _is_sequence(expected):
+            if len(actual) != len(expected):
+                raise AssertionError(
+                    f"The length of the sequences mismatch: {len(actual)} != {len(expected)}{_at(where)}"
+                )
+            for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
+                self.compare(a, b, f"{where}[{i}]")
+        elif actual is None or expected is None:
+            if actual is not expected:
+                raise AssertionError(f"None mismatch: {actual} is not {expected}{_at(where)}")
+        else:
+            self._leaves(actual, expected, where)
+
+    def _leaves(self, actual: Any, expected: Any, where: str) -> None:
+        given = isinstance(actual, Tensor) or isinstance(expected, Tensor)
+        if given and not (isinstance(actual, Tensor) and isinstance(expected, Tensor)):
+            raise TypeError(
+                f"assert_close: expected two tensors, got {type(actual).__name__} and {type(expected).__name__}{_at(where)}"
+            )
+        arrays = isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray)
+        a, b = as_tensor(actual).detach(), as_tensor(expected).detach()
+        if a.shape != b.shape:
+            raise AssertionError(
+                f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.{_at(where)}"
+            )
+        checks = [("device", self.check_device and given), ("dtype", self.check_dtype and (given or arrays))]
+        for name, wanted in checks:
+            if wanted and getattr(a, name) != getattr(b, name):
+                raise AssertionError(
+                    f"The values for attribute '{name}' do not match: {getattr(a, name)} != {getattr(b, name)}.{_at(where)}"
+                )
+        if self.check_stride and a.stride() != b.stride():
+            raise AssertionError(
+                f"The values for attribute 'stride()' do not match: {a.stride()} != {b.stride()}.{_at(where)}"
+            )
+        rtol, atol = self.tolerance or tuple(
+            max(pair) for pair in zip(*(_TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (a, b)), strict=True)
+        )
+        self._numbers(_wide(a), _wide(b), rtol, atol, where)
+
+    def _numbers(self, a: np.ndarray, b: np.ndarray, rtol: float, atol: float, where: str) -> None:
+        close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=self.equal_nan)
+        if close.all():
+            return
+        with np.errstate(all="ignore"):
+            absolute = np.where(close, 0, np.abs(a - b))
+            relative = np.where(close, 0, absolute / np.abs(b))
+        if a.ndim == 0:
+            kind = "Tensor-likes" if where else "Scalars"
+            text = (
+                f"{kind} are not close!\n\nExpected {b.item()} but got {a.item()}.\n"
+                f"Absolute difference: {absolute.item()} (up to {atol} allowed)\n"
+                f"Relative difference: {relative.item()} (up to {rtol} allowed)"
+            )
+        else:
+            wrong = close.size - int(close.sum())
+            text = (
+                f"Tensor-likes are not {'equal' if rtol == atol == 0 else 'close'}!\n\n"
+                f"Mismatched elements: {wrong} / {close.size} ({100 * wrong / close.size:.1f}%)\n"
+                f"Greatest absolute difference: {_greatest(absolute)} (up to {atol} allowed)\n"
+                f"Greatest relative difference: {_greatest(relative)} (up to {rtol} allowed)"
+            )
+        raise AssertionError(text + _at(where))
+
+
+def _at(where: str) -> str:
+    return f"\n\nThe failure occurred for item {where}" if where else ""
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _wide(t: Tensor) -> np.ndarray:
+    """The elements in the widest type of their kind, so that differences are exact enough and do not wrap."""
+    wide = {0: np.int64, 1: np.int64, 2: np.float64, 3: np.complex128}[t.dtype.category]
+    return t.cpu().numpy().astype(wide)
+
+
+def _greatest(differences: np.ndarray) -> str:
+    place = np.unravel_index(np.argmax(np.nan_to_num(differences, nan=np.inf)), differences.shape)
+    return f"{differences[place]} at index {tuple(int(i) for i in place)}"
+
+
+__all__ = ["assert_close"]

@@ -1,0 +1,82 @@
+"""What a DataLoader refuses: arguments that contradict each other, with PyTorch's exceptions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from ... import cuda
+
+
+def check_workers(
+    num_workers: int,
+    timeout: float,
+    prefetch_factor: int | None,
+    persistent_workers: bool,
+    context: Any,
+) -> None:
+    """Refuse impossible numbers, and options that only workers can fulfil."""
+    if num_workers < 0:
+        raise ValueError(f"num_workers must be 0 (read in this process) or more, got {num_workers}")
+    if timeout < 0:
+        raise ValueError(f"timeout must be 0 (wait as long as it takes) or more seconds, got {timeout}")
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError(f"prefetch_factor must not be negative, got {prefetch_factor}")
+    if num_workers == 0:
+        for name, given in (
+            ("prefetch_factor", prefetch_factor is not None),
+            ("persistent_workers", persistent_workers),
+            ("multiprocessing_context", context is not None),
+        ):
+            if given:
+                raise ValueError(f"{name} needs num_workers > 0: leave it out, or ask for workers")
+    elif isinstance(context, str):
+        methods = multiprocessing.get_all_start_methods()
+        if context not in methods:
+            raise ValueError(f"multiprocessing_context must be one of {methods}, got {context!r}")
+    elif context is not None and not isinstance(context, BaseContext):
+        raise TypeError(
+            "multiprocessing_context must be the name of a start method or a multiprocessing context, "
+            f"got {context!r}"
+        )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores is not None and num_workers > cores:
+        warnings.warn(
+            f"This DataLoader will create {num_workers} worker processes, more than the {cores} CPU cores that "
+            "this process may use; they will slow each other down",
+            stacklevel=3,
+        )
+
+
+def check_pinning(pin_memory: bool, pin_memory_device: str) -> None:
+    """Warn as PyTorch does of what has no effect."""
+    if pin_memory_device:
+        warnings.warn("pin_memory_device is deprecated; the current device is used", stacklevel=3)
+    if pin_memory and not cuda.is_available():
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+            "won't be used.",
+            stacklevel=3,
+        )
+
+
+def check_order(
+    iterable: bool,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    batch_sampler: Any,
+    drop_last: bool,
+) -> None:
+    """Refuse two things that both decide the order."""
+    if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+        raise ValueError("an IterableDataset has its own order: leave out shuffle, sampler and batch_sampler")
+    if sampler is not None and shuffle:
+        raise ValueError("a sampler decides the order: leave out shuffle")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueError("a batch_sampler decides all: leave out batch_size, shuffle, sampler and drop_last")
+    if batch_sampler is None and batch_size is None and drop_last:
+        raise ValueError("batch_size=None hands out single samples: leave out drop_last")

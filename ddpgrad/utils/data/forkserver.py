@@ -1,0 +1,18 @@
+"""What the fork server of the workers imports first, so that each worker starts with it.
+
+A program imported by a worker must not take itself for a rank: what the launcher said is removed
+from the environment, and an import of mpi4py does not start MPI a second time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ... import environment
+from . import worker as worker  # and with it NumPy: shared by all workers
+
+environment.forget_job()
+if importlib.util.find_spec("mpi4py") is not None:
+    import mpi4py
+
+    mpi4py.rc.initialize = False

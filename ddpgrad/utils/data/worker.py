@@ -1,0 +1,275 @@
+"""A worker process of a DataLoader: reads what it is told to, and sends batches through shared memory.
+
+Messages to a worker: `Epoch`, `Task`, and None or the end of the connection, which end it. It answers
+each task with a `Result`. The arrays of a batch go into a slot, a piece of shared memory that the
+worker made and the program lends to tensors; with a later task it says which slots are free again.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ... import environment
+from .fetch import Read, Recipe
+from .packing import pack, unpack
+from .seeding import seed_worker
+from .shared_memory import Segment, fill, spans
+
+_GRACE = 5.0  # seconds that a worker may go on after the program has ended or closed it
+_LOOK_FOR_PARENT = 1.0  # seconds between looks at whether the parent lives
+# What a worker does, in `Start.progress`.
+NOTHING, SAMPLE, OTHER_SAMPLE = 0, 1, 2  # the last: an index that is no integer
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a worker knows of itself: its number, of how many, its seed, and its copy of the dataset."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker process of a DataLoader, who it is; None in any other process."""
+    return _info
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Begin an epoch. seeded: give every sample a seed of its own."""
+
+    base_seed: int
+    seeded: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """Read one element of the order; of an iterable dataset the next, and only skip it where `work` is False."""
+
+    number: int
+    work: Any
+    free_slots: list[int]
+
+
+@dataclass
+class Result:
+    """The answer to a task.
+
+    data: the pickle of the batch, whose arrays lie at `places` of slot `slot`. new_slot: its size, where the
+    slot is new and its descriptor follows. dropped: slots that the worker has given up. failed: `data` is
+    (type of the exception, the sample, the traceback). ended: the iterable dataset has no more.
+    """
+
+    number: int
+    data: bytes = b""
+    places: list[tuple[int, int]] = field(default_factory=list)
+    slot: int | None = None
+    new_slot: int | None = None
+    dropped: list[int] = field(default_factory=list)
+    failed: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a worker is started with. cargo: pickle of (recipe, worker_init_fn), its arrays at `places` of `arrays`.
+
+    progress: two int64 words that the program looks at when a worker dies or stalls: what it does, and
+    the index of the sample that it reads.
+    """
+
+    id: int
+    num_workers: int
+    base_seed: int
+    cargo: bytes
+    arrays: Segment
+    places: list[tuple[int, int]]
+    progress: Segment
+
+
+def main(connection: Any, start: Start) -> None:
+    """Run a worker until the connection ends. Called in the new process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers
+    environment.forget_job()
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    with threadpool_limits(1, "blas"):
+        _Worker(connection, start).run(inbox)
+
+
+def _receive(connection: Any, inbox: queue.SimpleQueue[Any]) -> None:
+    """Pass messages on. A thread of its own: the program is never blocked by a busy worker, nor outlived by it."""
+    parent = os.getppid()
+    try:
+        while True:
+            if connection.poll(_LOOK_FOR_PARENT):
+                if (message := connection.recv()) is None:
+                    break
+                inbox.put(message)
+            elif os.getppid() != parent:
+                break
+    except (EOFError, OSError):
+        pass  # the other end is closed: the worker is no longer needed
+    inbox.put(None)
+    time.sleep(_GRACE)
+    os._exit(1)
+
+
+class _Worker:
+    def __init__(self, connection: Any, start: Start) -> None:
+        global _info
+        self._connection = connection
+        self._id = start.id
+        self._progress = start.progress.array[:16].view(np.int64)
+        self._slots = _Slots()
+        self._sample: Any = None
+        self._fetch: _Fetch | None = None
+        self._failed: Exception | None = None
+        seed_worker(start.base_seed, start.id)
+        try:
+            shared = start.arrays.private().array
+            recipe, init = unpack(start.cargo, [shared[begin:end] for begin, end in start.places])
+            self._recipe: Recipe = recipe
+            _info = WorkerInfo(
+                start.id, start.num_workers, start.base_seed + start.id, recipe.dataset
+            )
+            if init is not None:
+                init(start.id)
+        except Exception as error:
+            self._failed = error
+
+    def run(self, inbox: queue.SimpleQueue[Any]) -> None:
+        while (message := inbox.get()) is not None:
+            try:
+                if isinstance(message, Epoch):
+                    self._begin(message)
+                else:
+                    self._answer(message)
+            except (BrokenPipeError, ConnectionResetError):
+                return  # the program has closed this worker, or is gone
+
+    def _begin(self, epoch: Epoch) -> None:
+        global _info
+        if self._failed is not None:
+            return
+        if _info is not None and _info.seed != epoch.base_seed + self._id:
+            seed_worker(epoch.base_seed, self._id)
+            _info = WorkerInfo(_info.id, _info.num_workers, epoch.base_seed + self._id, _info.dataset)
+        self._fetch = _Fetch(self._recipe, epoch, self._watch)
+
+    def _watch(self, index: Any) -> None:
+        self._sample = index
+        if isinstance(index, (int, np.integer)):
+            self._progress[1] = index
+            self._progress[0] = SAMPLE
+        else:
+            self._progress[0] = OTHER_SAMPLE
+
+    def _answer(self, task: Task) -> None:
+        self._slots.free.extend(task.free_slots)
+        result = Result(task.number)
+        segment: Segment | None = None
+        try:
+            if self._failed is not None:
+                raise self._failed
+            assert self._fetch is not None
+            try:
+                result.data, buffers = pack(self._fetch(task.work))
+            except _Exhausted:
+                result.ended = True
+                buffers = []
+            if buffers:
+                result.places = spans(buffers)
+                segment = self._slots.take(result)
+                fill(self._slots[result.slot], buffers, result.places)
+        except Exception as error:
+            segment = None
+            reason = (_sendable(type(error)), _sendable(self._sample), traceback.format_exc())
+            result = Result(task.number, pack(reason)[0], dropped=result.dropped, failed=True)
+        self._sample = None
+        self._progress[0] = NOTHING
+        self._connection.send(result)
+        if segment is not None:
+            reduction.send_handle(self._connection, segment.fd, None)
+            segment.forget_file()
+
+
+class _Exhausted(Exception):
+    """The iterable dataset has no more samples."""
+
+
+class _Fetch:
+    """Reads elements of one epoch's order."""
+
+    def __init__(self, recipe: Recipe, epoch: Epoch, watch: Any) -> None:
+        self._read: Read = recipe.reader(epoch.base_seed if epoch.seeded else None, watch)
+        self._recipe = recipe
+        self._elements: Iterator[Any] | None = None
+
+    def __call__(self, work: Any) -> Any:
+        if not self._recipe.iterable:
+            return self._read(work)
+        if self._elements is None:
+            self._elements = self._recipe.elements()
+        try:
+            element = next(self._elements)
+        except StopIteration:
+            raise _Exhausted from None
+        return self._read(element) if work else None
+
+
+class _Slots:
+    """The shared memory that batches leave in."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self._all: dict[int, Segment] = {}
+        self._made = 0
+
+    def __getitem__(self, slot: int | None) -> Segment:
+        assert slot is not None
+        return self._all[slot]
+
+    def take(self, result: Result) -> Segment | None:
+        """Choose a slot for `result.places`, and say so in `result`; the segment, if it is new."""
+        size = result.places[-1][1]
+        for slot in self.free:
+            if self._all[slot].size >= size:
+                self.free.remove(slot)
+                result.slot = slot
+                return None
+        if self.free:  # too small: batches have grown
+            dropped = self.free.pop()
+            del self._all[dropped]
+            result.dropped.append(dropped)
+        segment = Segment.create(size + size // 8)
+        result.slot, result.new_slot = self._made, segment.size
+        self._all[self._made] = segment
+        self._made += 1
+        return segment
+
+
+def _sendable(value: Any) -> Any:
+    """`value`, or None where it cannot be sent."""
+    try:
+        pack(value)
+    except Exception:
+        return None
+    return value

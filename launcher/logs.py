@@ -1,0 +1,109 @@
+"""The folder of a run: every rank's output, and what is known of a failure."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from ddpgrad.errors import LaunchError
+
+from . import verdict
+from .channel import Failure
+from .members import Members
+
+
+class Logs:
+    """Files in `folder`; with None, nothing is kept.
+
+    rank_K.log       what rank K printed (ranks_K-L.log: of a process that hosts several)
+    rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
+    failure.json     the first failure, the others, and every rank's last collectives
+
+    A folder serves one job at a time. A restart adds to the files.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._files: dict[str, IO[bytes]] = {}
+        self._lock: int | None = None
+        self._broken: OSError | None = None
+
+    def __enter__(self) -> Logs:
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LaunchError(
+                    f"--log-dir {self.folder}: another job writes there; choose another folder"
+                ) from None
+            except OSError as error:
+                raise LaunchError(f"--log-dir {self.folder} cannot be written to: {error}") from None
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for file in self._files.values():
+            file.close()
+        if self._lock is not None and self.folder is not None:
+            (self.folder / ".lock").unlink(missing_ok=True)
+            os.close(self._lock)
+
+    def of(self, ranks: range) -> Callable[[bytes], None] | None:
+        """What takes the output of a process that hosts `ranks`."""
+        if self.folder is None:
+            return None
+        file = self._open(f"{_name(ranks)}.log")
+
+        def write(data: bytes) -> None:
+            # A full disk must not end the job; the screen goes on.
+            if self._broken is None:
+                try:
+                    file.write(data)
+                except OSError as error:
+                    self._broken = error
+
+        return write
+
+    @property
+    def complaint(self) -> str:
+        """What went wrong with the files, in one line; '' if nothing did."""
+        return f"ddprun: the logs in {self.folder} are incomplete: {self._broken}\n" if self._broken else ""
+
+    def failure(self, failures: Sequence[Failure], code: int, members: Members, restart_count: int) -> None:
+        """Write down what is known of the end of a job."""
+        if self.folder is None:
+            return
+        progress, dumps = members.progress(), members.crash_texts()
+        report: dict[str, Any] = {
+            "exit_code": code,
+            "restart_count": restart_count,
+            "first": asdict(verdict.first_failure(failures)),
+            "failures": [asdict(failure) for failure in failures],
+            "ranks": {
+                rank: {"steps": place.steps, "collectives": place.counters[0], "last": list(place.last)}
+                for rank, place in progress.items()
+            },
+        }
+        try:
+            (self.folder / "failure.json").write_text(json.dumps(report, indent=1) + "\n")
+            for rank, dump in dumps.items():
+                if dump:
+                    (self.folder / f"rank_{rank}.stacks").write_text(dump)
+        except OSError as error:
+            self._broken = error
+
+    def _open(self, name: str) -> IO[bytes]:
+        assert self.folder is not None
+        if name not in self._files:
+            self._files[name] = open(self.folder / name, "ab", buffering=0)
+        return self._files[name]
+
+
+def _name(ranks: range) -> str:
+    return f"rank_{ranks[0]}" if len(ranks) == 1 else f"ranks_{ranks[0]}-{ranks[-1]}"

@@ -1,0 +1,76 @@
+"""What a stack says about where in a step a rank is: forward, backward, optimizer, ..."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ddpgrad
+
+# Of the innermost frame that one of these is found in: part of a path, or of path:function.
+_PHASES = (
+    ("launcher/checkpoint", "checkpoint"),
+    ("ddpgrad/distributed/reducer", "gradient exchange"),
+    ("ddpgrad/distributed/transports/__init__", "meeting the other ranks"),
+    ("ddpgrad/distributed/", "collective"),
+    ("ddpgrad/utils/data/", "data loading"),
+    ("ddpgrad/autograd/engine", "backward"),
+    ("ddpgrad/optim/", "optimizer"),
+    ("ddpgrad/nn/modules/module", "forward"),
+    ("ddpgrad/nn/", "forward"),
+    ("<frozen importlib", "import"),
+)
+# The phases that say least: an exchange happens within something else, a collective within a backward.
+_INNER = ("collective", "gradient exchange")
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+_OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
+_MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen ")
+
+
+def is_machinery(file: str) -> bool:
+    """Whether code of `file` is what runs a script, which says nothing about the script."""
+    return file.startswith(_MACHINERY)
+
+
+def phase_of(frames: Iterable[tuple[str, str]]) -> str:
+    """The phase that `frames`, (file, function) from the innermost on, stand for; '' if none is known."""
+    found = ""
+    for file, _ in frames:
+        name = next((phase for part, phase in _PHASES if part in file.replace("\\", "/")), "")
+        if name in _INNER:
+            found = found or name
+        elif name and name != "import":
+            return f"{name}, {found}" if found else name
+        elif name and not found:
+            found = name
+    return found
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One thread of a dump of `faulthandler`."""
+
+    text: str
+    frames: Sequence[tuple[str, str]]
+    """(file, function), the innermost first."""
+    where: str
+    """'file:line' of the innermost frame in the user's code; '' if there is none."""
+
+
+def main_stack(dump: str) -> Stack | None:
+    """The thread that runs the program; of several ranks' threads, the one that is not waiting for its turn."""
+    threads = [_stack(part) for part in re.split(r"(?m)^(?=(?:Current thread|Thread) )", dump) if "File " in part]
+    own = [thread for thread in threads if thread.where]
+    working = [thread for thread in own if not any("distributed/baton" in file for file, _ in thread.frames)]
+    return next(iter(working or own or threads), None)
+
+
+def _stack(text: str) -> Stack:
+    found = [(m["file"], m["function"], m["line"]) for m in map(_FRAME.match, text.splitlines()) if m]
+    where = next((f"{file}:{line}" for file, _, line in found if not is_machinery(file)), "")
+    return Stack(text, [(file, function) for file, function, _ in found], where)

@@ -1,0 +1,88 @@
+"""Signals that ask the ranks to save their work and end: SIGTERM, SIGINT, and Slurm's SIGUSR1.
+
+A program that asks `requested()` after each step gets a flag instead of an end. In any other
+program these signals do what they always do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, NoReturn
+
+from . import exit_codes
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+saved_step: int | None = None
+"""The step whose checkpoint was saved before the ranks ended on request; None as long as they go on."""
+
+_flag = False
+_asked = False  # whether the program ever asked for the flag
+_reports = False  # whether process.py turns an end on request into the exit code
+_previous: dict[int, Any] = {}
+_pid = 0
+
+
+class Preempted(SystemExit):
+    """The ranks have saved a checkpoint, as a signal asked them to, and the script ends here."""
+
+
+def prepare(reports: bool) -> None:
+    """Called by process.py, in the main thread. `reports`: it will tell the launcher how the script ended."""
+    global _reports
+    _reports = reports
+    _install()
+
+
+def requested() -> bool:
+    """Whether a signal asked this process to save its work and end. From now on one will set this flag."""
+    global _asked
+    if not _asked:
+        _asked = True
+        if threading.current_thread() is threading.main_thread():
+            _install()
+    return _flag
+
+
+def end(step: int) -> NoReturn:
+    """Leave the script, whose work up to `step` is saved."""
+    global saved_step
+    saved_step = step
+    # Under ddprun the rank ends well, and its process says how; alone it must say so itself.
+    raise Preempted(0 if _reports else exit_codes.PREEMPTED)
+
+
+def _install() -> None:
+    global _pid
+    if _pid == os.getpid():
+        return
+    _pid = os.getpid()
+    for number in SIGNALS:
+        # A handler of the script's own, or an ignored signal, is the script's affair.
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            _previous[number] = signal.signal(number, _note)
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    global _flag
+    # A forked worker has not asked.
+    if _asked and os.getpid() == _pid:
+        if _flag:
+            print("a second signal: the script ends without saving", file=sys.stderr)
+            _as_before(number, frame)
+        _flag = True
+    else:
+        _as_before(number, frame)
+
+
+def _as_before(number: int, frame: FrameType | None) -> None:
+    handler = _previous[number]
+    if callable(handler):
+        handler(number, frame)
+        return
+    signal.signal(number, handler)
+    os.kill(os.getpid(), number)

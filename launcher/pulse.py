@@ -1,0 +1,66 @@
+"""The pulse of a process: twice a second it tells the launcher how far its ranks have come.
+
+A thread sends it. So a process that is stopped, or holds the interpreter lock, falls silent;
+one that runs in circles goes on to send counters that stand still. The launcher judges both
+(`watchdog.py`). It may also ask for the stacks of all threads, by SIGQUIT, which `faulthandler`
+answers even while the interpreter lock is held.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+from typing import Any
+
+from ddpgrad import rank_local
+from ddpgrad.distributed import host, recent
+from ddpgrad.optim.optimizer import register_optimizer_step_post_hook
+
+from .channel import BEAT_S, STACKS_SIGNAL, Sender
+
+
+def start(sender: Sender) -> None:
+    """Begin to send the pulse of this process's ranks, and to answer STACKS_SIGNAL."""
+    faulthandler.register(STACKS_SIGNAL, file=sender.fd, all_threads=True, chain=False)
+    register_optimizer_step_post_hook(_count_step)
+    threading.Thread(target=_beat, args=(sender,), name="ddprun pulse", daemon=True).start()
+
+
+def alive() -> None:
+    """Tell `ddprun --watchdog` that this rank still works, where it takes no step and calls no collective.
+
+    For long evaluations and preparations; costs less than a microsecond, so call it often.
+    """
+    mine = _mine()
+    if mine is not None:
+        mine.signs += 1
+
+
+def _mine() -> recent.Recent | None:
+    hosted = recent.hosted()
+    key = rank_local.bound()
+    if isinstance(key, host.Member):
+        return hosted.get(key.rank)
+    return next(iter(hosted.values())) if len(hosted) == 1 else None
+
+
+def _count_step(*_: Any) -> None:
+    mine = _mine()
+    if mine is not None:
+        mine.steps += 1
+
+
+def _beat(sender: Sender) -> None:
+    told: dict[int, int] = {}
+    pause = threading.Event()
+    while True:
+        for rank, state in recent.hosted().items():
+            count = state.collectives
+            new = min(count - told.get(rank, 0), recent.KEPT)
+            last = state.last()[-new:] if new else []
+            told[rank] = count
+            try:
+                sender.beat(rank, (count, state.steps, state.signs), last)
+            except OSError:
+                return  # the launcher has gone, and takes this process with it
+        pause.wait(BEAT_S)

@@ -1,0 +1,1 @@
+"""A folder that is put on the path of Python: its modules stand in for PyTorch's."""

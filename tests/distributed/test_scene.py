@@ -1,0 +1,175 @@
+"""Ranks that share a process: environment, threads, modules and breakpoints are each rank's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad import environment
+
+
+def test_each_rank_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "41")
+    before = os.environ
+
+    def program():
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        seen = [os.environ[name] for name in names]
+        os.environ["RANK"] = f"{seen[0]}!"
+        os.environ[f"OF_RANK_{seen[0]}"] = "shared"
+        dist.init_process_group()
+        dist.barrier()
+        child = {**os.environ}["RANK"], os.environ.copy()["RANK"], os.getenv("OF_RANK_2")
+        return seen, child, sum(name == "RANK" for name in os.environ)
+
+    for rank, (seen, child, count) in enumerate(dist.simulate(program, 3)):
+        assert seen == [str(rank), str(rank), "3", "3"]
+        assert child == (f"{rank}!", f"{rank}!", "shared")
+        assert count == 1
+    assert os.environ is before
+    assert os.environ.pop("OF_RANK_0") == "shared"
+    assert os.environ["RANK"] == "41"
+    for rank in (1, 2):
+        del os.environ[f"OF_RANK_{rank}"]
+
+
+def test_threads_act_for_the_rank_that_started_them():
+    def program():
+        dist.init_process_group()
+        dist.barrier()
+        rank = dist.get_rank()
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append((dist.get_rank(), os.environ["RANK"])))
+        thread.start()
+        with ThreadPoolExecutor(2) as pool:
+            pooled = list(pool.map(lambda _: dist.get_rank(), range(4)))
+        thread.join()
+
+        def meet():  # the rank's own thread waits meanwhile
+            total = torch.tensor([rank])
+            dist.all_reduce(total)
+            seen.append(total.item())
+
+        helper = threading.Thread(target=meet)
+        helper.start()
+        helper.join()
+        return seen, pooled
+
+    start = threading.Thread.start
+    assert dist.simulate(program, 3) == [([(r, str(r)), 3], [r] * 4) for r in range(3)]
+    assert threading.Thread.start is start
+
+
+def test_what_is_global_in_pytorch_is_each_ranks_own():
+    """Each rank sets everything to values of its own, lets the others do so, and finds its own again."""
+
+    def state():
+        return (
+            torch.get_default_dtype(), torch.is_grad_enabled(), torch.initial_seed(),
+            torch.is_autocast_enabled("cpu"), dist.get_rank(), torch.are_deterministic_algorithms_enabled(),
+            torch.get_float32_matmul_precision(),
+        )  # fmt: skip
+
+    def program():
+        dist.init_process_group()
+        rank = dist.get_rank()
+        torch.manual_seed(rank)
+        torch.set_default_dtype([torch.float32, torch.float64][rank % 2])
+        torch.use_deterministic_algorithms(rank == 2)
+        with torch.set_grad_enabled(rank != 1), torch.autocast("cpu", enabled=rank == 0):
+            torch.set_float32_matmul_precision(["highest", "high", "medium"][rank])
+            before, drawn = state(), [torch.rand(1, dtype=torch.float32).item()]
+            dist.barrier()
+            drawn.append(torch.rand(1, dtype=torch.float32).item())
+            return before == state(), drawn
+
+    results = dist.simulate(program, 3)
+    assert all(same for same, _ in results)
+    for rank, (_, drawn) in enumerate(results):
+        torch.manual_seed(rank)
+        assert drawn == [torch.rand(1).item(), torch.rand(1).item()]
+
+
+def test_many_ranks_of_a_small_model():
+    def program():
+        dist.init_process_group()
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.full((1, 4), float(dist.get_rank()))).sum().backward()
+        optimizer.step()
+        return model.module.weight.tolist()
+
+    weights = dist.simulate(program, 64)
+    assert all(w == weights[0] for w in weights)
+    torch.manual_seed(0)
+    expected = torch.nn.Linear(4, 2).weight[0, 0].item() - 0.1 * 31.5
+    assert weights[0][0][0] == pytest.approx(expected, abs=1e-6)
+
+
+def run(folder: Path, program: str, ranks: int, stdin: str = "", **variables: str):
+    (folder / "program.py").write_text(program)
+    child = (
+        "import sys; from ddpgrad import environment; from ddpgrad.distributed import host\n"
+        "host.run_script(sys.argv[1], [], environment.launch())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", child, str(folder / "program.py")],
+        env=environment.child_environment(
+            WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0", **variables
+        ),
+        input=stdin, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_modules_beside_a_program_are_each_ranks_own(tmp_path: Path):
+    (tmp_path / "settings.py").write_text("seen = []\n")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("from settings import seen\n")
+    (tmp_path / "parts" / "later.py").write_text("import settings\nseen = settings.seen\n")
+    program = """
+import json, sys, settings, ddpgrad.distributed as dist
+dist.init_process_group()
+rank = dist.get_rank()
+settings.seen.append(rank)
+dist.barrier()
+import parts.later
+assert sys.modules["settings"] is settings and parts.seen is settings.seen is parts.later.seen
+dist.barrier()
+sys.stdout.write(f"{rank} {settings.seen} {id(json)}\\n")
+"""
+    ended = run(tmp_path, program, 3)
+    assert ended.returncode == 0, ended.stderr
+    lines = sorted(line.split(" ") for line in ended.stdout.splitlines())
+    assert [line[:2] for line in lines] == [[str(r), f"[{r}]"] for r in range(3)]
+    assert len({line[2] for line in lines}) == 1, "installed modules are shared"
+
+
+def test_a_collective_within_an_import_is_refused_instead_of_a_deadlock(tmp_path: Path):
+    (tmp_path / "begins.py").write_text(
+        "import ddpgrad.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"
+    )
+    ended = run(tmp_path, "import begins\n", 2)
+    assert ended.returncode == 1
+    assert "a collective is called while module 'begins' is imported" in ended.stderr
+
+
+def test_a_breakpoint_stops_the_chosen_rank_only(tmp_path: Path):
+    program = """
+import ddpgrad.distributed as dist
+dist.init_process_group()
+breakpoint()
+dist.barrier()
+"""
+    ended = run(tmp_path, program, 4, stdin="p 'in', dist.get_rank()\nc\n", DDPGRAD_ONLY_RANK="2")
+    assert ended.returncode == 0, ended.stderr
+    assert "('in', 2)" in ended.stdout
+    assert ended.stdout.count("(Pdb)") == 2

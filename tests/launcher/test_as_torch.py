@@ -1,0 +1,125 @@
+"""ddprun --as-torch: an unchanged PyTorch script runs, and what is missing is said by name."""
+
+from __future__ import annotations
+
+import pytest
+
+# A script as PyTorch's users write them: nothing in it knows ddpgrad.
+TRAIN = """\
+import os
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.optim.lr_scheduler
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+import torch.backends.cudnn as cudnn
+
+cudnn.benchmark = True
+assert int(torch.__version__.split(".")[0]) >= 2
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+rank = dist.get_rank()
+device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(0)
+model = DDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(device))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+data = TensorDataset(torch.randn(32, 4), torch.arange(32) % 2)
+sampler = DistributedSampler(data)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+total = sum(p.sum() for p in model.parameters()).detach()
+gathered = [torch.zeros_like(total) for _ in range(dist.get_world_size())]
+dist.all_gather(gathered, total)
+assert all(torch.equal(g, total) for g in gathered)
+print("trained", torch.nn is nn, type(total).__module__)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("procs", ["2", "1"])
+def test_a_pytorch_script_trains_unchanged(ddprun, procs):
+    ddprun.script(TRAIN, prelude="")
+    result = ddprun.run("--as-torch", "-n", "2", "--procs", procs, "script.py")
+    assert result.code == 0, result.err
+    assert result.out.count("trained True ddpgrad._tensor") == 2
+
+
+MISSING = """\
+import torch, torchvision
+for text in (
+    "import torch.nn.functinal",
+    "import torch.sparce.things",
+    "from torch import randm",
+    "from torch.nn import Linaer",
+    "from torch.utils.tensorboard import SummaryWriter",
+    "from torchvision import models",
+    "torch.optim.AdmW",
+    "torch.hub.load('a', 'b')",
+):
+    try:
+        exec(text)
+    except (ImportError, AttributeError, NotImplementedError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
+    ddprun.script(MISSING, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    for line, words in zip(
+        lines,
+        [
+            ["ModuleNotFoundError", "torch.nn.functinal", "did you mean functional"],
+            ["ModuleNotFoundError", "torch.sparce"],
+            ["ModuleNotFoundError", "'randm' from 'torch'", "did you mean", "randn"],
+            ["ModuleNotFoundError", "'Linaer' from 'torch.nn'", "did you mean Linear"],
+            ["ModuleNotFoundError", "tensorboardX"],
+            ["ImportError", "models"],
+            ["AttributeError", "AdmW", "did you mean", "AdamW"],
+            ["NotImplementedError", "torch.hub.load", "safetensors"],
+        ],
+        strict=True,
+    ):
+        assert all(word in line for word in words), line
+
+
+SPAWN = """\
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def main(rank, world_size, fails):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    if fails and rank == 1:
+        raise ValueError("on purpose")
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+    print("sum", total.item(), torch.__name__, flush=True)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, False), nprocs=2, join=True)
+    try:
+        mp.spawn(main, args=(2, True), nprocs=2)
+    except mp.ProcessRaisedException as error:
+        print("process", error.error_index, str(error).strip().splitlines()[-1])
+"""
+
+
+def test_spawned_processes_are_the_ranks_of_one_job(ddprun):
+    ddprun.script(SPAWN, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert result.code == 0, result.err
+    assert result.out.count("sum 3.0 ddpgrad") == 2
+    assert "process 1 ValueError: on purpose" in result.out

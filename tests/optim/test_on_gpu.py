@@ -1,0 +1,67 @@
+"""Steps on a GPU are those of the CPU; steps that unscale gradients do not ask the GPU whether to be taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad import nn, optim
+
+pytestmark = pytest.mark.gpu
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.1, "amsgrad": True}),
+    ("AdamW", {"lr": 0.1, "capturable": True}),
+    ("Adamax", {}),
+    ("NAdam", {}),
+    ("RAdam", {"betas": (0.9, 0.8)}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("Adagrad", {}),
+    ("Adadelta", {}),
+    ("Rprop", {}),
+    ("ASGD", {"t0": 1}),
+]
+
+
+@pytest.fixture
+def gpu(device: str) -> str:
+    if device == "cpu":
+        pytest.skip("compares a GPU with the CPU")
+    return device
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_steps_are_those_of_the_cpu(name: str, options: dict[str, Any], dtype: Any, gpu: str) -> None:
+    torch.manual_seed(0)
+    start, grads = torch.randn(7, 5), torch.randn(4, 7, 5)
+    results = []
+    for where in ("cpu", gpu):
+        p = nn.Parameter(start.to(device=where, dtype=dtype))
+        optimizer = getattr(optim, name)([p], **options)
+        for grad in grads:
+            p.grad = grad.to(device=where, dtype=dtype)
+            optimizer.step()
+        results.append(p.detach().cpu().float())
+    tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
+    assert torch.allclose(results[1], results[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_a_fused_step_is_skipped_on_the_device(name: str, gpu: str) -> None:
+    p = nn.Parameter(torch.ones(4, device=gpu))
+    optimizer = getattr(optim, name)([p], lr=0.5, fused=True)
+    scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+    course = []
+    for factor in (1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(factor * p.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        course.append(float(p.detach()[0]))
+    assert course == pytest.approx([0.5, 0.5, 0.0], abs=1e-5) and scaler.get_scale() == 2.0
+    if name == "Adam":
+        assert float(optimizer.state[p]["step"]) == 2.0
