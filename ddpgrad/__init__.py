@@ -20,6 +20,7 @@ from . import (
     cpu,
     cuda,
     distributed,
+    distributions,
     fft,
     func,
     hub,
@@ -51,11 +52,14 @@ from .amp import (
     is_autocast_cpu_enabled,
     is_autocast_enabled,
     set_autocast_cache_enabled,
+    set_autocast_cpu_dtype,
+    set_autocast_cpu_enabled,
     set_autocast_dtype,
     set_autocast_enabled,
+    set_autocast_gpu_dtype,
 )
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 from .autograd.grad_mode import is_inference_mode_enabled
 from .backend.device import Device as device
 from .backend.device import get_default_device, set_default_device
@@ -84,6 +88,7 @@ from .backend.dtype import (
     bool_ as bool,
 )
 from .compiler import compile
+from .cuda import Event, OutOfMemoryError, Stream
 from .cuda import amp as _cuda_amp  # so that torch.cuda.amp is there
 from .func import vmap
 from .missing import missing
@@ -397,7 +402,9 @@ from .ops.putting import (
 from .ops.queries import (
     allclose,
     can_cast,
+    detach,
     equal,
+    get_device,
     is_complex,
     is_floating_point,
     is_nonzero,
@@ -536,6 +543,7 @@ from .settings import (
     set_warn_always,
     use_deterministic_algorithms,
 )
+from .summary import summary
 from .version import __version__
 
 float = float32
@@ -589,6 +597,8 @@ def __getattr__(name: str) -> object:
     """Modules that few programs use; in-place functions, as in `torch.relu_(x)`, which are Tensor methods."""
     if name in _ON_USE:
         return import_module(f"{__name__}.{name}")
+    if name == "default_generator":
+        return random.default_generator()  # this rank's
     if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
         return getattr(Tensor, name)
     raise missing(globals(), name)

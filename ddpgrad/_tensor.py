@@ -114,7 +114,7 @@ class Tensor:
             out = wrap(first._array, cls)
             out._versions = first._versions
             return out
-        if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
+        if isinstance(first, (list, tuple, range, np.ndarray)) and not isinstance(first, Size):
             return wrap(np.array(first, dtype=dtype), cls)
         sizes = first if isinstance(first, Size) else args or (0,)
         if not all(isinstance(n, (int, np.integer)) for n in sizes):

@@ -9,9 +9,12 @@ change a run.
     WORLD_SIZE           number of ranks (logical workers)
     DDPGRAD_DEBUGGER     1: the user debugs; waiting is never cut short
     DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
-    DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes
+    DDPRUN_RESTART_COUNT how often ddprun has started the job again after a failure
+    DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes; 'shm,mpi': shm where
+                         there is enough shared memory
     OMP_NUM_THREADS      (or OPENBLAS_, MKL_) set: BLAS threads are left as they are
     DDPGRAD_NUMBA        0: portable NumPy kernels only
+    DDPGRAD_CHECK_REPLICAS  steps between two checks that replicas are equal; 0: never
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
 """
@@ -144,6 +147,11 @@ def timeout() -> float:
         raise LaunchError(f"environment variable DDPGRAD_TIMEOUT must be seconds, got {text!r}") from None
 
 
+def restart_count() -> int:
+    """How often ddprun has started this job again after a failure."""
+    return _integer("DDPRUN_RESTART_COUNT") if "DDPRUN_RESTART_COUNT" in os.environ else 0
+
+
 def transport() -> str | None:
     """The transport between processes that the user insists on, if any."""
     return os.environ.get("DDPGRAD_TRANSPORT") or None
@@ -162,6 +170,11 @@ def numba_enabled() -> bool:
 def as_torch() -> bool:
     """True when ddprun was asked to answer the script's imports of `torch`."""
     return os.environ.get("DDPGRAD_AS_TORCH") == "1"
+
+
+def steps_between_replica_checks() -> int:
+    """After how many steps the ranks compare their parameters; 0: never."""
+    return _integer("DDPGRAD_CHECK_REPLICAS") if "DDPGRAD_CHECK_REPLICAS" in os.environ else 100
 
 
 def only_rank() -> int | None:

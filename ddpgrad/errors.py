@@ -3,6 +3,7 @@
     RuntimeError
     +-- DdpgradError                 base of everything below
         +-- DeviceError              unknown or absent device, tensors on different devices
+        +-- OutOfMemoryError         a GPU's memory does not suffice
         +-- KernelMissingError       an op has no kernel for a device
         +-- GraphError               misuse of the autograd graph
         +-- LinAlgError              a matrix is singular, not positive-definite, or does not converge
@@ -13,6 +14,8 @@
         |   +-- StallError           ranks wait for something that cannot or did not come in time
         |   +-- RankFailedError      another rank died or raised
         +-- CheckpointError          a checkpoint is damaged, incomplete or does not fit
+        +-- DataError                a file of a dataset is damaged or is not what it should be
+        +-- ExportError              a model cannot be written in another format
         +-- LaunchError              ddprun was asked for something it cannot do
 
 Where PyTorch raises `ValueError`, `TypeError` or `IndexError`, so does ddpgrad; the
@@ -29,6 +32,10 @@ class DdpgradError(RuntimeError):
 
 class DeviceError(DdpgradError):
     """A device is unknown or absent, or tensors are on different devices."""
+
+
+class OutOfMemoryError(DdpgradError, MemoryError):
+    """A GPU's memory does not suffice for an array."""
 
 
 class KernelMissingError(DdpgradError, NotImplementedError):
@@ -74,6 +81,14 @@ class RankFailedError(DistributedError):
 
 class CheckpointError(DdpgradError):
     """A checkpoint is damaged, incomplete, or does not fit the program."""
+
+
+class DataError(DdpgradError, ValueError):
+    """A file of a dataset is damaged or is not what it should be; the message names it."""
+
+
+class ExportError(DdpgradError):
+    """A model cannot be written in another format; what of it, and what to do."""
 
 
 class LaunchError(DdpgradError):

@@ -20,7 +20,7 @@ import numpy as np
 
 from .backend import device as devices
 from .backend import dtype as dtypes
-from .distributions import Distributions, Shape, floating, shape_tuple
+from .variates import Shape, Variates, floating, shape_tuple
 
 if TYPE_CHECKING:
     from ._tensor import Tensor
@@ -44,7 +44,7 @@ _STATE = np.dtype(
 )
 
 
-class Generator(Distributions):
+class Generator(Variates):
     """A stream of random numbers, always drawn on the host.
 
     device: recorded for PyTorch's sake; arrays come out as NumPy arrays.

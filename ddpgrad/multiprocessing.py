@@ -92,7 +92,9 @@ class ProcessContext:
         When one fails the others are terminated, after `grace_period` seconds killed, and
         ProcessRaisedException or ProcessExitedException says which one it was and why.
         """
-        running = {process.sentinel: i for i, process in enumerate(self.processes) if process.exitcode is None}
+        running = {
+            process.sentinel: i for i, process in enumerate(self.processes) if process.exitcode is None
+        }
         if running:
             ended = connection.wait(running.keys(), timeout)
             if not ended:

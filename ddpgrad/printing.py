@@ -94,7 +94,7 @@ def format_tensor(tensor: Tensor) -> str:
     if shown:
         parts.append(f"dtype={tensor.dtype!r}")
     if tensor.grad_fn is not None:
-        parts.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+        parts.append(f"grad_fn=<{tensor.grad_fn.name().rpartition('::')[2]}>")
     elif tensor._requires_grad:
         parts.append("requires_grad=True")
     return prefix + _with_parts(head + body, parts, len(head))

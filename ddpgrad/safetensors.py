@@ -116,9 +116,7 @@ def load_model(folder: str | os.PathLike[str], device: Any = "cpu") -> dict[str,
             raise CheckpointError(f"{folder} has neither {_SINGLE} nor {_INDEX}")
         return load_file(folder / _SINGLE, device)
     weight_map = _read_index(folder / _INDEX)
-    shards = {
-        name: safe_open(folder / name, device=device) for name in dict.fromkeys(weight_map.values())
-    }
+    shards = {name: safe_open(folder / name, device=device) for name in dict.fromkeys(weight_map.values())}
     return {name: shards[shard].get_tensor(name) for name, shard in weight_map.items()}
 
 
@@ -167,7 +165,9 @@ def _read_index(path: Path) -> dict[str, str]:
         raise CheckpointError(f"{path} is damaged: {error!r}") from None
     for name, shard in pairs.items():
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
-            raise CheckpointError(f"{path} is damaged: {name!r} is said to be in {shard!r}, which is no file name")
+            raise CheckpointError(
+                f"{path} is damaged: {name!r} is said to be in {shard!r}, which is no file name"
+            )
         if not (path.parent / shard).exists():
             raise CheckpointError(f"{path} lists {shard}, which is not in the folder")
     return pairs

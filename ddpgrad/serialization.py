@@ -22,8 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ._tensor import Size, Tensor, wrap
 from . import torch_file
+from ._tensor import Size, Tensor, wrap
 from .backend import device as devices
 from .backend import dtype as dtypes
 from .backend.device import CPU, Device

@@ -137,7 +137,9 @@ def _read_header(
     return header, layout, metadata
 
 
-def _lay_out(entries: dict[str, Any], first: int, available: int, name: str, to_end: bool) -> dict[str, Entry]:
+def _lay_out(
+    entries: dict[str, Any], first: int, available: int, name: str, to_end: bool
+) -> dict[str, Entry]:
     """The header's entries, which must follow each other without gaps in `available` bytes from `first` on."""
     spans: dict[str, tuple[int, int, Entry]] = {}
     for key, entry in entries.items():

@@ -1,4 +1,4 @@
-"""`torch.testing`: is one result close to another, and if not, where and by how much."""
+"""`torch.testing`: is one result close to another, and if not, where and by how much; do all ranks give the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from ._tensor import Tensor
 from .backend.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from .distributed import simulate
 from .ops.data import as_tensor
 
 # (relative, absolute): what PyTorch allows by default; other types must be equal.
@@ -55,6 +56,39 @@ def assert_close(
         raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
 
 
+def assert_equivalent(
+    fn: Callable[[], Any],
+    world_sizes: Sequence[int] = (1, 2, 4),
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
+    """Raise AssertionError unless `fn` gives the same on every rank, whatever the number of ranks.
+
+    `fn` is a program as ddprun would run it, from `init_process_group` on; here its ranks are
+    threads of this process (`distributed.simulate`). What it returns (numbers, tensors, and
+    sequences and mappings of them) must be equal on all ranks of a world to the bit, and be
+    close, as by `assert_close`, between worlds: a sum over ranks rounds differently with their
+    number.
+    """
+    if not world_sizes:
+        raise ValueError("assert_equivalent: world_sizes must not be empty")
+    first: Any = None
+    for size in world_sizes:
+        results = simulate(fn, size)
+        for rank, result in enumerate(results[1:], start=1):
+            about = f"with {size} ranks, rank {rank} does not have what rank 0 has"
+            assert_close(result, results[0], rtol=0, atol=0, equal_nan=True, msg=_after(about))
+        if size == world_sizes[0]:
+            first = results[0]
+        about = f"{size} ranks do not give what {world_sizes[0]} give"
+        assert_close(results[0], first, rtol=rtol, atol=atol, equal_nan=True, msg=_after(about))
+
+
+def _after(about: str) -> Callable[[str], str]:
+    return lambda message: f"{about}: {message}"
+
+
 class _Pair:
     """One comparison: its tolerances, and what else must agree."""
 
@@ -77,7 +111,9 @@ class _Pair:
         """Raise AssertionError for the first difference; `where` says which part is compared."""
         if isinstance(actual, Mapping) and isinstance(expected, Mapping):
             if set(actual) != set(expected):
-                only = [sorted(map(str, set(a) - set(b))) for a, b in ((actual, expected), (expected, actual))]
+                only = [
+                    sorted(map(str, set(a) - set(b))) for a, b in ((actual, expected), (expected, actual))
+                ]
                 raise AssertionError(f"The keys of the mappings do not match:{_at(where)}\n"
                                      f"only in actual: {only[0]}, only in expected: {only[1]}")  # fmt: skip
             for key in expected:
@@ -166,4 +202,4 @@ def _greatest(differences: np.ndarray) -> str:
     return f"{differences[place]} at index {tuple(int(i) for i in place)}"
 
 
-__all__ = ["assert_close"]
+__all__ = ["assert_close", "assert_equivalent"]

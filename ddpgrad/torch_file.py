@@ -54,7 +54,7 @@ def _pytorch(name: str) -> Any:
     if torch is None or torch.__name__ != "torch":
         raise CheckpointError(
             f"{name} is a file of PyTorch's, which holds a pickle; reading it needs PyTorch. Where PyTorch is installed, "
-            "convert it once with `python -c 'import ddpgrad; ddpgrad.save(ddpgrad.load(\"IN.pt\"), \"OUT\")'` "
+            'convert it once with `python -c \'import ddpgrad; ddpgrad.save(ddpgrad.load("IN.pt"), "OUT")\'` '
             "(not under --as-torch), or write the weights as safetensors there"
         )
     return torch

@@ -32,10 +32,9 @@ SHIMS = str(Path(__file__).with_name("torch_shim"))
 # Modules that have another name here.
 _MOVED = {
     "torch": "ddpgrad",
-    "torch.utils.data.dataloader": "ddpgrad.utils.data.loader",
-    "torch.utils.data.distributed": "ddpgrad.utils.data.distributed_sampler",
-    "torch.utils.data._utils.collate": "ddpgrad.utils.data.collate",
-    "torch.nn.parallel.distributed": "ddpgrad.distributed.data_parallel",
+    "torch.autograd.profiler": "ddpgrad.profiler",
+    "torch.optim.adamw": "ddpgrad.optim.adam",
+    "torch.utils.hooks": "ddpgrad.autograd.nodes",
     "torchvision.transforms": "ddpgrad.transforms",
     "torchvision.datasets": "ddpgrad.datasets",
 }

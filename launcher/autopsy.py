@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from ddpgrad import environment
-from ddpgrad.environment import Launch
 from ddpgrad.distributed import recent
+from ddpgrad.environment import Launch
 from ddpgrad.errors import CheckpointError, DistributedError, MismatchError, RankFailedError, StallError
 
 from .channel import MAX_TEXT, Failure
@@ -58,8 +58,9 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
 
 
 def _files(error: BaseException) -> list[tuple[str, str]]:
-    """(file, function) of each frame, the innermost first."""
-    return [(f.f_code.co_filename, f.f_code.co_name) for f, _ in traceback.walk_tb(error.__traceback__)][::-1]
+    """(file, function) of each frame from the script's first on, the innermost first."""
+    trace = _from_the_script_on(error.__traceback__)
+    return [(f.f_code.co_filename, f.f_code.co_name) for f, _ in traceback.walk_tb(trace)][::-1]
 
 
 def _ranks_named(error: BaseException) -> tuple[int, ...]:
@@ -116,7 +117,9 @@ def _lost_a_peer(error: BaseException | None) -> bool:
 
 def _blamed(error: BaseException) -> tuple[int, ...]:
     """The ranks that `error`, or what it was raised from, says are at fault."""
-    return next((link.ranks for link in _chain(error) if isinstance(link, DistributedError) and link.ranks), ())
+    return next(
+        (link.ranks for link in _chain(error) if isinstance(link, DistributedError) and link.ranks), ()
+    )
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

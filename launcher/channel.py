@@ -2,10 +2,11 @@
 
 Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where
 mpiexec stands between the two, a Unix socket (`unix:NAME`, where NAME is no file and needs no
-removing; only Linux has such). It carries one JSON object per line:
+removing; only Linux has such) or, for several hosts, a TCP socket (`tcp:TOKEN@HOST:PORT`; what
+does not begin with the job's token is not listened to). It carries one JSON object per line:
 
     hello      which ranks the process hosts
-    beat       how far a rank has come, twice a second (see pulse.py)
+    beat       how far a rank has come, several times a second (see pulse.py)
     failed     a rank raised (see Failure)
     preempted  the ranks have saved their work, as they were asked to, and end
     done       the script came to its end in every hosted rank
@@ -34,7 +35,9 @@ from typing import Any
 # launcher's memory are not.
 MAX_TEXT = 64 * 1024
 
-BEAT_S = 0.5
+_CONNECT_S = 30.0
+
+BEAT_S = 0.2
 """How often a process says how far its ranks have come."""
 
 STACKS_SIGNAL = signal.SIGQUIT
@@ -86,8 +89,17 @@ class Sender:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(f"\0{rest}")
                 self.fd = connection.detach()
+        elif kind == "tcp":
+            token, _, place = rest.partition("@")
+            host, _, port = place.rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=_CONNECT_S) as connection:
+                connection.settimeout(None)
+                connection.sendall(token.encode() + b"\n")
+                self.fd = connection.detach()
         else:
-            raise ValueError(f"a report address is fd:NUMBER or unix:NAME, got {address!r}")
+            raise ValueError(
+                f"a report address is fd:NUMBER, unix:NAME or tcp:TOKEN@HOST:PORT, got {address!r}"
+            )
 
     def hello(self, ranks: range) -> None:
         self._send({"kind": "hello", "ranks": list(ranks)})

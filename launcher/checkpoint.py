@@ -7,22 +7,34 @@ that were there. Files hold no pickles: loading one runs no code from it.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpgrad import distributed
+from ddpgrad import environment
 from ddpgrad.errors import CheckpointError
-from ddpgrad.random import get_rng_state, set_rng_state
+from ddpgrad.random import Generator, get_rng_state, set_rng_state
 from ddpgrad.serialization import load, save
 
-from .manifest import Entry, Manifest, check_name, file_name, verify, write_file, write_manifest
+from . import preemption
+from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
+from .background import Writer, snapshot
+from .manifest import (
+    Entry,
+    Manifest,
+    check_name,
+    file_name,
+    read_manifest,
+    verify,
+    write_file,
+    write_manifest,
+)
 
 _GENERATORS = "generators"  # the object that holds every rank's default generator
 _STEP = re.compile(r"step_(\d{8,})")
@@ -30,34 +42,71 @@ _REPLACED = re.compile(r"\.replaced-step_(\d{8,})-[0-9a-f]+")
 
 
 class Checkpointer:
-    """Checkpoints in `folder`, of which the newest `keep` stay (None: all).
+    """Checkpoints in `folder`.
 
-        checkpoints = Checkpointer("run/checkpoints")
+        checkpoints = Checkpointer("run/checkpoints", every=100)
         first = checkpoints.resume(model=model, optimizer=optimizer, loader=loader) or 0
         for step in range(first, steps):
             ...
-            checkpoints.save(step, model=model, optimizer=optimizer, loader=loader)
+            checkpoints.step(step, model=model, optimizer=optimizer, loader=loader)
 
     All ranks call every method except `latest` and `read`; rank 0 writes. An object is
     stored as its `state_dict()`, or as it is when it has none. It is rank 0's state that
     is stored, except for objects with a true `state_is_per_rank`, such as a DataLoader.
     The default generators of all ranks are always included.
 
+    keep         how many of the newest stay (None: all)
+    keep_every   those of a step that this divides stay, too
+    best         'min' or 'max': the one with the lowest or highest metric stays, too
+    every        how many steps lie between the checkpoints that `step` saves
+    background   save only copies the state; a thread of rank 0 writes it while training goes on
+    fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
+                 always when ddprun has restarted the job.
+
     One job writes into a folder at a time. Errors are CheckpointErrors on all ranks.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int | None = 2) -> None:
-        if keep is not None and keep < 1:
-            raise ValueError(f"keep must be at least 1, or None to keep all checkpoints; got {keep}")
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int | None = 2,
+        *,
+        keep_every: int | None = None,
+        best: str | None = None,
+        every: int | None = None,
+        background: bool = False,
+        fall_back: bool = False,
+    ) -> None:
+        for name, number in (("keep", keep), ("keep_every", keep_every), ("every", every)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, or None; got {number}")
+        if best not in (None, "min", "max"):
+            raise ValueError(f"best must be 'min', 'max' or None; got {best!r}")
         self.folder = Path(folder)
-        self.keep = keep
+        self.keep, self.keep_every, self.best, self.every = keep, keep_every, best, every
+        self.fall_back = fall_back
+        self._writer = Writer() if background else None
 
     # -- writing -----------------------------------------------------------------------
 
-    def save(self, step: int, **objects: Any) -> Path:
-        """Commit a checkpoint after `step`, and delete the oldest beyond `keep`; its folder.
+    def step(self, step: int, metric: float | None = None, /, **objects: Any) -> None:
+        """Call this after every step: it saves when a checkpoint is due.
 
-        A checkpoint of the same step is replaced. If anything fails, what was there stays.
+        When a signal asks the job to end (see preemption.py), all ranks agree on the step, save
+        and leave the script by SystemExit. Costs one small all-reduce.
+        """
+        asked = any_rank(preemption.requested())
+        if asked or (self.every is not None and (step + 1) % self.every == 0):
+            self.save(step, metric, **objects)
+        if asked:
+            self.wait()
+            preemption.end(step)
+
+    def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
+        """Commit a checkpoint after `step`, and delete what need not be kept; its folder.
+
+        A checkpoint of the same step is replaced. If anything fails, what was there stays. With
+        `background`, an error of the last save is raised by the next, or by `wait`.
         """
         if not isinstance(step, int) or step < 0:
             raise ValueError(f"step must be an integer >= 0, got {step!r}")
@@ -68,17 +117,33 @@ class Checkpointer:
                 f"the names {sorted(objects)} collide with each other or with {_GENERATORS!r} on a file "
                 "system that ignores case"
             )
+        self.wait()
         shared: dict[str, Any] = {}
         own: dict[str, Any] = {_GENERATORS: get_rng_state()}
         for name, obj in objects.items():
             state = obj.state_dict() if hasattr(obj, "state_dict") else obj
             (own if getattr(obj, "state_is_per_rank", False) else shared)[name] = state
-        gathered = _on_all_ranks(lambda: _to_bytes(own))
+        gathered = on_all_ranks(lambda: _to_bytes(own))
         final = self.folder / f"step_{step:08d}"
-        _on_rank_0(lambda: self._commit(final, step, shared, [_from_bytes(data) for data in gathered]))
+
+        def commit() -> None:
+            self._commit(final, step, metric, shared, [_from_bytes(data) for data in gathered])
+
+        if self._writer is None:
+            on_rank_0(commit)
+        elif rank_and_world_size()[0] == 0:
+            shared = snapshot(shared)
+            self._writer.start(commit)
         return final
 
-    def _commit(self, final: Path, step: int, shared: dict[str, Any], own: list[dict[str, Any]]) -> None:
+    def wait(self) -> None:
+        """Return when the last save with `background` is on stable storage; raises its error."""
+        if self._writer is not None:
+            on_rank_0(self._writer.wait)
+
+    def _commit(
+        self, final: Path, step: int, metric: float | None, shared: dict[str, Any], own: list[dict[str, Any]]
+    ) -> None:
         newer = [path for number, path in self._checkpoints() if number > step]
         if newer:
             raise CheckpointError(
@@ -90,7 +155,7 @@ class Checkpointer:
         try:
             self._prepare()
             hidden.mkdir()
-            _fill(hidden, step, shared, own)
+            _fill(hidden, step, metric, shared, own)
             self._publish(hidden, final, token)
         except OSError as error:
             raise CheckpointError(
@@ -126,8 +191,9 @@ class Checkpointer:
 
     def _prune(self, step: int) -> None:
         """Delete what `step` replaced, and the oldest checkpoints beyond `keep`."""
-        visible = [path for number, path in self._checkpoints() if number <= step]
-        doomed = [] if self.keep is None else visible[: -self.keep]
+        found = [(number, path) for number, path in self._checkpoints() if number <= step]
+        visible = [path for _, path in found]
+        doomed = self._doomed(found)
         aside = [path for path in self.folder.glob(".replaced-*") if path not in visible]
         for path in (*doomed, *aside):
             away = self.folder / f".tmp-deleted-{path.name.lstrip('.')}-{secrets.token_hex(4)}"
@@ -139,6 +205,22 @@ class Checkpointer:
             except OSError as error:
                 warnings.warn(f"the old checkpoint {path} could not be deleted: {error}", stacklevel=4)
 
+    def _doomed(self, found: list[tuple[int, Path]]) -> list[Path]:
+        """Those of the checkpoints, the newest last, that nothing keeps."""
+        if self.keep is None:
+            return []
+        doomed = found[: -self.keep]
+        if self.keep_every is not None:
+            doomed = [(step, path) for step, path in doomed if step % self.keep_every]
+        best = self._best([path for _, path in found]) if self.best is not None and doomed else None
+        return [path for _, path in doomed if path != best]
+
+    def _best(self, paths: list[Path]) -> Path | None:
+        metrics = {path: metric for path in paths if (metric := _metric(path)) is not None}
+        if not metrics:
+            return None
+        return (min if self.best == "min" else max)(metrics, key=metrics.__getitem__)
+
     # -- reading -----------------------------------------------------------------------
 
     def latest(self) -> Path | None:
@@ -146,13 +228,22 @@ class Checkpointer:
         found = self._checkpoints()
         return found[-1][1] if found else None
 
+    def paths(self) -> list[Path]:
+        """The folders of all checkpoints, the newest last. Their bytes are not checked here."""
+        return [path for _, path in self._checkpoints()]
+
     def resume(self, **objects: Any) -> int | None:
         """Load the newest checkpoint into `objects`; the step to go on with, or None if there is none.
 
         An object gets its state by `load_state_dict`; a dict or list is refilled in place.
         This rank's default generator continues where it was. Before anything is changed,
         every byte of the checkpoint is checked, on every rank. CheckpointError if it is
-        damaged, lacks one of the objects, or was made by another number of ranks.
+        damaged or lacks one of the objects.
+
+        With another number of ranks than the checkpoint was made by, a rank that was not there
+        gets a generator derived from rank 0's, and rank 0's state of an object whose state is per
+        rank. Whether that can be taken over is the object's to say (a DataLoader's position can
+        where its sampler's is global).
         """
         for name, obj in objects.items():
             if not hasattr(obj, "load_state_dict") and not isinstance(obj, (dict, list)):
@@ -160,7 +251,7 @@ class Checkpointer:
                     f"resume({name}=…): {type(obj).__name__} has no load_state_dict and cannot be refilled; "
                     f"use `read({name!r})`"
                 )
-        outcomes = _on_all_ranks(lambda: str(path) if (path := self.latest()) else None)
+        outcomes = on_all_ranks(self._newest)
         if len(set(outcomes)) > 1:
             seen = ", ".join(f"rank {rank}: {path}" for rank, path in enumerate(outcomes))
             raise CheckpointError(
@@ -170,11 +261,27 @@ class Checkpointer:
             return None
         newest = Path(outcomes[0])
         loaded: dict[str, Any] = {}
-        steps = _on_all_ranks(lambda: self._load(newest, objects, loaded))
+        steps = on_all_ranks(lambda: self._load(newest, objects, loaded))
         for name, obj in objects.items():
             _restore(obj, loaded[name])
         set_rng_state(loaded[_GENERATORS])
         return steps[0] + 1
+
+    def _newest(self) -> str | None:
+        """The checkpoint to resume from: the newest, or the newest that is whole."""
+        found = [path for _, path in self._checkpoints()]
+        if not found:
+            return None
+        if not (self.fall_back or environment.restart_count()):
+            return str(found[-1])
+        for path in reversed(found):
+            try:
+                verify(path)
+            except (CheckpointError, OSError) as error:
+                warnings.warn(f"{error}. Going back to the checkpoint before it", stacklevel=2)
+                continue
+            return str(path)
+        raise CheckpointError(f"no checkpoint in {self.folder} is whole; the newest is {found[-1]}")
 
     def read(self, name: str) -> Any:
         """What the newest checkpoint holds under `name`, on the CPU; of per-rank objects, a list by rank."""
@@ -187,17 +294,16 @@ class Checkpointer:
     def _load(self, path: Path, names: Any, into: dict[str, Any]) -> int:
         """Fill `into` with this rank's states from the checkpoint at `path`; its step."""
         manifest = self._verify(path)
-        rank, world_size = _rank_and_world_size()
-        if manifest.world_size != world_size:
-            raise CheckpointError(
-                f"checkpoint {path} holds the generators of {manifest.world_size} ranks, this job has "
-                f"{world_size}: start it with {manifest.world_size} ranks, on any number of processes. "
-                "To take over some objects only: `obj.load_state_dict(checkpointer.read(name))`"
-            )
+        rank, _ = rank_and_world_size()
         for name in (*names, _GENERATORS):
             entry = _find(manifest, name, path)
             state = load(path / file_name(name), map_location="cpu")
-            into[name] = state[rank] if entry.per_rank else state
+            if not entry.per_rank:
+                into[name] = state
+            elif rank < len(state):
+                into[name] = state[rank]
+            else:
+                into[name] = _derived(state[0], rank) if name == _GENERATORS else state[0]
         return manifest.step
 
     def _verify(self, path: Path) -> Manifest:
@@ -227,14 +333,30 @@ class Checkpointer:
         return sorted(found.items())
 
 
-def _fill(folder: Path, step: int, shared: dict[str, Any], own: list[dict[str, Any]]) -> None:
+def _derived(state: Any, rank: int) -> Any:
+    """A generator's state for a rank that the checkpoint does not know, different from all others'."""
+    seed = hashlib.sha256(state.numpy().tobytes() + rank.to_bytes(8, "little")).digest()[:7]
+    return Generator().manual_seed(int.from_bytes(seed, "little")).get_state()
+
+
+def _metric(path: Path) -> float | None:
+    """The metric that a checkpoint was saved with; None also for a damaged one."""
+    try:
+        return read_manifest(path).metric
+    except (CheckpointError, OSError):
+        return None
+
+
+def _fill(
+    folder: Path, step: int, metric: float | None, shared: dict[str, Any], own: list[dict[str, Any]]
+) -> None:
     """Write every object and the manifest into the new folder, on stable storage."""
     objects: dict[str, Entry] = {}
     for name, state in shared.items():
         objects[name] = _write_object(folder, name, state, per_rank=False)
     for name in own[0]:
         objects[name] = _write_object(folder, name, [states[name] for states in own], per_rank=True)
-    write_manifest(folder, Manifest(step, len(own), objects))
+    write_manifest(folder, Manifest(step, len(own), objects, metric))
     _sync_folder(folder)
 
 
@@ -276,37 +398,3 @@ def _to_bytes(state: Any) -> bytes:
 
 def _from_bytes(data: bytes) -> Any:
     return load(io.BytesIO(data), map_location="cpu")
-
-
-# -- what ranks do together ------------------------------------------------------------
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    if not distributed.is_initialized():
-        return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()
-
-
-def _on_rank_0(action: Callable[[], None]) -> None:
-    """Run `action` on rank 0; all ranks wait for it and learn whether it failed."""
-    rank, _ = _rank_and_world_size()
-    _on_all_ranks(action if rank == 0 else lambda: None)
-
-
-def _on_all_ranks(action: Callable[[], Any]) -> list[Any]:
-    """The results of `action` by rank. When it fails on one rank it raises on all, so that none waits."""
-    rank, world_size = _rank_and_world_size()
-    result, failure, cause = None, None, None
-    try:
-        result = action()
-    except (CheckpointError, OSError) as error:
-        failure, cause = str(error), error
-    outcomes: list[Any] = [[result, failure]]
-    if world_size > 1:
-        outcomes = [None] * world_size
-        distributed.all_gather_object(outcomes, [result, failure])
-    for failed, (_, reason) in enumerate(outcomes):
-        if reason is not None:
-            where = f"rank {failed}: " if world_size > 1 else ""
-            raise CheckpointError(f"{where}{reason}") from (cause if failed == rank else None)
-    return [result for result, _ in outcomes]

@@ -9,18 +9,22 @@ others waiting for it, for mpiexec does not mind.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 
-from .channel import Failure, Sender
+from .channel import STACKS_SIGNAL, Failure, Sender
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one process of a job; returns its exit code."""
     report, kind, target, *arguments = argv
     sender = None if report == "none" else Sender(report)
+    if sender is not None:
+        # It answers even while native code holds the interpreter lock.
+        faulthandler.register(STACKS_SIGNAL, file=sender.fd, all_threads=True, chain=False)
     try:
         from . import process
     except Exception as error:

@@ -6,40 +6,50 @@ import argparse
 import difflib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from ddpgrad.errors import LaunchError
 
-from . import spawn, supervise
+from . import exit_codes, screen, spawn, supervise
 from .plan import Plan, usable_cores
-
-EXIT_USER_ERROR = 2
+from .screen import Screen
 
 _DESCRIPTION = """\
-Run a script on N ranks of this host. Each rank sees its number and the number of ranks through
-ddpgrad.distributed; a process hosts one rank or several, and the results are the same bits.
+Run a script on N ranks, watch them, and end all when one fails. Each rank sees its number and the
+number of ranks through ddpgrad.distributed; a process hosts one rank or several, and the results are
+the same bits. Options have torchrun's names where torchrun has them.
 """
 
 _EPILOG = """\
-examples:
-  ddprun -n 4 train.py --epochs 3          four processes of one rank each
-  ddprun -n 4 --procs 1 train.py           the same four ranks as threads of one process
-  ddprun -n 4 --debug train.py             ... with pdb: breakpoint() stops one rank, the others wait
-  ddprun -n 4 --as-torch train.py          ... an unchanged PyTorch script
-  ddprun -n 4 --mpi train.py               started by the mpiexec of MPICH or Open MPI
-
 output:
   Every line is prefixed with its rank. When ddprun's standard error is a terminal, rank 0 writes to
-  that terminal directly and without a prefix, so that progress bars work (not with --mpi). Standard
-  input is empty, except with --debug.
+  that terminal directly and without a prefix, so that progress bars work (not with --mpi or
+  --log-dir). Standard input is empty, except with --debug. A failure ends the output with at most 25
+  lines, the cause last.
+
+environment of a rank:
+  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT
 
 exit codes:
   0    every rank finished
-  1    a rank failed: exception, sys.exit with another code than 0, os._exit, or a signal. All ranks
-       are ended, and the traceback of the rank that failed first comes last on the screen
+  1    a rank failed: exception, sys.exit with another code than 0, os._exit, or a signal
   2    the command line asks for something that cannot be done
-  129  hung up (SIGHUP)   130  interrupted (Ctrl-C)   143  terminated (SIGTERM)
+  3    a rank stalled: see --watchdog and --timeout
+  4    the ranks were about to do different things
+  5    a checkpoint is damaged or does not fit
+  75   preempted: asked to end by a signal, the ranks saved a checkpoint first; start again to go on
+  129  hung up (SIGHUP)   130  interrupted (Ctrl-C)   138  SIGUSR1   143  terminated (SIGTERM)
        The signal is passed on once and the ranks have 30 s to end; a second signal ends them at once
+
+sub-commands:
+  ddprun doctor                what of this machine ddpgrad can use, and what to do about the rest
+  ddprun ckpt --help           look at checkpoints
+
+examples:
+  ddprun -n 4 train.py --epochs 3                             four processes of one rank each
+  ddprun -n 4 --debug train.py                                one process; breakpoint() stops one rank
+  ddprun -n auto --watchdog 60 --max-restarts 3 --log-dir run train.py    overnight
 """
 
 
@@ -57,32 +67,72 @@ def _parser() -> tuple[_Parser, list[argparse.Action]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    options = [
-        add(
-            "-n",
-            "--nproc-per-node",
-            metavar="RANKS",
-            default="1",
-            help="number of ranks, or 'auto' for one per usable core (default 1)",
-        ),
-        add("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
-        add("--debug", action="store_true", help="all ranks in one process on this terminal, no time limits"),
-        add("--mpi", action="store_true", help="let mpiexec start the processes"),
-        add("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
-        add(
-            "--timeout", type=float, metavar="S", help="seconds a rank may wait for the others (default 600)"
-        ),
-        add(
-            "--threads",
-            type=int,
-            metavar="K",
-            help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)",
-        ),
-        add("--as-torch", action="store_true", help="answer the script's imports of torch with ddpgrad"),
-        add("-m", "--module", action="store_true", help="the script is a module's name, as in python -m"),
-    ]
-    return parser, options
+    return parser, [action for title, rows in _OPTIONS.items() for action in _add_group(parser, title, rows)]
+
+
+def _add_group(parser: _Parser, title: str, rows: Sequence[_Row]) -> list[argparse.Action]:
+    into = parser.add_argument_group(title)
+    actions = []
+    for names, how in rows:
+        actions.append(into.add_argument(*names, **how))
+        # torchrun takes underscores, too; the help need not say it all twice.
+        spelt = ["--" + name[2:].replace("-", "_") for name in names if name.startswith("--")]
+        hidden = [name for name in spelt if name not in names]
+        if hidden:
+            hides = {**how, "help": argparse.SUPPRESS, "dest": actions[-1].dest}
+            actions.append(into.add_argument(*hidden, **hides))
+    return actions
+
+
+def _row(*names: str, **how: Any) -> _Row:
+    return names, how
+
+
+_Row = tuple[tuple[str, ...], dict[str, Any]]
+_FOR_TORCHRUN = "taken for torchrun's sake"
+
+_OPTIONS: dict[str, Sequence[_Row]] = {
+    "ranks and processes": (
+        _row("-n", "--nproc-per-node", metavar="RANKS", default="1",
+             help="number of ranks, or 'auto' for one per usable core (default 1)"),
+        _row("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
+        _row("--threads", type=int, metavar="K",
+             help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)"),
+        _row("--as-torch", action="store_true", help="answer the script's imports of torch with ddpgrad"),
+        _row("-m", "--module", action="store_true", help="the script is a module's name, as in python -m"),
+        _row("--debug", action="store_true", help="all ranks in one process on this terminal, no time limits"),
+        _row("--only-rank", type=int, metavar="K", help="with --debug: breakpoint() stops rank K only"),
+    ),
+    "hosts": (
+        _row("--mpi", action="store_true", help="let mpiexec start the processes"),
+        _row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
+        _row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
+        _row("--hostfile", metavar="FILE", help="the same from a file, in the format of the installed mpiexec"),
+        _row("--nnodes", default="1", metavar="1", help=_FOR_TORCHRUN),
+        _row("--node-rank", type=int, default=0, metavar="0", help=_FOR_TORCHRUN),
+        _row("--rdzv-endpoint", metavar="HOST:PORT", help="what scripts read as MASTER_ADDR and MASTER_PORT"),
+        _row("--rdzv-backend", metavar="NAME", help=_FOR_TORCHRUN),
+        _row("--rdzv-id", metavar="ID", help=_FOR_TORCHRUN),
+        _row("--standalone", action="store_true", help=f"{_FOR_TORCHRUN}: one host is the default"),
+    ),
+    "supervision": (
+        _row("--watchdog", type=float, metavar="S",
+             help="seconds without a collective, an optimizer step or launcher.alive() after which a rank has "
+             "stalled (default: no limit)"),
+        _row("--timeout", type=float, metavar="S", help="seconds a rank may wait for the others (default 600)"),
+        _row("--max-restarts", type=int, default=0, metavar="N",
+             help="start all ranks again after a failure, up to N times (default 0)"),
+        _row("--min-procs", type=int, metavar="P",
+             help="use one process fewer after each restart for a killed one, down to P"),
+    ),
+    "output": (
+        _row("--log-dir", type=Path, metavar="DIR",
+             help="keep all output in DIR/rank_K.log, and failure.json; the screen shows rank 0"),
+        _row("-t", "--tee", metavar="WHAT",
+             help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
+        _row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
+    ),
+}  # fmt: skip
 
 
 def parse(argv: Sequence[str]) -> Plan:
@@ -107,14 +157,48 @@ def parse(argv: Sequence[str]) -> Plan:
         arguments=tuple(rest[1:]),
         module=chosen.module,
         debug=chosen.debug,
-        mpi=chosen.mpi,
+        only_rank=chosen.only_rank,
+        mpi=chosen.mpi or bool(chosen.hosts or chosen.hostfile),
         mpiexec=chosen.mpiexec,
         timeout=chosen.timeout,
         threads=chosen.threads,
         as_torch=chosen.as_torch,
+        hosts=chosen.hosts,
+        hostfile=chosen.hostfile,
+        watchdog=chosen.watchdog,
+        max_restarts=chosen.max_restarts,
+        min_procs=chosen.min_procs,
+        log_dir=chosen.log_dir,
+        screen=_screen(chosen),
+        **_endpoint(chosen),
     )
     plan.check()
     return plan
+
+
+def _screen(chosen: argparse.Namespace) -> Screen:
+    for option in ("tee", "redirects"):
+        if getattr(chosen, option) and chosen.log_dir is None:
+            raise LaunchError(f"--{option} needs --log-dir DIR, where the output is to be kept")
+    tee, redirects = screen.parse("--tee", chosen.tee), screen.parse("--redirects", chosen.redirects)
+    return Screen(chosen.log_dir is not None, tee, redirects)
+
+
+def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Where scripts written for torchrun meet; ddpgrad itself needs no address."""
+    if chosen.nnodes not in ("1", "1:1") or chosen.node_rank != 0:
+        raise LaunchError(
+            f"--nnodes {chosen.nnodes} --node-rank {chosen.node_rank}: ddprun is started once for all hosts, and MPI "
+            "reaches them: `ddprun --hosts A:4,B:4 script.py`, or srun (see cluster/README.md)"
+        )
+    if chosen.rdzv_endpoint is None:
+        return {}
+    host, colon, port = chosen.rdzv_endpoint.rpartition(":")
+    if not colon:
+        return {"address": chosen.rdzv_endpoint}
+    if not host or not port.isdecimal() or not int(port) < 65536:
+        raise LaunchError(f"--rdzv-endpoint takes HOST:PORT, got {chosen.rdzv_endpoint!r}")
+    return {"address": host, **({"port": int(port)} if int(port) else {})}
 
 
 def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:
@@ -149,11 +233,20 @@ def _ranks(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ddprun with `argv` (default: the process's own arguments) and return its exit code."""
+    given = sys.argv[1:] if argv is None else argv
     try:
-        plan = parse(sys.argv[1:] if argv is None else argv)
+        if given[:1] == ["doctor"]:
+            from . import doctor
+
+            return doctor.main(given[1:])
+        if given[:1] == ["ckpt"]:
+            from . import ckpt
+
+            return ckpt.main(given[1:])
+        plan = parse(given)
         if plan.debug:
             spawn.replace_this_process(plan)
         return supervise.run(plan)
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        return exit_codes.USER_ERROR

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ddpgrad.errors import LaunchError
 
@@ -29,7 +29,7 @@ class Logs:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._files: dict[str, IO[bytes]] = {}
+        self._files: dict[str, int] = {}
         self._lock: int | None = None
         self._broken: OSError | None = None
 
@@ -49,7 +49,7 @@ class Logs:
 
     def __exit__(self, *exception: object) -> None:
         for file in self._files.values():
-            file.close()
+            os.close(file)
         if self._lock is not None and self.folder is not None:
             (self.folder / ".lock").unlink(missing_ok=True)
             os.close(self._lock)
@@ -64,7 +64,7 @@ class Logs:
             # A full disk must not end the job; the screen goes on.
             if self._broken is None:
                 try:
-                    file.write(data)
+                    os.write(file, data)
                 except OSError as error:
                     self._broken = error
 
@@ -98,10 +98,11 @@ class Logs:
         except OSError as error:
             self._broken = error
 
-    def _open(self, name: str) -> IO[bytes]:
+    def _open(self, name: str) -> int:
         assert self.folder is not None
         if name not in self._files:
-            self._files[name] = open(self.folder / name, "ab", buffering=0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._files[name] = os.open(self.folder / name, flags, 0o644)
         return self._files[name]
 
 

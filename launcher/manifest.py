@@ -31,11 +31,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds. step: the last finished one; world_size: number of ranks."""
+    """What a checkpoint holds.
+
+    step: the last finished one; world_size: number of ranks; metric: how good it is, if that was said.
+    """
 
     step: int
     world_size: int
     objects: dict[str, Entry]
+    metric: float | None = None
 
 
 def check_name(name: str) -> None:
@@ -72,7 +76,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def verify(folder: Path) -> Manifest:
     """The manifest of `folder` after checking every byte of it; CheckpointError says what is wrong."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     expected = {file_name(name): entry for name, entry in manifest.objects.items()}
     found = set(os.listdir(folder)) - {MANIFEST}
     if missing := sorted(expected.keys() - found):
@@ -90,7 +94,8 @@ def verify(folder: Path) -> Manifest:
     return manifest
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of `folder`; only it is checked, and not the files that it lists."""
     try:
         sealed = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:

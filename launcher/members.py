@@ -27,6 +27,12 @@ from .watchdog import Progress
 
 _READ = 64 * 1024
 
+# What a process may take to start before it counts as standing still.
+_START_S = 30.0
+
+# Of connections that have not shown to be of this job; the oldest makes room for the next.
+_MAX_STRANGERS = 64
+
 _MPI_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
 
 
@@ -39,6 +45,10 @@ class Member:
     pid: int
     spawned: bool
     """Whether the launcher started it itself and so learns of its end from the kernel."""
+    token: bytes = b""
+    """What it has yet to say first, to show that it is of this job."""
+    heard: bytes = b""
+    """What came before that was complete."""
     receiver: Receiver = field(default_factory=Receiver)
     done: bool = False
     failed: bool = False
@@ -57,7 +67,8 @@ class Member:
     def place(self, rank: int) -> Progress:
         """How far `rank` has come; of one that was not heard of yet, that it has just begun."""
         if rank not in self.progress:
-            self.progress[rank] = Progress(rank, changed_at=self.began_at)
+            starts = self.began_at + _START_S
+            self.progress[rank] = Progress(rank, changed_at=starts, beat_at=starts)
         return self.progress[rank]
 
 
@@ -72,6 +83,8 @@ class Members:
         self._on_failure = on_failure
         self._members: list[Member] = []
         self._listener: socket.socket | None = None
+        self._token = b""  # what connections begin with where anybody can connect
+        self._strangers: list[Member] = []  # connections that have not said it yet
         # Ends of connections in the order in which they came. The selector does not keep it: what it
         # has reported once, it looks at again before what is new.
         self._ends: select.epoll | None = None
@@ -85,6 +98,8 @@ class Members:
         """Let processes connect by themselves; returns the address for their command line."""
         if sys.platform != "linux":
             raise LaunchError("--mpi works on Linux only; start the script with mpiexec directly")
+        if self._plan.hosts is not None or self._plan.hostfile is not None:
+            return self._listen_to_hosts()
         # The end of such a connection is known at once, that of a TCP connection only when the
         # kernel comes to it: too late, at times, to tell who died first.
         name = f"ddpgrad-{secrets.token_hex(6)}"
@@ -95,6 +110,18 @@ class Members:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         return f"unix:{name}"
+
+    def _listen_to_hosts(self) -> str:
+        """As `listen`, on TCP: the processes may run elsewhere, and anybody may connect."""
+        self._token = secrets.token_hex(16).encode()
+        # Hosts that are this one need no open port.
+        names = [host.partition(":")[0] for host in (self._plan.hosts or "").split(",")]
+        near = all(name in ("localhost", "127.0.0.1") for name in names)
+        self._listener = socket.create_server(("127.0.0.1" if near else "", 0), backlog=self._plan.procs)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        here = "127.0.0.1" if near else socket.gethostname()
+        return f"tcp:{self._token.decode()}@{here}:{self._listener.getsockname()[1]}"
 
     def add(self, fd: int, ranks: range, pid: int) -> Member:
         """Watch the messages of a process that the launcher has started."""
@@ -111,6 +138,8 @@ class Members:
         if self._listener is not None:
             while self._accept(self._listener.fileno()):
                 pass
+            for stranger in self._strangers[:]:
+                self._meet(stranger)
         for member in self._members[:]:
             self._read_all(member)
 
@@ -120,7 +149,7 @@ class Members:
         An open channel, or a child that was not reaped, keeps a process number from being a stranger's.
         """
         for member in self._members:
-            if member.open or member.spawned:
+            if member.pid and (member.open or member.spawned):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member.pid, number)
 
@@ -142,6 +171,10 @@ class Members:
         steps = [member.preempted for member in self._members]
         return steps[0] if steps and None not in steps else None
 
+    def all_done(self) -> bool:
+        """Whether every process has come to the end of its script."""
+        return len(self._members) == self._plan.procs and all(member.done for member in self._members)
+
     def reported(self, ranks: Iterable[int]) -> bool:
         """Whether the processes of `ranks` have said how they ended."""
         return not any(m.silent for m in self._members if set(m.ranks) & set(ranks))
@@ -153,14 +186,14 @@ class Members:
         """
         found = set()
         for member in self._members:
-            if member.open and not member.spawned:
+            if member.pid and member.open and not member.spawned:
                 with contextlib.suppress(OSError):  # it has just ended
                     maps = Path(f"/proc/{member.pid}/maps").read_text(errors="replace")
                     found |= {Path(file) for file in _MPI_SEGMENT.findall(maps)}
         return found
 
     def close(self) -> None:
-        for member in self._members:
+        for member in (*self._members, *self._strangers):
             self._close(member)
         if self._listener is not None:
             self._selector.unregister(self._listener)
@@ -174,12 +207,37 @@ class Members:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return False
+        if self._token:
+            if len(self._strangers) >= _MAX_STRANGERS:
+                self._close(self._strangers[0])
+            stranger = Member(connection.detach(), range(0), 0, spawned=False, token=self._token)
+            self._strangers.append(stranger)
+            os.set_blocking(stranger.fd, False)
+            self._selector.register(stranger.fd, selectors.EVENT_READ, lambda fd: self._meet(stranger))
+            return True
         pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user == os.getuid():
             self._watch(Member(connection.detach(), range(0), pid, spawned=False))
         else:
             connection.close()  # anybody on this host can connect
         return True
+
+    def _meet(self, stranger: Member) -> None:
+        """Hear whether a connection begins with the job's token; until it does, it is nobody's."""
+        wanted = stranger.token + b"\n"
+        try:
+            data = os.read(stranger.fd, len(wanted) - len(stranger.heard))
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        stranger.heard += data
+        if not data or not wanted.startswith(stranger.heard):
+            self._close(stranger)
+        elif stranger.heard == wanted:
+            self._strangers.remove(stranger)
+            self._selector.unregister(stranger.fd)
+            self._watch(stranger)
 
     def _watch(self, member: Member) -> Member:
         os.set_blocking(member.fd, False)
@@ -229,6 +287,7 @@ class Members:
         if kind == "hello":
             ranks = message["ranks"]
             member.ranks = range(ranks[0], ranks[-1] + 1)
+            member.progress = {rank: Progress(rank) for rank in ranks}
         elif kind == "failed":
             member.failed = True
             failure = failure_from(message)
@@ -251,3 +310,5 @@ class Members:
             member.open = False
             self._selector.unregister(member.fd)
             os.close(member.fd)
+            if member in self._strangers:
+                self._strangers.remove(member)

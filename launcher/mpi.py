@@ -13,6 +13,8 @@ from ddpgrad.errors import LaunchError
 from .plan import Plan
 from .spawn import Process, popen_in_group
 
+_TOLD = ("DDPGRAD_", "DDPRUN_", "MASTER_", "WORLD_SIZE", "PYTHON", "NUMBA_")
+
 _INSTALL = 'install one with `pip install "ddpgrad[mpich]"` or load the site\'s MPI module'
 
 
@@ -58,11 +60,20 @@ def start(plan: Plan, report: str) -> Process:
     """Start mpiexec, whose processes will connect to `report`."""
     mpiexec = find(plan.mpiexec)
     command, environment = [mpiexec], plan.environment(None)
-    if flavour(mpiexec) == "openmpi":
+    openmpi = flavour(mpiexec) == "openmpi"
+    if plan.hosts is not None:
+        command += ["--host" if openmpi else "-hosts", plan.hosts]
+    if plan.hostfile is not None:
+        command += ["--hostfile" if openmpi else "-f", plan.hostfile]
+    if openmpi:
         # Containers run as root. A rank more than there are cores is no mistake when ranks wait politely.
         # Bound to one core, a process and its communication thread would starve each other.
         environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
         command += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        if plan.hosts is not None or plan.hostfile is not None:
+            # Other hosts get only the variables that are named.
+            told = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
+            command += [word for name in told for word in ("-x", name)]
     command += ["-n", str(plan.procs), *plan.command(report)]
     popen = popen_in_group(
         command,

@@ -64,13 +64,22 @@ class Stack:
 
 def main_stack(dump: str) -> Stack | None:
     """The thread that runs the program; of several ranks' threads, the one that is not waiting for its turn."""
-    threads = [_stack(part) for part in re.split(r"(?m)^(?=(?:Current thread|Thread) )", dump) if "File " in part]
+    threads = [
+        _stack(part) for part in re.split(r"(?m)^(?=(?:Current thread|Thread) )", dump) if "File " in part
+    ]
     own = [thread for thread in threads if thread.where]
     working = [thread for thread in own if not any("distributed/baton" in file for file, _ in thread.frames)]
     return next(iter(working or own or threads), None)
 
 
 def _stack(text: str) -> Stack:
-    found = [(m["file"], m["function"], m["line"]) for m in map(_FRAME.match, text.splitlines()) if m]
-    where = next((f"{file}:{line}" for file, _, line in found if not is_machinery(file)), "")
-    return Stack(text, [(file, function) for file, function, _ in found], where)
+    lines = text.splitlines()
+    found = [(m["file"], m["function"], m["line"], at) for at, m in enumerate(map(_FRAME.match, lines)) if m]
+    # From the innermost frame to the script's outermost: what runs the script says nothing.
+    users = [at for file, _, _, at in found if not is_machinery(file)]
+    if users:
+        lines = lines[: users[-1] + 1]
+        found = [frame for frame in found if frame[3] <= users[-1]]
+    where = next((f"{file}:{line}" for file, _, line, _ in found if not is_machinery(file)), "")
+    shown = "".join(f"{line}\n" for line in lines)
+    return Stack(shown, [(file, function) for file, function, _, _ in found], where)

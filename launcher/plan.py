@@ -9,9 +9,12 @@ import sys
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from ddpgrad import environment
 from ddpgrad.errors import LaunchError
+
+from .screen import Screen
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -26,11 +29,21 @@ class Plan:
     arguments: tuple[str, ...] = ()
     module: bool = False
     debug: bool = False
+    only_rank: int | None = None
     mpi: bool = False
     mpiexec: str | None = None
     timeout: float | None = None
     threads: int | None = None
     as_torch: bool = False
+    watchdog: float | None = None
+    max_restarts: int = 0
+    min_procs: int | None = None
+    restart_count: int = 0
+    hosts: str | None = None
+    hostfile: str | None = None
+    log_dir: Path | None = None
+    screen: Screen = field(default_factory=Screen)
+    address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
     port: int = field(default_factory=lambda: _free_port())
 
@@ -48,15 +61,52 @@ class Plan:
             )
         if self.debug and procs != 1:
             raise LaunchError(f"--debug hosts all ranks in one process, but --procs {procs} was given")
+        if self.only_rank is not None and not (self.debug and 0 <= self.only_rank < n):
+            raise LaunchError(
+                f"--only-rank {self.only_rank} chooses one of the ranks 0 to {n - 1} of a --debug run; "
+                "add --debug, or change the number"
+            )
         if self.debug and self.mpi:
             raise LaunchError("--debug runs all ranks in one process without MPI; leave out --mpi")
+        if self.hosts is not None and self.hostfile is not None:
+            raise LaunchError("--hosts and --hostfile say the same in two ways; give one of them")
+        if self.hosts is not None:
+            self._check_hosts(self.hosts)
+        if self.hostfile is not None and not Path(self.hostfile).is_file():
+            raise LaunchError(f"--hostfile {self.hostfile}: there is no such file")
         if self.mpiexec is not None and not self.mpi:
             raise LaunchError(f"--mpiexec {self.mpiexec} has a meaning only with --mpi")
         if self.timeout is not None and not self.timeout > 0:
             raise LaunchError(f"--timeout {self.timeout:g}: the seconds must be positive")
         if self.threads is not None and self.threads < 1:
             raise LaunchError(f"--threads {self.threads}: at least one thread is needed")
+        if self.watchdog is not None and not self.watchdog > 0:
+            raise LaunchError(f"--watchdog {self.watchdog:g}: the seconds must be positive")
+        if self.max_restarts < 0:
+            raise LaunchError(f"--max-restarts {self.max_restarts}: the number must not be negative")
+        if self.min_procs is not None and not 1 <= self.min_procs <= procs:
+            raise LaunchError(
+                f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
+            )
+        if self.debug and (self.watchdog or self.max_restarts or self.log_dir):
+            raise LaunchError(
+                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts "
+                "and --log-dir"
+            )
         self._check_target()
+
+    def _check_hosts(self, hosts: str) -> None:
+        places = 0
+        for host in hosts.split(","):
+            name, colon, count = host.partition(":")
+            if not name or (colon and not count.isdecimal()):
+                raise LaunchError(f"--hosts takes HOST:PROCESSES,..., got {hosts!r}")
+            places += int(count) if colon else 1
+        if places < self.procs:
+            raise LaunchError(
+                f"--hosts {hosts} has room for {places} processes, and the job has {self.procs}: give each host a number, "
+                "as in node1:4,node2:4, or host several ranks in a process with --procs"
+            )
 
     def _check_target(self) -> None:
         if self.module:
@@ -80,13 +130,17 @@ class Plan:
             "DDPGRAD_JOB": self.job,
             "DDPGRAD_PROCS": str(self.procs),
             # ddpgrad needs no address; scripts written for torchrun read one.
-            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
+            "DDPRUN_RESTART_COUNT": str(self.restart_count),
+            "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
         }
         if self.as_torch:
             variables["DDPGRAD_AS_TORCH"] = "1"
         if self.debug:
             variables["DDPGRAD_DEBUGGER"] = "1"
+        if self.only_rank is not None:
+            variables["DDPGRAD_ONLY_RANK"] = str(self.only_rank)
         if self.timeout is not None:
             variables["DDPGRAD_TIMEOUT"] = f"{self.timeout:g}"
         result = environment.child_environment(**variables)
@@ -106,6 +160,11 @@ class Plan:
         # -P: a file launcher.py in the working directory must not shadow this package.
         kind = "module" if self.module else "script"
         return [sys.executable, "-P", "-m", "launcher.child", report, kind, self.target, *self.arguments]
+
+
+def new_job() -> dict[str, Any]:
+    """The fields of a Plan that no two attempts share."""
+    return {"job": secrets.token_hex(6), "port": _free_port()}
 
 
 def usable_cores() -> int:

@@ -1,14 +1,12 @@
-"""The pulse of a process: twice a second it tells the launcher how far its ranks have come.
+"""The pulse of a process: several times a second it tells the launcher how far its ranks have come.
 
 A thread sends it. So a process that is stopped, or holds the interpreter lock, falls silent;
 one that runs in circles goes on to send counters that stand still. The launcher judges both
-(`watchdog.py`). It may also ask for the stacks of all threads, by SIGQUIT, which `faulthandler`
-answers even while the interpreter lock is held.
+(`watchdog.py`).
 """
 
 from __future__ import annotations
 
-import faulthandler
 import threading
 from typing import Any
 
@@ -16,12 +14,11 @@ from ddpgrad import rank_local
 from ddpgrad.distributed import host, recent
 from ddpgrad.optim.optimizer import register_optimizer_step_post_hook
 
-from .channel import BEAT_S, STACKS_SIGNAL, Sender
+from .channel import BEAT_S, Sender
 
 
 def start(sender: Sender) -> None:
-    """Begin to send the pulse of this process's ranks, and to answer STACKS_SIGNAL."""
-    faulthandler.register(STACKS_SIGNAL, file=sender.fd, all_threads=True, chain=False)
+    """Begin to send the pulse of this process's ranks."""
     register_optimizer_step_post_hook(_count_step)
     threading.Thread(target=_beat, args=(sender,), name="ddprun pulse", daemon=True).start()
 

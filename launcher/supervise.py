@@ -81,9 +81,7 @@ class _Stage(enum.IntEnum):
 
 
 class _Supervisor:
-    def __init__(
-        self, plan: Plan, selector: selectors.BaseSelector, signals: Signals, logs: Logs
-    ) -> None:
+    def __init__(self, plan: Plan, selector: selectors.BaseSelector, signals: Signals, logs: Logs) -> None:
         self._plan = plan
         self._selector = selector
         self._signals = signals
@@ -141,7 +139,6 @@ class _Supervisor:
             return
         self._stall = stall
         self._members.send(STACKS_SIGNAL)
-        self._members.send(signal.SIGCONT)  # one that is stopped answers, too
         self._end_by(time.monotonic() + _STACKS_S)
 
     def _start(self) -> None:
@@ -223,14 +220,12 @@ class _Supervisor:
         now = time.monotonic()
         self._next_stage_at = _NEVER
         if stage == _Stage.ASKED:
-            if self._stall is not None:
-                self._members.read_all()
-                told = self._members.progress(), self._members.crash_texts()
-                self._failures.append(verdict.stalled(self._stall, *told))
             self._asked_at = now
             self._next_stage_at = now + _GRACE_S
             for process in self._processes:
                 process.send_group(signal.SIGTERM)
+            # One that is stopped hears both signals only now, and says where it stood before it ends.
+            self._members.send(signal.SIGCONT)
         elif stage == _Stage.RANKS_KILLED:
             self._asked_at = min(self._asked_at, now)
             self._next_stage_at = now + _GRACE_MPIEXEC_S
@@ -241,6 +236,9 @@ class _Supervisor:
 
     def _conclude(self) -> int:
         """Say how the job ended, last on the screen, and return the exit code."""
+        if self._stall is not None and not self._members.all_done():
+            told = self._members.progress(), self._members.crash_texts()
+            self._failures.append(verdict.stalled(self._stall, *told))
         step = self._members.preempted()
         if step is not None:
             self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved.\n")
@@ -251,7 +249,7 @@ class _Supervisor:
         if self._failures:
             code = exit_codes.OF_CAUSE[verdict.first_failure(self._failures).cause]
             self._logs.failure(self._failures, code, self._members, self._plan.restart_count)
-            self._relay.say(verdict.describe(self._failures, self._logs.folder))
+            self._relay.say(self._logs.complaint + verdict.describe(self._failures, self._logs.folder))
             return code
         if self._relay.broken:
             self._relay.say("ddprun: nobody reads the output any more; all ranks were ended.\n")

@@ -44,7 +44,7 @@ def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
     if more := different[_MAX_OTHERS:]:
         lines.append(f"{_names(more)} failed too.")
     if context := _context(first):
-        lines.append(f"{_names([first])} {context}")
+        lines.append(f"{_names([first])} {context}.")
     lines.append(f"{_names([first])} failed ({first.reason}); all ranks were ended.")
     if logs is not None:
         lines.insert(0, f"the output of all ranks, their stacks and last collectives are in {logs}")
@@ -55,8 +55,10 @@ def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
 def _context(failure: Failure) -> str:
     """Where in the run a rank was, as far as that is known."""
     words = []
-    if failure.step is not None:
-        words.append(f"had finished {failure.step} optimizer step{'s' * (failure.step != 1)}")
+    if failure.step or (failure.step is not None and failure.error != failure.reason):
+        # Of one that died without a word only its last pulse is known.
+        least = "at least " if failure.error == failure.reason else ""
+        words.append(f"had finished {least}{failure.step} optimizer step{'s' * (failure.step != 1)}")
     if failure.phase:
         words.append(f"was in {failure.phase}")
     if failure.where:
@@ -127,12 +129,14 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
     Of the suspects it is the first that is not itself waiting in a collective.
     """
     stacks = {rank: main_stack(dumps.get(rank, "")) for rank in stall.ranks}
-    waits = {rank: stack is not None and "collective" in phase_of(stack.frames) for rank, stack in stacks.items()}
+    waits = {
+        rank: stack is not None and "collective" in phase_of(stack.frames) for rank, stack in stacks.items()
+    }
     rank = next((rank for rank in stall.ranks if not waits[rank]), stall.ranks[0])
     stack, place = stacks[rank], progress.get(rank)
     return Failure(
         (rank,),
-        time.monotonic(),
+        stall.at,
         "stalled",
         stall.reason,
         f"{stall.reason}\n{stack.text if stack else 'It did not answer when it was asked for its stack.'}",

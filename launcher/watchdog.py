@@ -11,7 +11,7 @@ from .channel import BEAT_S
 
 _LAST = 20
 # A process whose pulse stays away so long is stopped, or holds the interpreter lock.
-_SILENT_S = 5 * BEAT_S
+_SILENT_S = 10 * BEAT_S
 
 
 @dataclass
@@ -44,6 +44,7 @@ class Stall:
 
     ranks: tuple[int, ...]
     reason: str
+    at: float = field(default_factory=time.monotonic)
 
 
 def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:

@@ -14,11 +14,11 @@ LAUNCHER = ROOT.parent / "launcher"
 
 # From the bottom up; a module may import its own layer and those below.
 LAYERS = [
-    ["errors", "environment", "rank_local"],
+    ["errors", "environment", "rank_local", "missing", "version", "hub", "mps", "xpu"],
     ["backend"],
     ["modes"],
     ["_tensor", "printing", "return_types"],
-    ["autograd", "random", "generator", "distributions", "cuda"],
+    ["autograd", "random", "generator", "variates", "cuda"],
     ["ops"],
     [
         "nn",
@@ -28,20 +28,36 @@ LAYERS = [
         "func",
         "utils",
         "serialization",
+        "safetensors",
+        "torch_file",
+        "onnx",
+        "summary",
+        "backends",
+        "compiler",
+        "jit",
+        "profiler",
+        "types",
+        "accelerator",
+        "__config__",
         "settings",
         "tensor_file",
         "linalg",
         "fft",
         "special",
+        "distributions",
         "futures",
     ],
+    ["transforms", "datasets"],
     ["distributed"],
+    ["multiprocessing", "testing"],
+    ["pytest_plugin"],
 ]
 # (importer, imported) that go upwards on purpose, each with its reason.
 ALLOWED = {
     ("cuda.amp", "amp"),  # the former names of what is in amp
     ("nn.parallel", "distributed"),  # the name where PyTorch users look for DDP
-    ("utils.data.distributed_sampler", "distributed"),  # rank and world size as defaults, on use
+    ("utils.data.distributed", "distributed"),  # rank and world size as defaults, on use
+    ("utils.data.tar", "distributed"),  # likewise
     ("random", "_tensor"),
     ("ops.creation", "random"),
 }

@@ -116,6 +116,21 @@ def is_autocast_cpu_enabled() -> bool:
     return is_autocast_enabled("cpu")
 
 
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """`set_autocast_enabled("cpu", enabled)`, by its former name."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def set_autocast_cpu_dtype(dtype: DType) -> None:
+    """`set_autocast_dtype("cpu", dtype)`, by its former name."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype: DType) -> None:
+    """`set_autocast_dtype("cuda", dtype)`, by its former name."""
+    set_autocast_dtype("cuda", dtype)
+
+
 def get_autocast_cpu_dtype() -> DType:
     """`get_autocast_dtype("cpu")`, by its former name."""
     return get_autocast_dtype("cpu")

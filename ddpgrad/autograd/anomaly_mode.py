@@ -48,6 +48,11 @@ def _set(enabled: bool, check_nan: bool) -> None:
     state.enabled, state.check_nan = enabled, check_nan
 
 
+def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+    """Switch anomaly detection on or off (see `set_detect_anomaly`)."""
+    _set(enabled, check_nan)
+
+
 class set_detect_anomaly:
     """Switches anomaly detection on or off; as a context manager, restores it at the end.
 

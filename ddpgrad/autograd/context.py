@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 from weakref import ref
@@ -75,6 +76,12 @@ class FunctionCtx:
                 "retain_graph=True in the first call of backward() or autograd.grad()."
             )
         return tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """`saved_tensors` by its former name."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
@@ -105,6 +106,14 @@ def backward(
                 retain_grad(t)
         wanted = [_edge(t) for t in targets]
     edges, seeds = _roots(_sequence(tensors), grad_tensors)
+    if create_graph:
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+            "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If "
+            "you have to use this function, make sure to reset the .grad fields of your parameters to None after use to "
+            "break the cycle and avoid the leak.",
+            stacklevel=3,
+        )
     retain = create_graph if retain_graph is None else retain_graph
     engine.run(edges, seeds, retain_graph=retain, create_graph=create_graph, inputs=wanted)
 

@@ -19,8 +19,8 @@ from .nodes import Node, observers
 Pack = Callable[[Tensor], Any]
 Unpack = Callable[[Any], Tensor]
 
-packed_kinds: dict[type[Node], Any] = {}
-"""For a kind of node, the subclass of the same layout whose `pack(pack, unpack)` packs what it keeps."""
+packed_kinds: dict[type[Node], Callable[[Any], type[Node]]] = {}
+"""For a kind of node, what gives for its class the one of the same layout whose `pack(pack, unpack)` packs."""
 
 
 class _Hooks(threading.local):
@@ -44,10 +44,12 @@ def current_hooks() -> tuple[Pack, Unpack] | None:
 def pack_node(node: Node) -> None:
     """Pack what `node` keeps, if this thread has hooks. The observer of new nodes."""
     hooks = current_hooks()
-    kind = packed_kinds.get(type(node))
-    if hooks is not None and kind is not None:
-        node.__class__ = kind
-        node.pack(*hooks)  # type: ignore[attr-defined]
+    if hooks is None:
+        return
+    for kind, packing in packed_kinds.items():
+        if isinstance(node, kind):
+            node.__class__ = packing(type(node))
+            node.pack(*hooks)  # type: ignore[attr-defined]
 
 
 class saved_tensors_hooks:

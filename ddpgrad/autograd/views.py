@@ -129,7 +129,7 @@ class ViewWrite(Node):
         self._steps = view.steps or ()
 
     def name(self) -> str:
-        return "CopySlices"
+        return "torch::autograd::CopySlices"
 
     def apply(self, grad: Any, F: Any) -> tuple[Any, Any]:
         kept = self.next_functions[0][0] is not None

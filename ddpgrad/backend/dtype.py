@@ -100,7 +100,9 @@ def of(dtype: Any) -> DType:
 
 def numpy_of(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype that stores `dtype`."""
-    return dtype.numpy if isinstance(dtype, DType) else of(dtype).numpy
+    if isinstance(dtype, DType):
+        return dtype.numpy
+    return dtype if isinstance(dtype, np.dtype) and dtype in BY_NUMPY else of(dtype).numpy
 
 
 def scalar_category(value: Any) -> int:
@@ -166,6 +168,10 @@ class finfo:
 
     def __init__(self, dtype: Any = None) -> None:
         self._dtype = of(dtype) if dtype is not None else get_default_dtype()
+        if self._dtype.category < 2:
+            raise TypeError(
+                f"finfo(): expected a floating-point dtype, got {self._dtype!r}. Use torch.iinfo."
+            )
         info = ml_dtypes.finfo(self._dtype.numpy)
         self.bits = int(info.bits)
         self.eps = float(info.eps)
@@ -181,6 +187,8 @@ class iinfo:
 
     def __init__(self, dtype: Any) -> None:
         self._dtype = of(dtype)
+        if self._dtype.category != 1:
+            raise TypeError(f"iinfo(): expected an integer dtype, got {self._dtype!r}. Use torch.finfo.")
         info = np.iinfo(self._dtype.numpy)
         self.bits, self.max, self.min = int(info.bits), int(info.max), int(info.min)
         self.dtype = self._dtype.name

@@ -40,4 +40,13 @@ def flags(
         globals().update(before)
 
 
-__all__ = ["allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled", "flags", "is_available", "version"]
+__all__ = [
+    "allow_tf32",
+    "benchmark",
+    "benchmark_limit",
+    "deterministic",
+    "enabled",
+    "flags",
+    "is_available",
+    "version",
+]

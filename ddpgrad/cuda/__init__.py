@@ -7,6 +7,7 @@ here that needs a GPU, or by the first tensor on one.
 
 from __future__ import annotations
 
+from ..errors import OutOfMemoryError
 from . import memory, nvtx, random, streams
 from .devices import (
     can_device_access_peer,
@@ -58,7 +59,7 @@ from .random import (
 from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
 
 __all__ = [
-    "Event", "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream", "default_stream",
+    "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream", "default_stream",
     "device", "device_count", "device_of", "empty_cache", "get_arch_list", "get_device_capability", "get_device_name",
     "get_device_properties", "get_rng_state", "get_rng_state_all", "init", "initial_seed", "ipc_collect", "is_available",
     "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated",

@@ -80,7 +80,9 @@ class Event:
     blocking: the host waits asleep.
     """
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         if interprocess:
             raise NotImplementedError("torch.cuda.Event: interprocess events are not supported")
         cupy, _ = library.cupy_and_count()

@@ -6,7 +6,7 @@ more ranks; a *host* is a machine. A *transport* carries collectives between pro
 
 from __future__ import annotations
 
-from . import nn
+from . import algorithms, nn
 from .collectives import (
     ReduceOp,
     Work,
@@ -26,6 +26,7 @@ from .collectives import (
     reduce_scatter_tensor,
     scatter,
 )
+from .comm_hooks import GradBucket
 from .host import run_module, run_ranks, run_script, simulate
 from .messages import (
     P2POp,
@@ -66,7 +67,7 @@ from .process_group import (
 )
 
 __all__ = [
-    "GroupMember", "P2POp", "ProcessGroup", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor",
+    "GradBucket", "GroupMember", "P2POp", "ProcessGroup", "ReduceOp", "Work", "algorithms", "all_gather", "all_gather_into_tensor",
     "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
     "batch_isend_irecv", "broadcast", "broadcast_object_list", "destroy_process_group", "gather", "gather_object",
     "get_backend", "get_global_rank", "get_group_rank", "get_local_rank", "get_node_local_rank",

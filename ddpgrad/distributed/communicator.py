@@ -90,7 +90,7 @@ class Communicator:
     note    is told the signature of each collective, and what each message is, as it begins
     """
 
-    __slots__ = ("_closed", "_note", "_port", "_submit", "rank", "size", "transport")
+    __slots__ = ("_checked", "_closed", "_note", "_port", "_submit", "rank", "size", "transport")
 
     def __init__(
         self, rank: int, size: int, transport: str, port: Port, note: Callable[[Any], None] | None = None
@@ -102,6 +102,7 @@ class Communicator:
         self._note = note or _ignore
         self._submit = port.submit
         self._closed = False
+        self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
     def __repr__(self) -> str:
         return f"Communicator(rank={self.rank}, size={self.size}, transport={self.transport!r})"
@@ -129,7 +130,18 @@ class Communicator:
                 meaning for the dtype
         label   what the array is (parameter names); compared between ranks, shown in errors
         """
-        return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
+        # The shortest way for a plain vector, which is what buckets are; `_in_place` says the same for any array.
+        if async_op or type(array) is not np.ndarray or array.ndim != 1 or not array.flags.carray:
+            return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
+        signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
+        if signature not in self._checked:
+            _refuse_objects(array.dtype)
+            tree.check(op, array.dtype)
+            if len(self._checked) > 4096:
+                self._checked.clear()
+            self._checked.add(signature)
+        self._post(Call(REDUCE, signature, array, op)).wait()
+        return _DONE
 
     def broadcast(self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False) -> Work:
         """Overwrite `array` on all ranks with that of rank `src`."""

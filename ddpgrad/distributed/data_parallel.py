@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from .. import environment
 from .._tensor import Tensor
+from ..autograd.grad_mode import is_grad_enabled
 from ..errors import MismatchError
 from ..nn.module import Module
+from . import comm_hooks
 from .bucket import MIB
 from .collectives import give_back, on_host
 from .communicator import Communicator
 from .process_group import ProcessGroup, default_group
 from .reducer import Reducer
+from .replica_check import ReplicaCheck
 
 _BROADCAST_BYTES = 250 * MIB
 
@@ -30,6 +34,8 @@ class DistributedDataParallel(Module):
     find_unused_parameters: a parameter may get no gradient; it counts as zero.
     device_ids, output_device, gradient_as_bucket_view, static_graph: accepted for PyTorch's
     sake (a module lives on one device here, and gradients always are views of the buckets).
+    check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
+    (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
     `state_dict` has the names of `module`, without a prefix.
     Raises MismatchError, which names the first parameter that differs.
     """
@@ -47,6 +53,7 @@ class DistributedDataParallel(Module):
         find_unused_parameters: bool = False,
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
+        check_replicas_every: int | None = None,
     ) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
@@ -73,10 +80,19 @@ class DistributedDataParallel(Module):
             [n for n, _ in trained], [p for _, p in trained], c, int(cap * MIB), find_unused_parameters
         )
 
+        every = (
+            environment.steps_between_replica_checks()
+            if check_replicas_every is None
+            else check_replicas_every
+        )
+        self.replica_check = ReplicaCheck(list(module.named_parameters()), c, every)
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
         self.reducer.check_idle()
         self._check_frozen()
+        if self.training and self.reducer.enabled and is_grad_enabled():
+            self.replica_check.after(self.reducer.steps)
         if self.broadcast_buffers and self.training and self.reducer.enabled:
             buffers = list(self.module.buffers())
             if buffers:
@@ -101,6 +117,17 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.reducer.enabled = before
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, comm_hooks.GradBucket], Any]) -> None:
+        """Let `hook(state, bucket)` communicate each bucket, instead of an average over the ranks.
+
+        It returns a `Future` of the bucket's new gradients, which must be the same on all ranks. It is
+        called for one bucket after the other, in one order on all ranks. See
+        `ddpgrad.distributed.algorithms.ddp_comm_hooks` for hooks that are there.
+        """
+        if self.reducer.hook is not None:
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        self.reducer.hook = comm_hooks.bind(hook, state)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of `module`, without a prefix."""

@@ -21,7 +21,6 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 from ..errors import DistributedError, MismatchError, RankFailedError, StallError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_INSIDE: dict[CodeType, bool] = {}
+_INSIDE: dict[str, bool] = {}
 
 _E = TypeVar("_E", bound=DistributedError)
 
@@ -67,14 +66,14 @@ def signature(
     """
     frame = sys._getframe(1)
     while True:
-        code = frame.f_code
-        inside = _INSIDE.get(code)
+        file = frame.f_code.co_filename
+        inside = _INSIDE.get(file)
         if inside is None:
-            inside = _is_inside(code)
+            inside = _is_inside(file)
         if not inside or frame.f_back is None:
             break
         frame = frame.f_back
-    key = (collective, dtype, shape, label, sums, code.co_filename, frame.f_lineno)
+    key = (collective, dtype, shape, label, sums, file, frame.f_lineno)
     known = _KNOWN.get(key)
     if known is None:
         if len(_KNOWN) >= _KNOWN_LIMIT:
@@ -83,11 +82,11 @@ def signature(
     return known
 
 
-def _is_inside(code: CodeType) -> bool:
-    """True for code of this package, whose lines mean nothing to the user."""
+def _is_inside(file: str) -> bool:
+    """True for the files of this package, whose lines mean nothing to the user."""
     if len(_INSIDE) >= _KNOWN_LIMIT:
         _INSIDE.clear()
-    inside = _INSIDE[code] = code.co_filename.startswith(_PACKAGE)
+    inside = _INSIDE[file] = file.startswith(_PACKAGE)
     return inside
 
 

@@ -73,9 +73,7 @@ def _run_alone(fn: Callable[[int], T], world: World) -> T:
     return result
 
 
-def _run_threads(
-    fn: Callable[[int], T], world: World, scene: Scene | None = None
-) -> list[T]:
+def _run_threads(fn: Callable[[int], T], world: World, scene: Scene | None = None) -> list[T]:
     with shared_process():
         return _run_sharing(fn, world, scene)
 

@@ -18,7 +18,9 @@ from . import world
 from .communicator import Communicator
 
 # PyTorch's names for what carries collectives, and ours for the same purpose.
-_BACKENDS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "mpi": "mpi", "nccl": None}
+_BACKENDS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "shm,mpi": "shm,mpi", "mpi": "mpi",
+    "hierarchical": "hierarchical", "nccl": None,
+}  # fmt: skip
 
 
 class ProcessGroup:
@@ -111,7 +113,8 @@ def init_process_group(
     """Meet the other ranks. Who they are is what ddprun, mpirun or Slurm said; alone, one rank.
 
     backend: None chooses: threads in this process, shared memory on one host, MPI between
-    hosts; 'virtual', 'shm' and 'mpi' insist. 'gloo' and 'nccl' are accepted as None: this
+    hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it.
+    'gloo' and 'nccl' are accepted as None: this
     version reduces GPU gradients through host memory. timeout: seconds (or a timedelta) that
     a collective may wait. world_size, rank: only checked against the launcher's.
     """

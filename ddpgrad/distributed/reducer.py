@@ -20,6 +20,7 @@ from ..autograd.accumulate import AccumulateGrad, accumulator
 from ..backend.registry import backend_for
 from ..errors import DistributedError
 from .bucket import Gradient, Layout, plan
+from .comm_hooks import GradBucket, Hook, HookedWork
 from .communicator import Communicator, Work
 
 
@@ -47,7 +48,11 @@ class Bucket:
             array = parameters[i]._array
             self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
         self.missing = len(layout.indices)
-        self.work: Work | None = None
+        self.work: Work | HookedWork | None = None
+
+    def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
+        """Let `hook` begin to communicate the bucket."""
+        self.work = HookedWork(hook(bucket), wrap(self.flat))
 
     def start(self, c: Communicator) -> None:
         """Begin to average the bucket over the ranks."""
@@ -61,8 +66,8 @@ class Bucket:
         """Wait for the average."""
         assert self.work is not None
         self.work.wait()
-        self.work = None
-        if self.stage is not None:
+        hooked, self.work = isinstance(self.work, HookedWork), None
+        if self.stage is not None and not hooked:
             self.stage.view(self.flat)[...] = self.host
             self.stage.from_host_async(self.flat)
         for view in self.views:
@@ -100,6 +105,8 @@ class Reducer:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.cap_bytes, self.find_unused = cap_bytes, find_unused
         self.enabled = True
+        self.steps = 0  # backward passes after which gradients were averaged
+        self.hook: Hook | None = None
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
         self.arrivals: list[int] | None = None if find_unused else []
@@ -174,11 +181,20 @@ class Reducer:
     def _hand_over(self) -> None:
         """Start the buckets that are complete, in order, and help along those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
-            self.buckets[self.next].start(self.communicator)
+            if self.hook is None:
+                self.buckets[self.next].start(self.communicator)
+            else:
+                self.buckets[self.next].start_hook(self.hook, self._for_hook(self.next))
             self.next += 1
         for bucket in self.buckets[: self.next]:
             if bucket.work is not None and not bucket.work.poll():
                 break
+
+    def _for_hook(self, index: int) -> GradBucket:
+        bucket = self.buckets[index]
+        parameters = [self.parameters[i] for i in bucket.layout.indices]
+        last = index == len(self.buckets) - 1
+        return GradBucket(index, last, wrap(bucket.flat), bucket.views, parameters, bucket.label)
 
     def _finish(self) -> None:
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
@@ -196,6 +212,7 @@ class Reducer:
             bucket.finish()
         if self.find_unused:
             self._share_used(unused)
+        self.steps += 1
         arrivals, self.arrivals = self.arrivals, None
         self._begin()
         if arrivals is not None:

@@ -114,6 +114,7 @@ class _Recipe(NamedTuple):
     ranks: int
     divides: bool
     quiet: bool
+    pair: bool  # one call combines two ranks
 
 
 @lru_cache(maxsize=256)
@@ -132,6 +133,7 @@ def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
         ranks=ranks,
         divides=op == "avg",
         quiet=ranks == 1 or dtype.kind in "biu",
+        pair=ranks == 2 and not rounds and op != "avg",
     )
 
 
@@ -155,8 +157,11 @@ def reduce_into(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op:
     """
     if not outputs:
         return
-    recipe = _recipe(op, inputs[0].dtype, len(inputs))
-    if recipe.quiet:
+    first = inputs[0]
+    recipe = _recipe(op, first.dtype, len(inputs))
+    if recipe.pair and len(outputs) == 1:
+        _silent.context.run(recipe.combine, first, inputs[1], out=outputs[0])
+    elif recipe.quiet:
         _reduce(outputs, inputs, recipe)
     else:
         _silent.context.run(_reduce, outputs, inputs, recipe)
@@ -166,6 +171,57 @@ def reduce_part(output: np.ndarray, inputs: Sequence[np.ndarray], index: int, op
     """Combine only the part of `inputs` that has the length of `output` and is the `index`th of such parts."""
     start = index * output.size
     reduce_into([output], [array[start : start + output.size] for array in inputs], op)
+
+
+def frontier(low: int, high: int, ranks: int) -> list[range]:
+    """The largest parts of the tree over `ranks` that the ranks from `low` to `high` - 1 can add by themselves."""
+
+    def walk(first: int, span: int) -> list[range]:
+        stop = min(first + span, ranks)
+        if first >= high or stop <= low:
+            return []
+        if low <= first and stop <= high:
+            return [range(first, stop)]
+        return walk(first, span // 2) + walk(first + span // 2, span // 2)
+
+    return walk(0, 1 << max(ranks - 1, 0).bit_length())
+
+
+def wide_dtype(dtype: np.dtype) -> np.dtype:
+    """What arrays of `dtype` are accumulated in."""
+    return _recipe("max", dtype, 1).wide if dtype.kind != "c" else dtype
+
+
+def partial_into(output: np.ndarray, inputs: Sequence[np.ndarray], op: str) -> None:
+    """Combine the arrays of one range of `frontier` into `output`, of the wide dtype; see `join_into`."""
+    recipe = _recipe(op, inputs[0].dtype, len(inputs))
+    slots = 1 + max([step.into for step in recipe.plan[:-1]], default=-1)
+    _silent.context.run(
+        _reduce, [output], inputs, recipe._replace(rounds=False, divides=False, pair=False, slots=slots)
+    )
+
+
+def join_into(output: np.ndarray, parts: dict[range, np.ndarray], ranks: int, op: str) -> None:
+    """Combine what `partial_into` made of the ranges that cover all `ranks`, and round it to `output`.
+
+    The result has the bits that `reduce_into` gives for all ranks' arrays.
+    """
+    _silent.context.run(_join_into, output, parts, ranks, op)
+
+
+def _join_into(output: np.ndarray, parts: dict[range, np.ndarray], ranks: int, op: str) -> None:
+    combine = _COMBINE[op]
+
+    def total(first: int, span: int) -> np.ndarray:
+        stop = min(first + span, ranks)
+        if range(first, stop) in parts:
+            return parts[range(first, stop)]
+        return combine(total(first, span // 2), total(first + span // 2, span // 2))
+
+    result = total(0, 1 << max(ranks - 1, 0).bit_length())
+    if op == "avg":
+        result = np.divide(result, ranks, dtype=result.dtype)
+    np.copyto(output, result, casting="unsafe")
 
 
 class _Silent(threading.local):
@@ -181,7 +237,7 @@ _silent = _Silent()
 
 def _reduce(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> None:
     length = inputs[0].size
-    if length <= BLOCK and not recipe.slots:
+    if length <= 2 * BLOCK and not recipe.slots:
         _reduce_block(outputs, inputs, recipe, [])
         return
     slots = [np.empty(min(length, BLOCK), recipe.wide) for _ in range(recipe.slots)]

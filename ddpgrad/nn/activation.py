@@ -213,14 +213,14 @@ class Hardtanh(Module):
         for old, new, given in (("min_value", "min_val", min_value), ("max_value", "max_val", max_value)):
             if given is not None:
                 warnings.warn(
-                    f"keyword argument `{old}` is deprecated and rename to `{new}`",
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`",
                     FutureWarning,
                     stacklevel=2,
                 )
         min_val = min_val if min_value is None else min_value
         max_val = max_val if max_value is None else max_value
         if max_val <= min_val:
-            raise ValueError(f"max_val must be larger than min_val, got {max_val} and {min_val}")
+            raise AssertionError(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, input: Tensor) -> Tensor:

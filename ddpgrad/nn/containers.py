@@ -78,10 +78,10 @@ class _Indexed(Module):
         self._renumber(children)
         return self
 
-    def pop(self, index: int = -1) -> Any:
-        """Take out the child at `index` and return it."""
-        child = self[index]
-        del self[index]
+    def pop(self, key: int = -1) -> Any:
+        """Take out the child at index `key` and return it."""
+        child = self[key]
+        del self[key]
         return child
 
 
@@ -261,7 +261,7 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {_described(value)}" for i, value in enumerate(self))
+        return "\n".join(f"  ({i}): {_described(value)}" for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -362,7 +362,7 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({key}): {_described(value)}" for key, value in self.items())
+        return "\n".join(f"  ({key}): {_described(value)}" for key, value in self.items())
 
 
 def _described(value: Any) -> str:

@@ -39,7 +39,7 @@ class _Table(Module):
         refuse_sparse(self._get_name(), self.sparse)
         if padding_idx is not None:
             if not -rows <= padding_idx < rows:
-                raise ValueError(f"padding_idx must be within num_embeddings={rows}, got {padding_idx}")
+                raise AssertionError(f"Padding_idx must be within num_embeddings={rows}, got {padding_idx}")
             padding_idx %= rows
         self.padding_idx = padding_idx
         if weight is None:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._tensor import Tensor, wrap
+from .._tensor import Tensor, View, wrap
 from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
 from ..autograd.graph import Node, RemovableHandle
@@ -70,7 +70,15 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` after the backward of every module, before its own hooks."""
-    return add(_global().backward, hook)
+    return add_backward(_global(), hook, full=True)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` after the node that made the output of every module.
+
+    PyTorch's former form of `register_module_full_backward_hook`.
+    """
+    return add_backward(_global(), hook, full=False)
 
 
 def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> RemovableHandle:
@@ -80,6 +88,19 @@ def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> Remo
     if prepend:
         hooks.move_to_end(handle.id, last=False)
     return handle
+
+
+def add_backward(
+    hooks: Hooks, hook: Callable[..., Any], full: bool, prepend: bool = False
+) -> RemovableHandle:
+    """Register a backward hook of the whole module (`full`), or of the node of its output; never both."""
+    if hooks.on_node if full else hooks.backward:
+        raise RuntimeError(
+            "Cannot use both regular backward hooks and full backward hooks "
+            f"{'as global Module hooks' if hooks is _of_all_modules.get() else 'on a single Module'}. Please use only "
+            "one of them."
+        )
+    return add(hooks.backward if full else hooks.on_node, hook, prepend)
 
 
 class _Both:
@@ -188,8 +209,12 @@ class Gate(Node):
         return tuple(grad) if self.outputs > 1 else (grad,)
 
 
-def _through_gate(tensors: Sequence[Tensor]) -> tuple[Gate, list[Tensor]]:
-    """A gate above `tensors`, and the same tensors as they come out of it."""
+def _through_gate(tensors: Sequence[Tensor], entering: bool) -> tuple[Gate, list[Tensor]]:
+    """A gate above `tensors`, and the same tensors as they come out of it.
+
+    Those that others hold too, which all that enter may be, must not be written to: the others' history would
+    not know.
+    """
     shapes = tuple(t._array.shape for t in tensors)
     dtypes = tuple(t._array.dtype for t in tensors)
     edges = tuple(edge_of(t) for t in tensors)
@@ -199,10 +224,15 @@ def _through_gate(tensors: Sequence[Tensor]) -> tuple[Gate, list[Tensor]]:
         gate = Gate(edges, shapes, dtypes, len(tensors))
     passed = []
     for nr, tensor in enumerate(tensors):
+        if not tensor._requires_grad:
+            passed.append(tensor)
+            continue
         out = wrap(tensor._array)
         out._versions = tensor._versions
-        if tensor._requires_grad:
-            out._requires_grad, out._grad_fn, out._output_nr = True, gate, nr
+        out._requires_grad, out._grad_fn, out._output_nr = True, gate, nr
+        if entering or tensor._view is not None:
+            base = tensor if tensor._view is None else tensor._view.base
+            out._view = View(base, None, base._grad_fn)
         passed.append(out)
     return gate, passed
 
@@ -226,7 +256,7 @@ class _Watch:
         if not any(t._requires_grad for t in tensors):
             return args
         self.entered = True
-        gate, passed = _through_gate(tensors)
+        gate, passed = _through_gate(tensors, entering=True)
         gate.register_prehook(self._leaving)
         changed = list(args)
         for i, tensor in zip(self.places, passed, strict=True):
@@ -239,9 +269,15 @@ class _Watch:
         values = list(result) if several else [result]
         places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
         tensors = [values[i] for i in places]
+        if result is not None and not tensors:
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
+                f"{type(result)}",
+                stacklevel=4,
+            )
         if not any(t._requires_grad for t in tensors):
             return result
-        gate, passed = _through_gate(tensors)
+        gate, passed = _through_gate(tensors, entering=False)
         gate.register_prehook(lambda grads: self._entering(grads, places, len(values)))
         for i, tensor in zip(places, passed, strict=True):
             values[i] = tensor

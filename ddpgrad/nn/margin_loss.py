@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .._tensor import Tensor
 from . import functional as F
+from .distance import PairwiseDistance
 from .loss import _Loss, _WeightedLoss
 
 
@@ -173,7 +174,7 @@ class TripletMarginWithDistanceLoss(_Loss):
             raise ValueError(
                 f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
             )
-        self.distance_function = distance_function if distance_function is not None else F.pairwise_distance
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

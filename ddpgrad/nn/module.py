@@ -12,7 +12,7 @@ from ..autograd.graph import RemovableHandle
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..ops.creation import empty
-from . import conversion, hooks, state
+from . import conversion, hooks, registration, state
 from .tree import Tree
 
 T = TypeVar("T", bound="Module")
@@ -23,6 +23,10 @@ register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook
 register_module_full_backward_pre_hook = hooks.register_module_full_backward_pre_hook
 register_module_full_backward_hook = hooks.register_module_full_backward_hook
+register_module_backward_hook = hooks.register_module_backward_hook
+register_module_parameter_registration_hook = registration.register_module_parameter_registration_hook
+register_module_buffer_registration_hook = registration.register_module_buffer_registration_hook
+register_module_module_registration_hook = registration.register_module_module_registration_hook
 
 
 class Module(Tree):
@@ -258,14 +262,14 @@ class Module(Tree):
         self, hook: Callable[[Module, Any, Any], Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` after the module's backward; a result replaces grad_input."""
-        return hooks.add(self._own_hooks().backward, hook, prepend)
+        return hooks.add_backward(self._own_hooks(), hook, full=True, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` after the node that made the output, and no other of the module.
 
         PyTorch's former form of `register_full_backward_hook`.
         """
-        return hooks.add(self._own_hooks().on_node, hook)
+        return hooks.add_backward(self._own_hooks(), hook, full=False)
 
     @property
     def _forward_pre_hooks(self) -> OrderedDict[int, Any]:
@@ -274,6 +278,10 @@ class Module(Tree):
     @property
     def _forward_hooks(self) -> OrderedDict[int, Any]:
         return self._own_hooks().post
+
+    @property
+    def _backward_pre_hooks(self) -> OrderedDict[int, Any]:
+        return self._own_hooks().backward_pre
 
     @property
     def _backward_hooks(self) -> OrderedDict[int, Any]:

@@ -1,7 +1,8 @@
-"""Where PyTorch users look for `DistributedDataParallel`; it lives in `distributed`."""
+"""Where PyTorch users look for `DistributedDataParallel`, which lives in `distributed`, and for `DataParallel`."""
 
 from __future__ import annotations
 
 from ..distributed.data_parallel import DistributedDataParallel
+from .data_parallel import DataParallel
 
-__all__ = ["DistributedDataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]

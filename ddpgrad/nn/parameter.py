@@ -60,6 +60,9 @@ class UninitializedParameter(Parameter):
         self.data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = Parameter  # type: ignore[assignment]
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (self.requires_grad, self.device, self.dtype)
+
     @property
     def shape(self) -> Any:
         raise RuntimeError(

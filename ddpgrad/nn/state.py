@@ -62,8 +62,11 @@ def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> O
     if own_hooks is not None:
         for hook, replaces in list(own_hooks.save_post.values()):
             result = hook(module, destination, prefix, metadata)
-            if replaces and result is not None:
-                destination = result
+            if result is None:
+                continue
+            if not replaces:
+                raise RuntimeError("state_dict post-hook must return None; change the state_dict in place")
+            destination = result
     return destination
 
 
@@ -91,7 +94,7 @@ def _has_extra(module: Module, method: str) -> bool:
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
     """Copy `state_dict` into the tree below `module`; one error lists all that is wrong."""
     if not isinstance(state_dict, Mapping):
-        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}")
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     versions = getattr(state_dict, "_metadata", None) or {}
     values = OrderedDict(state_dict)
     missing: list[str] = []
@@ -114,7 +117,11 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
                 descend(child, {k: v for k, v in values.items() if k.startswith(below)}, below)
         if own_hooks is not None:
             for hook in list(own_hooks.load_post.values()):
-                hook(part, IncompatibleKeys(missing, unexpected))
+                if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
+                    raise AssertionError(
+                        "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new "
+                        "values: change the lists of incompatible_keys in place"
+                    )
 
     with no_grad():
         descend(module, values, "")
@@ -185,7 +192,7 @@ def _misfit(key: str, target: Tensor, value: Any) -> str | None:
     if not isinstance(value, Tensor):
         return (
             f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
-            f"checkpoint but received {type(value).__name__}"
+            f"checkpoint but received {type(value)}"
         )
     if value.shape != target.shape:
         return (

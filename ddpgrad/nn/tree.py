@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._tensor import Tensor
+from . import registration
 from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ class Members(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names)
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take out the last pair and return it, as a dict does."""
+        if not self._names:
+            raise KeyError("popitem(): there are no members")
+        name = next(reversed(self._names))
+        return name, self.pop(name)
+
+    def copy(self) -> dict[str, Any]:
+        """The members as a dict of its own."""
+        return dict(self)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -95,7 +110,9 @@ class Tree:
         elif isinstance(value, Tree):
             self._make_room(name, _MODULES, "module")
             own[_MODULES][name] = None
-            own[name] = value
+            own[name] = (
+                registration.replaced("module", self, name, value) if registration.of_all.raised else value
+            )
         elif isinstance(value, Buffer):
             self._make_room(name, _BUFFERS, "buffers")
             self.register_buffer(name, value, value.persistent)
@@ -110,9 +127,21 @@ class Tree:
         elif name in own.get(_BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
-            own[name] = value
+            own[name] = (
+                registration.replaced("buffer", self, name, value) if registration.of_all.raised else value
+            )
         else:
             object.__setattr__(self, name, value)
+
+    def __copy__(self: T) -> T:
+        """A module with the same members, which can be replaced in one without the other."""
+        copied = type(self).__new__(type(self))
+        own = copied.__dict__
+        own.update(self.__dict__)
+        for kind in _KINDS:
+            own[kind] = dict(own[kind])
+        own["_non_persistent_buffers_set"] = set(own["_non_persistent_buffers_set"])
+        return copied
 
     def _make_room(self, name: str, kind: str, what: str) -> None:
         """Forget what `name` was before, unless it was a member of `kind`."""
@@ -149,6 +178,8 @@ class Tree:
                 f"Cannot assign non-leaf Tensor to parameter '{name}': it was computed by "
                 f"{param._grad_fn.name()}. Express '{name}' as a function of another Tensor in forward()."
             )
+        if param is not None and registration.of_all.raised:
+            param = registration.replaced("parameter", self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -156,6 +187,8 @@ class Tree:
         self._check_name(name, "buffer", _BUFFERS)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(_wrong_kind(tensor, "buffer", name, "torch.Tensor or None required"))
+        if registration.of_all.raised:
+            tensor = registration.replaced("buffer", self, name, tensor)
         self._buffers[name] = tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -167,6 +200,8 @@ class Tree:
         if module is not None and not isinstance(module, Tree):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module", _MODULES)
+        if registration.of_all.raised:
+            module = registration.replaced("module", self, name, module)
         self._modules[name] = module
 
     register_module = add_module
@@ -203,9 +238,9 @@ class Tree:
                 below = f"{prefix}.{name}" if prefix else name
                 yield from child.named_modules(memo, below, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below, each once."""
-        return (module for _, module in self.named_modules())
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules directly below, each once."""

@@ -48,28 +48,29 @@ def leaky_relu_backward(F: Any, g: Any, input: Any, negative_slope: float) -> An
 
 
 @op(
-    grads={"input": lambda F, g, input, alpha: F.elu_backward(g, input, alpha)},
-    samples=calls((), (0.5,)),
-    reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x)),
+    grads={
+        "input": lambda F, g, input, alpha, scale, input_scale: F.elu_backward(
+            g, input, alpha, scale, input_scale
+        )
+    },
+    samples=calls((), (0.5,), (1.5, 0.5, 2.0)),
+    reference=lambda x, a=1.0, scale=1.0, inner=1.0: scale * np.where(x > 0, x, a * np.expm1(x * inner)),
     method=False,
 )
-def elu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
-    """input where positive, else alpha * (exp(input) - 1)."""
-    return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0)))
+def elu(F: Any, input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    """`scale` times input where positive, else times alpha * (exp(input * input_scale) - 1)."""
+    return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0) * input_scale)) * scale
 
 
 @composite
-def elu_backward(F: Any, g: Any, input: Any, alpha: float) -> Any:
+def elu_backward(F: Any, g: Any, input: Any, alpha: float, scale: float, input_scale: float) -> Any:
     """The gradient of `elu`."""
-    return F.where(input > 0, g, g * alpha * F.exp(F.minimum(input, F.full_like(input, 0))))
+    below = F.minimum(input, F.full_like(input, 0))
+    return F.where(input > 0, g * scale, g * (alpha * scale * input_scale) * F.exp(below * input_scale))
 
 
 @op(
-    grads={
-        "input": lambda F, g, input, beta, threshold: F.where(
-            input * beta > threshold, g, g * F.sigmoid(input * beta)
-        )
-    },
+    grads={"input": lambda F, g, input, beta, threshold: F.softplus_backward(g, input, beta, threshold)},
     samples=calls((), (2.0, 1.0)),
     reference=lambda x, b=1.0, t=20.0: np.where(x * b > t, x, np.log1p(np.exp(x * b)) / b),
     method=False,
@@ -81,8 +82,14 @@ def softplus(F: Any, input: Tensor, beta: float = 1.0, threshold: float = 20.0) 
     return F.where(scaled > threshold, input, soft)
 
 
+@composite
+def softplus_backward(F: Any, g: Any, input: Any, beta: float, threshold: float) -> Any:
+    """The gradient of `softplus`."""
+    return F.where(input * beta > threshold, g, g * F.sigmoid(input * beta))
+
+
 @op(
-    grads={"input": lambda F, g, input, lambd: F.where(F.abs(input) <= lambd, F.full_like(g, 0), g)},
+    grads={"input": lambda F, g, input, lambd: F.shrink_backward(g, input, lambd)},
     samples=calls((), (0.8,)),
     reference=lambda x, lambd=0.5: np.where(np.abs(x) <= lambd, 0, x),
 )
@@ -92,7 +99,7 @@ def hardshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @op(
-    grads={"input": lambda F, g, input, lambd: F.where(F.abs(input) <= lambd, F.full_like(g, 0), g)},
+    grads={"input": lambda F, g, input, lambd: F.shrink_backward(g, input, lambd)},
     samples=calls((), (0.8,)),
     reference=lambda x, lambd=0.5: np.sign(x) * np.maximum(np.abs(x) - lambd, 0),
     method=False,
@@ -102,8 +109,14 @@ def softshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
     return input - F.clamp(input, -lambd, lambd)
 
 
+@composite
+def shrink_backward(F: Any, g: Any, input: Any, lambd: float) -> Any:
+    """The gradient of `hardshrink` and of `softshrink`."""
+    return F.where(F.abs(input) <= lambd, F.full_like(g, 0), g)
+
+
 @op(
-    grads={"input": lambda F, g, input, threshold: F.where(input <= threshold, F.full_like(g, 0), g)},
+    grads={"input": lambda F, g, input, threshold: F.threshold_backward(g, input, threshold)},
     samples=calls((0.3, -2.0)),
     reference=lambda x, threshold, value: np.where(x <= threshold, value, x),
     method=False,
@@ -114,13 +127,19 @@ def threshold(F: Any, input: Tensor, threshold: float, value: float) -> Tensor:
     return F.where(input <= threshold, F.full_like(input, value), input)
 
 
+@composite
+def threshold_backward(F: Any, g: Any, input: Any, threshold: float) -> Any:
+    """The gradient of `threshold`."""
+    return F.where(input <= threshold, F.full_like(g, 0), g)
+
+
 def _within(F: Any, g: Any, input: Any, slope: Any) -> Any:
     """g times `slope` for inputs in (-3, 3), where the hard forms of sigmoid and swish bend; 0 elsewhere."""
     return F.where(F.abs(input) < 3, g * slope, F.full_like(g, 0))
 
 
 @op(
-    grads={"input": lambda F, g, input: _within(F, g, input, 1 / 6)},
+    grads={"input": lambda F, g, input: F.hardsigmoid_backward(g, input)},
     samples=calls((), shape=(4, 5)),
     reference=lambda x: np.clip(x + 3, 0, 6) / 6,
     method=False,
@@ -128,6 +147,12 @@ def _within(F: Any, g: Any, input: Any, slope: Any) -> Any:
 def hardsigmoid(F: Any, input: Tensor) -> Tensor:
     """input / 6 + 1/2, limited to [0, 1]."""
     return F.clamp(input / 6 + 0.5, 0, 1)
+
+
+@composite
+def hardsigmoid_backward(F: Any, g: Any, input: Any) -> Any:
+    """The gradient of `hardsigmoid`."""
+    return _within(F, g, input, 1 / 6)
 
 
 @op(
@@ -148,11 +173,7 @@ def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
 
 
 @op(
-    grads={
-        "input": lambda F, g, input, alpha: F.where(
-            input > 0, g, g * F.exp(F.minimum(input, F.full_like(input, 0)) / alpha)
-        )
-    },
+    grads={"input": lambda F, g, input, alpha: F.elu_backward(g, input, alpha, 1.0, 1 / alpha)},
     samples=calls((), (0.5,)),
     reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x / a)),
     method=False,
@@ -160,7 +181,7 @@ def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
 )
 def celu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
     """input where positive, else alpha * (exp(input / alpha) - 1) (https://arxiv.org/abs/1704.07483)."""
-    return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0) / alpha))
+    return F.elu(input, alpha, 1.0, 1 / alpha)
 
 
 @op(

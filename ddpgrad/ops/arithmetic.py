@@ -15,7 +15,7 @@ from .samples import two
 from .tensor_function import tensor_function
 
 
-def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
+def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, with PyTorch's rules of which `alpha` goes with which operands."""
     if isinstance(alpha, (int, float)) and alpha == 1 and not isinstance(alpha, bool):
         return other
@@ -23,6 +23,8 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     if isinstance(alpha, bool):
         if category:
             raise RuntimeError(f"{name}(): Boolean alpha only supported for Boolean results.")
+    elif not category and isinstance(alpha, int):
+        alpha = bool(alpha)
     elif dtypes.scalar_category(alpha) > max(category, 1):
         kind = "a complex" if category == 2 else "a floating point"
         raise RuntimeError(
@@ -39,19 +41,19 @@ def _category(value: Any) -> int:
 @tensor_function()
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other."""
-    return pointwise.add(input, _scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
+    return pointwise.add(input, scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
 
 
 @tensor_function(aliases=("subtract",))
 def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other."""
-    return pointwise.sub(input, _scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
+    return pointwise.sub(input, scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
 
 
 @tensor_function()
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
-    return pointwise.sub(other, _scaled("rsub", other, input, alpha))
+    return pointwise.sub(other, scaled("rsub", other, input, alpha))
 
 
 def _zero(F: Any, g: Any) -> Any:

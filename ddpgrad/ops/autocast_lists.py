@@ -11,7 +11,7 @@ _PRODUCTS = {
 }  # fmt: skip
 
 LOWER: dict[str, set[str]] = {
-    "cpu": _PRODUCTS,
+    "cpu": _PRODUCTS | {"tensordot", "inner", "linalg_vecdot", "chain_matmul"},
     "cuda": _PRODUCTS | {"mv", "addmv", "addr", "chain_matmul", "gru_sequence"},
 }
 """They compute in autocast's type."""
@@ -25,7 +25,8 @@ _LOSSES = {
 FLOAT32: dict[str, set[str]] = {
     "cpu": _LOSSES | {
         "binary_cross_entropy", "ctc_loss", "avg_pool3d", "max_pool3d", "max_unpool2d", "max_unpool3d",
-        "adaptive_avg_pool3d", "grid_sample", "polar", "prod", "quantile", "nanquantile", "stft", "cdist", "trace",
+        "adaptive_avg_pool3d", "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d", "reflect_pad1d",
+        "reflect_pad2d", "replicate_pad1d", "replicate_pad2d", "replicate_pad3d", "grid_sample", "polar", "prod", "quantile", "nanquantile", "stft", "cdist", "trace",
         "view_as_complex", "fft_c2c", "fft_r2c", "fft_c2r", "pinverse", "cholesky_factor", "inv", "svd_factor",
         "svdvals", "solve", "solve_triangular", "lstsq_solution", "qr_factor", "complete_qr", "geqrf_pair",
         "eig_factor", "eigh_factor", "eigvals", "eigvalsh",
@@ -33,7 +34,7 @@ FLOAT32: dict[str, set[str]] = {
     "cuda": _LOSSES | {
         "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",
         "sinh", "tan", "pow", "softplus", "layer_norm", "group_norm", "norm", "cosine_similarity", "dist", "pdist",
-        "cdist", "renorm", "logsumexp", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "resample",
+        "cdist", "renorm", "logsumexp", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "interpolate",
     },
 }  # fmt: skip
 """They compute in float32."""

@@ -11,12 +11,7 @@ import numpy as np
 from .._tensor import Tensor
 from .declare import Sample, TensorLike, op, primitive
 from .explain import require_integers
-from .samples import Rng, two
-
-
-def _tensors(rng: Rng) -> Iterable[Sample]:
-    """Two arrays that broadcast, and no number beside an array."""
-    return list(two()(rng))[:-1]
+from .samples import Rng, tensors, two
 
 
 @primitive(
@@ -25,7 +20,7 @@ def _tensors(rng: Rng) -> Iterable[Sample]:
         "other": lambda F, g, out, other: g * (other / out),
     },
     promotion="same",
-    samples=_tensors,
+    samples=tensors,
     reference=np.hypot,
     inplace=True,
 )
@@ -40,7 +35,7 @@ def hypot(F: Any, input: Tensor, other: Tensor) -> Tensor:
         "other": lambda F, g, input, other: g / (1 + F.exp2(input - other)),
     },
     promotion="float",
-    samples=_tensors,
+    samples=tensors,
     reference=np.logaddexp2,
 )
 def logaddexp2(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -63,7 +58,7 @@ def _loses(F: Any, g: Any, larger: Any, other: Any) -> Any:
         "other": lambda F, g, input, other: _loses(F, g, input >= other, other),
     },
     promotion="ordered",
-    samples=_tensors,
+    samples=tensors,
     reference=np.fmax,
 )
 def fmax(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -77,7 +72,7 @@ def fmax(F: Any, input: Tensor, other: Tensor) -> Tensor:
         "other": lambda F, g, input, other: _loses(F, g, input <= other, other),
     },
     promotion="ordered",
-    samples=_tensors,
+    samples=tensors,
     reference=np.fmin,
 )
 def fmin(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -110,7 +105,7 @@ def copysign(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
         "other": lambda F, g: F.full_like(g, 0),
     },
     promotion="same",
-    samples=_tensors,
+    samples=tensors,
     reference=np.nextafter,
     inplace=True,
 )
@@ -144,7 +139,7 @@ def heaviside(F: Any, input: Tensor, values: Tensor) -> Tensor:
         "other": lambda F, g, out: g * out * math.log(2),
     },
     promotion="float",
-    samples=_tensors,
+    samples=tensors,
     reference=lambda x, n: x * np.exp2(n),
     inplace=True,
 )

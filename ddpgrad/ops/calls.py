@@ -87,7 +87,7 @@ def _binary(op: Op) -> Callable[..., Any]:
     kernels = op.kernels
     general = _general(op)
     needs_float = op.promotion in ("float", "ordered")
-    takes_numbers = op.promotion is not None
+    first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = _differentiable(op)
     check, casts = op.check, _casts(op)
 
@@ -114,7 +114,7 @@ def _binary(op: Op) -> Callable[..., Any]:
             a = input._array
         except AttributeError:
             kind = input.__class__
-            if (kind is float or kind is int) and takes_numbers:
+            if (kind is float or kind is int) and first_number:
                 b = getattr(other, "_array", None)
                 if b is not None and b.dtype.kind == "f":
                     return number_first(input, other)
@@ -203,6 +203,7 @@ def _general(op: Op) -> Callable[..., Any]:
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
+    numbers = op.numbers
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
     differentiable, casts = _differentiable(op), _casts(op)
@@ -220,10 +221,13 @@ def _general(op: Op) -> Callable[..., Any]:
         if casts:
             args = cast_arguments(op.name, args)
         received = args
-        if check is not None:
-            check(*args)
-        if adapt is not None:
-            args = adapt(*args)
+        try:
+            if check is not None:
+                check(*args)
+            if adapt is not None:
+                args = adapt(*args)
+        except AttributeError as error:
+            raise explain(op, received, error) from error
         given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
         raw = list(args)
         dtype = None
@@ -236,7 +240,9 @@ def _general(op: Op) -> Callable[..., Any]:
                 value = raw[i]
                 if isinstance(value, Tensor):
                     raw[i] = value._array
-                elif value is not None and not isinstance(value, (bool, int, float, complex)):
+                elif value is not None and not (
+                    i in numbers and isinstance(value, (bool, int, float, complex))
+                ):
                     raw[i] = _array(op, value)
         first = raw[0][0] if sequence else _first_array(op, raw)
         try:

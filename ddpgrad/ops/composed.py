@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .._tensor import Tensor, wrap
+from .._tensor import Tensor
 from ..backend import device as devices
 from ..backend import dtype as dtypes
-from ..backend.registry import backend_for, backend_of
-from . import activation, elementwise, index, matrix, pointwise, reduce, shape
+from ..backend.registry import backend_of
+from . import activation, elementwise
 from .declare import primitive
-from .reduce import wrap_dim
 from .tensor_function import tensor_function
-
 
 # -- dtype and device ------------------------------------------------------------------------
 
@@ -62,8 +59,8 @@ def to(
 
 
 def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
-    if dtype.category < 2 or input.dtype.category < 2:  # no gradient passes through integers
-        return wrap(backend_for(input._array).cast(input._array, dtype))
+    if dtype.category < 2 and input._requires_grad:  # no gradient passes through integers
+        input = input.detach()
     return elementwise.cast(input, dtype)
 
 

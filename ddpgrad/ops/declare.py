@@ -36,7 +36,8 @@ the output is complex. `holomorphic=False` says that the rules treat complex num
 `view` is True for an op whose result shares memory with its input. An op that returns a list of
 views gives a function instead, from its arguments to the steps that make each view alone.
 
-`name` is the op's where the function has another, as a private op has. `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
+`name` is the op's where the function has another, as a private op has. `grad_name` is what PyTorch calls
+the node, or a function that says it from what is kept and the output's `shape`, by name. `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
 with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
 method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
 the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
@@ -53,7 +54,7 @@ from .._tensor import Tensor
 from ..backend.registry import KernelByArray, register_body
 from .calls import make_call
 from .half import rounded_once
-from .node import OpNode
+from .node import OpNode, node_name, node_type
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +96,8 @@ class Op:
         "kernels",
         "method",
         "name",
+        "node_type",
+        "numbers",
         "outputs",
         "params",
         "plans",
@@ -126,6 +129,8 @@ class Op:
         annotations = [str(p.annotation) for p in parameters]
         self.sequence = bool(annotations) and "Sequence[Tensor]" in annotations[0]
         self.tensors = tuple(i for i, a in enumerate(annotations) if "Tensor" in a)
+        # The places of tensors that may be numbers as well.
+        self.numbers = tuple(i for i in self.tensors if "TensorLike" in annotations[i] or "None" in annotations[i])
         # By the number of arguments given: the defaults of the rest, where all have one.
         self.tails = {
             n: self.defaults[n:]
@@ -133,6 +138,12 @@ class Op:
             if self.varargs is None and inspect.Parameter.empty not in self.defaults[n:]
         }
         self.kernels = KernelByArray(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "node_type":
+            raise AttributeError(f"'Op' object has no attribute '{name}'")
+        self.node_type = node_type(self)  # when the op is first recorded: most never are
+        return self.node_type
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in its place, defaults filled in; `TypeError` as for any function."""
@@ -194,7 +205,7 @@ def _declare(
     extras: Sequence[str] = (),
     differentiable: int = 1,
     holomorphic: bool = True,
-    grad_name: str | None = None,
+    grad_name: str | Callable[..., str] | None = None,
     method: bool = True,
     inplace: bool = False,
     aliases: Sequence[str] = (),
@@ -205,7 +216,7 @@ def _declare(
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
     op.holomorphic = holomorphic
-    op.grad_name = grad_name or "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
+    op.grad_name = grad_name or node_name(op.name)
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
     _set_rules(op, grads or {}, joint)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor
-from .declare import Rule, TensorLike, op, primitive
+from .declare import Rule, TensorLike, composite, op, primitive
 from .samples import calls, one
 
 Unary = Callable[[Tensor], Tensor]
@@ -106,7 +106,7 @@ def _zero(F: Any, g: Any) -> Any:
 
 neg = _same_type("neg", lambda F, g: -g, np.negative, -2.0, 2.0, "negative")
 abs = _same_type("abs", lambda F, g, input: g * F.sgn(input), np.abs, -2.0, 2.0, "absolute")
-square = _same_type("square", lambda F, g, input: g * 2 * input, np.square)
+square = _same_type("square", lambda F, g, input: g * 2 * input, np.square, grad_name="PowBackward0")
 sign = _same_type("sign", _zero, np.sign)
 floor = _same_type("floor", _zero, np.floor)
 ceil = _same_type("ceil", _zero, np.ceil)
@@ -153,7 +153,9 @@ def round(F: Any, input: Tensor, decimals: int = 0) -> Tensor:
     return F.cast(F.rint(input * scale) / scale, input.dtype)  # NumPy takes bfloat16 and a number to float32
 
 
-def _clamp_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
+@composite
+def clamp_backward(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
+    """The gradient of `clamp` for its input."""
     inside = True
     if min is not None:
         inside = input >= min
@@ -178,11 +180,16 @@ def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
 
 
 @primitive(
-    grads={"input": _clamp_rule, "min": _clamp_min_rule, "max": _clamp_max_rule},
+    grads={
+        "input": lambda F, g, input, min, max: F.clamp_backward(g, input, min, max),
+        "min": _clamp_min_rule,
+        "max": _clamp_max_rule,
+    },
     promotion="ordered",
     check=_check_clamp,
     samples=calls((-0.5, 0.7), (None, 0.3), (0.1,)),
     reference=lambda x, min=None, max=None: np.clip(x, min, max),
+    grad_name=lambda min, max: f"ClampBackward{int(not hasattr(min, 'dtype') and not hasattr(max, 'dtype'))}",
     aliases=("clip",),
     inplace=True,
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._tensor import Tensor
 from ..backend.registry import backend_for
-from ..errors import DdpgradError, DeviceError, LinAlgError
+from ..errors import DdpgradError, DeviceError, LinAlgError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -38,8 +38,12 @@ def _dtypes_of(tensors: Sequence[Tensor]) -> str:
 
 def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
+    if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
+        return OutOfMemoryError(f"{_SAID.get(op.name, op.name)}(): CUDA out of memory. {error}")
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
         return error
+    if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
+        require_tensors(op, args)
     tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
     if len({t.device for t in tensors}) > 1:
         return different_devices(op.name, [t._array for t in tensors])
@@ -54,6 +58,23 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
         return LinAlgError(text)
     # A TypeError too is about dtypes here, which is a RuntimeError in PyTorch.
     return RuntimeError(text)
+
+
+def require_tensors(op: Op, args: Sequence[Any]) -> None:
+    """`TypeError` when an argument of `op` that must be a Tensor is a number or something else."""
+    for i in op.tensors:
+        value = args[i]
+        if isinstance(value, (Tensor, np.ndarray)) or value is op.defaults[i]:
+            continue
+        if i not in op.numbers or not isinstance(value, (bool, int, float, complex, np.generic)):
+            raise must_be_tensor(_SAID.get(op.name, op.name), op.params[i], i, value)
+
+
+def must_be_tensor(name: str, argument: str, place: int, value: Any) -> TypeError:
+    """The error for an argument of function `name` that is no Tensor."""
+    return TypeError(
+        f"{name}(): argument '{argument}' (position {place + 1}) must be Tensor, not {type(value).__name__}"
+    )
 
 
 def no_rule(what: str) -> Callable[[Any, Any], Any]:

@@ -15,6 +15,7 @@ from ..autograd.accumulate import edge_of
 from ..autograd.grad_mode import mode
 from ..autograd.views import check_writable, written
 from ..backend.registry import backend_for
+from .autocast import casting
 from .calls import versions_of
 from .declare import OPS, Op
 from .explain import explain
@@ -29,6 +30,7 @@ from .index import (
     with_ellipsis,
 )
 from .node import OpNode, record
+from .watching import recorders
 
 
 def inplace(op: Op) -> Callable[..., Tensor]:
@@ -53,7 +55,10 @@ def _inplace(
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(f"{name}_", self)
-        recording = mode.enabled and (self._requires_grad or _any_requires_grad(args, kwargs))
+        recording = mode.enabled and (self._requires_grad or any_requires_grad(args, kwargs))
+        if not recording and op is not None and _computed_in_place(op, self, args, kwargs):
+            self._versions[0] += 1
+            return self
         if recording:
             # Rules may need the old value, which is about to be overwritten.
             old = (
@@ -82,6 +87,8 @@ def _inplace(
         except Exception as error:
             raise error if op is None else explain(op, (self,), error) from error
         self._versions[0] += 1
+        if recorders:
+            recorders[0].on_write(self._array, None, result._array)
         if recording:
             _give_history(self, result)
         return self
@@ -91,7 +98,32 @@ def _inplace(
     return method
 
 
-def _any_requires_grad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Let the kernel write into `target`, if it is one elementary function of floats of one dtype and of numbers.
+
+    False if it is not, or if it fails: then nothing was written.
+    """
+    array = target._array
+    dtype, kind = array.dtype, array.__class__
+    kernel = op.kernels[kind]
+    if getattr(kernel, "nin", 0) != len(args) + 1 or kwargs or dtype.kind != "f" or casting or recorders:
+        return False
+    operands = [array]
+    for value in args:
+        if value.__class__ is not float and value.__class__ is not int:
+            value = getattr(value, "_array", None)
+            if value is None or value.dtype is not dtype or value.__class__ is not kind:
+                return False
+        operands.append(value)
+    try:
+        kernel(*operands, out=array)
+    except (TypeError, ValueError, OverflowError):
+        return False  # the other way raises an error that names the op and the shapes
+    return True
+
+
+def any_requires_grad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True when an argument is a Tensor that requires a gradient."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, Tensor) and value._requires_grad:
             return True
@@ -127,6 +159,8 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     except Exception as error:
         raise explain(op, (target,), error) from error
     target._versions[0] += 1
+    if recorders:
+        recorders[0].on_write(target._array, index, value)
 
 
 # -- the in-place ops that are not forms of an op --------------------------------------------
@@ -143,6 +177,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         raw = with_ellipsis(raw)
     check_writable("index_put_", self, raw if is_basic(raw) else Ellipsis)
     if not isinstance(value, (Tensor, bool, int, float, complex)):
+        if not isinstance(value, (np.generic, np.ndarray)):
+            raise TypeError(
+                f"can't assign a {type(value).__name__} to a tensor of {self.dtype.name}: make a tensor of it first"
+            )
         value = wrap(backend_for(self._array).asarray(np.asarray(value), dtype=self.dtype))
     given = value if isinstance(value, Tensor) else None
     if given is not None and given.ndim == 0 and given._array.__class__ is not self._array.__class__:

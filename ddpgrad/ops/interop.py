@@ -201,7 +201,7 @@ class TypedTensor(type):
 def _is_data(args: tuple[Any, ...]) -> bool:
     return (
         len(args) == 1
-        and isinstance(args[0], (list, tuple, np.ndarray, Tensor))
+        and isinstance(args[0], (list, tuple, range, np.ndarray, Tensor))
         and not hasattr(args[0], "numel")
     )
 

@@ -207,7 +207,8 @@ def _pinv_rule(F: Any, g: Any, A: Any, out: Any) -> Any:
 
 def cutoff(F: Any, values: Any, atol: Any, rtol: Any) -> Any:
     """max(atol, rtol * the largest of `values`), (..., 1): below it a singular value counts as zero."""
-    return F.maximum(F.amax(values, -1, True) * rtol, atol)
+    limit = F.amax(values, -1, True) * rtol
+    return F.where(limit > atol, limit, atol)
 
 
 @op(

@@ -10,6 +10,7 @@ from .._tensor import Tensor
 from ..backend.registry import backend_for
 from .declare import composite, op
 from .explain import require_one_kind
+from .samples import calls
 
 
 def _adapt(
@@ -20,28 +21,32 @@ def _adapt(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Any, ...]:
+    classes = _classes("cross_entropy", input, target, ignore_index)
+    return input, classes, _raw(weight), ignore_index, label_smoothing, reduction
+
+
+def _raw(weight: Any) -> Any:
+    return weight._array if isinstance(weight, Tensor) else weight
+
+
+def _classes(name: str, input: Tensor, target: Any, ignore_index: int) -> Any:
+    """The array of the targets (N,) of scores (N, C), as int64; what is wrong with them is raised."""
     array = target._array if isinstance(target, Tensor) else target
     if array.ndim != 1 or input.ndim != 2 or input.shape[0] != array.shape[0]:
         raise ValueError(
             f"Expected input batch_size ({input.shape[0] if input.ndim else 0}) to match target batch_size "
             f"({array.shape[0] if array.ndim else 0}): input {list(input.shape)}, target {list(array.shape)}"
         )
-    require_one_kind("cross_entropy", input._array, array)
+    require_one_kind(name, input._array, array)
     if array.dtype.kind not in "iu":
-        raise RuntimeError(
-            f"cross_entropy(): expected class indices of dtype int64 as target, got {array.dtype}"
-        )
+        raise RuntimeError(f"{name}(): expected class indices of dtype int64 as target, got {array.dtype}")
     if isinstance(array, np.ndarray):
         wrong = ((array < 0) | (array >= input.shape[1])) & (array != ignore_index)
         if wrong.any():
             raise IndexError(
                 f"Target {array[wrong][0]} is out of bounds: there are {input.shape[1]} classes."
             )
-    if array.dtype != np.int64:
-        array = array.astype(np.int64)
-    if isinstance(weight, Tensor):
-        weight = weight._array
-    return input, array, weight, ignore_index, label_smoothing, reduction
+    return array if array.dtype == np.int64 else array.astype(np.int64)
 
 
 def _reference(
@@ -138,3 +143,79 @@ def _shares(
         with np.errstate(invalid="ignore"):
             share = share / onehot.sum()  # nan when every target is ignored, as in PyTorch
     return F.cast(F.asarray(share), input.dtype)
+
+
+def _adapt_nll(
+    input: Tensor, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+) -> tuple[Any, ...]:
+    return input, _classes("nll_loss", input, target, ignore_index), _raw(weight), ignore_index, reduction
+
+
+def _np_nll(x: Any, t: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
+    w = (np.ones(x.shape[1]) if weight is None else weight)[t] * (t != ignore_index)
+    losses = -x[np.arange(len(t)), t] * w
+    return losses if reduction == "none" else losses.sum() / (w.sum() if reduction == "mean" else 1)
+
+
+@op(
+    grads={
+        "input": lambda F, g, input, reduction, places, share, total: F.nll_loss_backward(
+            g, input, reduction, places, share, total
+        )
+    },
+    extras=("places", "share", "total"),
+    adapt=_adapt_nll,
+    samples=lambda rng: [args for args in _samples(rng) if "label_smoothing" not in args[1]],
+    reference=_np_nll,
+    method=False,
+    grad_name="NllLossBackward0",
+)
+def nll_loss(
+    F: Any,
+    input: Tensor,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input (N, C) at the classes `target` (N,), weighted and reduced."""
+    keep = target != ignore_index
+    places = F.where(keep, target, 0)
+    share = F.cast(keep if weight is None else weight[places] * keep, input.dtype)
+    # Ignored places hold 0 even where the input is infinite there.
+    picked = F.where(keep, F.gather(input, 1, places[:, None])[:, 0], 0)
+    losses = -picked * share
+    if reduction == "none":
+        return losses, places, share, None  # type: ignore[return-value]
+    total = F.sum(share) if reduction == "mean" else None
+    loss = F.sum(losses)
+    return (loss if total is None else loss / total), places, share, total  # type: ignore[return-value]
+
+
+@composite
+def nll_loss_backward(F: Any, g: Any, input: Any, reduction: str, places: Any, share: Any, total: Any) -> Any:
+    """The gradient of `nll_loss`."""
+    values = -share * (g / total if reduction == "mean" else g)
+    values = F.where(share == 0, F.full_like(values, 0), values)  # where all are ignored the total is 0
+    zeros = F.full_like(input, 0)
+    return F.scatter_src(zeros, 1, F.unsqueeze(places, 1), F.unsqueeze(F.cast(values, input.dtype), 1))
+
+
+@op(
+    grads={"input": lambda F, g, input, delta, scale: F.huber_backward(g, input, delta, scale)},
+    samples=calls((0.7,), (1.0, 0.5)),
+    reference=lambda x, d, s=1.0: s * np.where(np.abs(x) < d, x * x / 2, d * (np.abs(x) - d / 2)),
+    method=False,
+    grad_name="HuberLossBackward0",
+)
+def huber(F: Any, input: Tensor, delta: float, scale: float = 1.0) -> Tensor:
+    """`scale` times input**2 / 2 within [-delta, delta], and times delta * (|input| - delta / 2) beyond."""
+    size = F.abs(input)
+    inner = F.minimum(size, delta)
+    return inner * (size - 0.5 * inner) * scale
+
+
+@composite
+def huber_backward(F: Any, g: Any, input: Any, delta: float, scale: float) -> Any:
+    """The gradient of `huber`."""
+    return F.clamp(input, -delta, delta) * (g * scale)

@@ -99,7 +99,7 @@ def _pairs(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
         ((5, 1, 2, 3), (2, 3, 2)), ((3,), (4, 3, 2)), ((4, 2, 3), (3,)),
     ),
     reference=np.matmul,
-    grad_name="MmBackward0",
+    grad_name=lambda shape: f"{('Dot', 'Mv', 'Mm', 'Bmm')[min(len(shape), 3)]}Backward0",
 )  # fmt: skip
 def matmul(F: Any, input: Tensor, other: Tensor) -> Tensor:
     """The matrix product (..., n, k) @ (..., k, m) with broadcasting of the leading dimensions."""

@@ -23,6 +23,7 @@ from . import (
     pointwise,
     rearranging,
     strided,
+    writing,
 )
 from .complex import imag, real
 from .declare import OPS
@@ -105,6 +106,7 @@ def _attach_methods() -> None:
     Tensor.backward = entry.tensor_backward  # type: ignore[attr-defined]
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
+    _attach_writing()
     _attach_conversions()
     _attach_shorthands()
 
@@ -113,11 +115,18 @@ def _attach_scaled_inplace() -> None:
     for name in ("add", "sub"):
         plain = inplace.inplace(OPS[name])
 
-        def scaled(self: Tensor, other: Any, *, alpha: Any = 1, _plain: Any = plain) -> Tensor:
-            return _plain(self, other if alpha == 1 else other * alpha)
+        def scaled(self: Tensor, other: Any, *, alpha: Any = 1, _plain: Any = plain, _name: str = name) -> Tensor:
+            return _plain(self, arithmetic.scaled(_name, self, other, alpha))
 
         for alias in (name, *OPS[name].aliases):
             setattr(Tensor, f"{alias}_", scaled)
+
+
+def _attach_writing() -> None:
+    for name in writing.WRITERS:
+        function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
+        setattr(Tensor, f"{name}_", writing.directly(getattr(Tensor, f"{name}_"), function))
+    Tensor.masked_fill_ = writing.masked_fill_directly(Tensor.masked_fill_)  # type: ignore[method-assign]
 
 
 def _attach_conversions() -> None:

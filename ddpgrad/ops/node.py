@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._tensor import Tensor
 from ..autograd.accumulate import edge_of, tensor_at
@@ -15,19 +16,22 @@ if TYPE_CHECKING:
 
 
 class OpNode(Node):
-    """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles."""
+    """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles.
 
-    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
+    Each op has its own subclass (`node_type`), named as PyTorch names its node.
+    """
+
+    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions")
 
     materialize_grads = False  # a rule of several outputs sees None for those that no gradient reached
 
-    op: Op
+    op: ClassVar[Op]
     _kept: tuple[Any, ...] | None
     _counters: Sequence[list[int]]
     _versions: Sequence[int]
 
     def name(self) -> str:
-        return self.op.grad_name
+        return type(self).__name__
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
         kept = self._kept
@@ -106,6 +110,34 @@ class OpNode(Node):
         )
 
 
+class OverloadNode(OpNode):
+    """A node of an op that in PyTorch is several overloads: what was kept tells which, and so the name.
+
+    When that is freed, the name is the first overload's.
+    """
+
+    __slots__ = ()
+
+    def name(self) -> str:
+        if self._kept is None:
+            return type(self).__name__
+        say: Any = self.op.grad_name
+        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept, strict=True))}
+        return say(*[known[name] for name in inspect.signature(say).parameters])
+
+
+def node_type(op: Op, base: type[OpNode] | None = None) -> type[OpNode]:
+    """The class of the nodes that `op` leaves. base: what they are besides."""
+    several = callable(op.grad_name)
+    name = node_name(op.name) if several else op.grad_name
+    return type(name, (base or (OverloadNode if several else OpNode),), {"__slots__": (), "op": op})
+
+
+def node_name(op: str) -> str:
+    """What PyTorch calls the node of the op of that name."""
+    return op.title().replace("_", "") + "Backward0"
+
+
 _new = object.__new__
 
 
@@ -130,8 +162,7 @@ def record_single(
     op: Op, input: Tensor, raw: tuple[Any, ...], out: Tensor, watched: Sequence[list[int]] = ()
 ) -> None:
     """`record` for an op of one tensor: leaner. raw: all arguments as the kernel had them."""
-    node = _new(OpNode)
-    node.op = op
+    node = _new(op.node_type)
     fn = input._grad_fn
     node.next_functions = (
         (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),
@@ -163,8 +194,7 @@ def record_single(
 
 def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
     """`record` for an op of two tensors and nothing else: leaner. a, b: their arrays, or b a number."""
-    node = _new(OpNode)
-    node.op = op
+    node = _new(op.node_type)
     # As `edge_of`, for the usual case that a tensor is no view and has a history.
     bits = 0
     edge = other_edge = NO_EDGE
@@ -223,8 +253,7 @@ def record(
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
     as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
-    node = _new(OpNode)
-    node.op = op
+    node = _new(op.node_type)
     node.next_functions = tuple(
         [edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from .._tensor import Tensor, wrap
@@ -57,7 +57,15 @@ class PackedOpNode(OpNode):
         """The output was packed as it was; that its tensor has moved does not matter."""
 
 
-packed_kinds[OpNode] = PackedOpNode
+@cache
+def packed_kind(kind: type[OpNode]) -> type[OpNode]:
+    """The class that a node of class `kind` becomes when a hook packs what it keeps."""
+    if issubclass(kind, PackedOpNode):
+        return kind
+    return type(kind.__name__, (PackedOpNode, kind), {"__slots__": ()})
+
+
+packed_kinds[OpNode] = packed_kind
 
 
 def _unpacked(value: Any) -> Any:
@@ -101,7 +109,7 @@ def saved_attribute(node: OpNode, name: str) -> Any:
 
 
 def _pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack) -> None:
-    node.__class__ = PackedOpNode
+    node.__class__ = packed_kind(type(node))
     node.pack(pack, unpack, only=i)  # type: ignore[attr-defined]
 
 

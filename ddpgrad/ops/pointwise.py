@@ -11,8 +11,8 @@ from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for
 from .declare import Sample, TensorLike, op, primitive
-from .explain import BOOL_MINUS
-from .samples import Rng, two
+from .explain import BOOL_MINUS, must_be_tensor
+from .samples import Rng, tensors, two
 
 
 @primitive(
@@ -76,10 +76,14 @@ def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 
 def _pow_grad_input(F: Any, g: Any, input: Any, other: Any) -> Any:
-    if isinstance(other, (bool, int, float, complex)):
+    if _is_number(other):
         return g * 0 if other == 0 else g * (other * input if other == 2 else other * F.pow(input, other - 1))
     # Where the exponent is 0 the derivative is 0, also at input 0, where 0 * 0**-1 would be nan.
     return g * F.where(other == 0, F.full_like(other, 0), other * F.pow(input, other - 1))
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, complex))
 
 
 def _is_complex(x: Any) -> bool:
@@ -87,9 +91,9 @@ def _is_complex(x: Any) -> bool:
 
 
 def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
-    if isinstance(input, (bool, int, float, complex)):
+    if _is_number(input):
         with np.errstate(all="ignore"):
-            log = complex(np.log(input)) if isinstance(input, complex) else float(np.log(input))
+            log = complex(np.log(complex(input))) if _is_complex(out) else float(np.log(input))
         slope = out * log
     else:
         slope = out * F.log(input)
@@ -109,6 +113,7 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
     ],
     reference=np.power,
     inplace=True,
+    grad_name=lambda input, other: f"PowBackward{0 if _is_number(other) else 2 if _is_number(input) else 1}",
 )
 def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """`input` to the power of `other`."""
@@ -121,7 +126,7 @@ def pow(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
         "other": lambda F, g, input, other: g * _share(F, other, input, g),
     },
     promotion="ordered",
-    samples=two(),
+    samples=tensors,
     reference=np.maximum,
 )
 def maximum(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -135,7 +140,7 @@ def maximum(F: Any, input: Tensor, other: Tensor) -> Tensor:
         "other": lambda F, g, input, other: g * _share(F, input, other, g),
     },
     promotion="ordered",
-    samples=two(),
+    samples=tensors,
     reference=np.minimum,
 )
 def minimum(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -181,13 +186,17 @@ def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     ...
 
 
+def _positive(rng: Rng) -> Iterable[Sample]:
+    return list(two(0.5, 2.0)(rng))[:-1]
+
+
 @primitive(
     grads={
         "input": lambda F, g, input, other: g * other * _per_square(F, input, other),
         "other": lambda F, g, input, other: -g * input * _per_square(F, input, other),
     },
     promotion="float",
-    samples=two(0.5, 2.0),
+    samples=_positive,
     reference=np.arctan2,
     aliases=("arctan2",),
     inplace=True,
@@ -210,7 +219,7 @@ def _per_square(F: Any, a: Any, b: Any) -> Any:
         "other": lambda F, g, input, other: g * F.sigmoid(other - input),
     },
     promotion="float",
-    samples=two(),
+    samples=tensors,
     reference=np.logaddexp,
 )
 def logaddexp(F: Any, input: Tensor, other: Tensor) -> Tensor:
@@ -219,31 +228,31 @@ def logaddexp(F: Any, input: Tensor, other: Tensor) -> Tensor:
 
 
 @primitive(promotion="same", samples=two(), reference=np.equal, inplace=True)
-def eq(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def eq(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `==`, as bool."""
     ...
 
 
 @primitive(promotion="same", samples=two(), reference=np.not_equal, aliases=("not_equal",), inplace=True)
-def ne(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def ne(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `!=`, as bool."""
     ...
 
 
 @primitive(promotion="ordered", samples=two(), reference=np.less, aliases=("less",), inplace=True)
-def lt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def lt(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `<`, as bool."""
     ...
 
 
 @primitive(promotion="ordered", samples=two(), reference=np.less_equal, aliases=("less_equal",), inplace=True)
-def le(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def le(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `<=`, as bool."""
     ...
 
 
 @primitive(promotion="ordered", samples=two(), reference=np.greater, aliases=("greater",), inplace=True)
-def gt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def gt(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `>`, as bool."""
     ...
 
@@ -251,7 +260,7 @@ def gt(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 @primitive(
     promotion="ordered", samples=two(), reference=np.greater_equal, aliases=("greater_equal",), inplace=True
 )
-def ge(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def ge(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """Elementwise `>=`, as bool."""
     ...
 
@@ -294,6 +303,8 @@ def _require_mask(name: str, mask: Any) -> None:
 
 
 def _adapt_where(condition: Tensor, input: TensorLike, other: TensorLike) -> tuple[Any, ...]:
+    if not isinstance(condition, (Tensor, np.ndarray)):
+        raise must_be_tensor("where", "condition", 0, condition)
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         dtype = dtypes.result_type([], [dtypes.scalar_category(input), dtypes.scalar_category(other)])
         input = wrap(backend_for(condition._array).asarray(input, dtype))

@@ -92,7 +92,7 @@ def _different(rng: Any, *shape: int) -> Any:
     ],
     reference=_reference_max,
     method=False,
-    grad_name="MaxPoolBackward0",
+    grad_name=lambda kernel_size: f"MaxPool{len(kernel_size)}DWithIndicesBackward0",
 )
 def max_pool(
     F: Any,

@@ -10,7 +10,8 @@ import numpy as np
 from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, to_device
-from .explain import different_devices
+from .explain import different_devices, require_tensors
+from .watching import recorders
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -37,6 +38,8 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
             tensors.append((array.dtype, array.ndim))
         elif value is not None or op.sequence or op.defaults[op.promoted[place]] is not None:
             scalars.append(_category(op, value))
+    if op.numbers != op.tensors and not op.sequence:
+        require_tensors(op, raw)
     if not tensors:
         names = ", ".join(type(v).__name__ for v in values)
         raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {names}")
@@ -65,12 +68,14 @@ def _already_common(op: Op, raw: list[Any]) -> dtypes.DType | None:
     Then the tensors in `raw` become their arrays and the dtype is returned; else nothing changes.
     """
     kind = dtype = None
+    numbers = False
     arrays = []
     for value in raw[0] if op.sequence else [raw[i] for i in op.promoted]:
         array = getattr(value, "_array", None)
         if array is None:
             if value.__class__ is not float and value.__class__ is not int and value is not None:
                 return None
+            numbers = True
         elif dtype is None:
             dtype, kind = array.dtype, array.__class__
             if dtype.kind != "f":
@@ -78,7 +83,7 @@ def _already_common(op: Op, raw: list[Any]) -> dtypes.DType | None:
         elif array.dtype is not dtype or array.__class__ is not kind:
             return None
         arrays.append(value if array is None else array)
-    if dtype is None:
+    if dtype is None or (numbers and not _may_be_numbers(op, raw)):
         return None
     if op.sequence:
         raw[0] = arrays
@@ -89,6 +94,15 @@ def _already_common(op: Op, raw: list[Any]) -> dtypes.DType | None:
         if isinstance(raw[i], Tensor):
             raw[i] = raw[i]._array
     return dtypes.BY_NUMPY[dtype]
+
+
+def _may_be_numbers(op: Op, raw: list[Any]) -> bool:
+    """Whether tensors stand wherever `op` takes no number."""
+    if op.numbers == op.tensors:
+        return True
+    if op.sequence:
+        return False
+    return all(isinstance(raw[i], Tensor) for i in op.tensors if i not in op.numbers)
 
 
 def _operand(op: Op, value: Any) -> Any:
@@ -109,7 +123,10 @@ def _category(op: Op, value: Any) -> int:
 
 def _convert(value: Any, dtype: dtypes.DType) -> Any:
     if isinstance(value, Tensor):
-        return value._array.astype(dtype.numpy, copy=False)
+        array = value._array.astype(dtype.numpy, copy=False)
+        if recorders and array is not value._array:
+            recorders[0].on_write(array, None, value._array)
+        return array
     if isinstance(value, np.generic):
         value = value.item()
     if dtype.category == 1 and isinstance(value, int):

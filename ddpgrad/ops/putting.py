@@ -10,6 +10,7 @@ from .._tensor import Tensor
 from ..backend import dtype as dtypes
 from . import elementwise, pointwise, shape
 from . import index as _index
+from .arithmetic import scaled
 from .diagonal import require_shape
 from .index import length_of, positions, require_inside
 from .inplace import copy_
@@ -72,7 +73,7 @@ def _written_by_slices(
 @tensor_function(inplace=True, out=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """`input` with alpha times the slices of `source` added to its slices `index` of `dim`."""
-    source = source if alpha == 1 else source * alpha
+    source = scaled("index_add", input, source, alpha)
     return _written_by_slices("index_add", _index.index_put_add, input, dim, index, source)
 
 
@@ -242,7 +243,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _with_region("select_scatter", input, src, lambda out: _index.select(out, dim, index))
 
 
-@tensor_function()
+@tensor_function(out=True)
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:

@@ -8,13 +8,28 @@ from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for
 from . import elementwise, pointwise, reduce
+from .explain import must_be_tensor
 from .tensor_function import tensor_function
 
 
 @tensor_function()
 def equal(input: Tensor, other: Tensor) -> bool:
     """True when both have the same shape and elements."""
+    if not isinstance(other, Tensor):
+        raise must_be_tensor("equal", "other", 1, other)
     return input.shape == other.shape and bool(reduce.all(pointwise.eq(input, other)))
+
+
+@tensor_function(method=False)
+def detach(input: Tensor) -> Tensor:
+    """`Tensor.detach`: the same memory without history."""
+    return input.detach()
+
+
+@tensor_function(method=False)
+def get_device(input: Tensor) -> int:
+    """The number of the GPU that the tensor is on; -1 on the CPU."""
+    return input.get_device()
 
 
 @tensor_function()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,10 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
     if dim.__class__ is int and 0 <= dim < ndim:
         return dim
     limit = max(ndim, 1)
-    index = int(dim)
+    try:
+        index = operator.index(dim)
+    except TypeError:
+        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}") from None
     if not -limit <= index < limit:
         raise IndexError(
             f"{name}(): Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {index})"
@@ -105,11 +109,17 @@ def over(function: Any) -> Any:
     return lambda x, dim=None, keepdim=False: function(x, axis=dim, keepdims=keepdim)
 
 
+def _overload(name: str) -> Any:
+    """What PyTorch calls the node of a reduction over all dimensions, or over some."""
+    return lambda dim: f"{name}Backward{int(dim is not None)}"
+
+
 @primitive(
     grads={"input": lambda F, g, input_shape, dim, keepdim: spread(F, g, input_shape, dim, keepdim)},
     adapt=reduced("sum"),
     samples=reductions,
     reference=over(np.sum),
+    grad_name=_overload("Sum"),
 )
 def sum(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The sum over `dim` (all by default). Integers are summed as int64."""
@@ -146,6 +156,7 @@ def _adapt_mean(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: An
     adapt=_adapt_mean,
     samples=reductions,
     reference=over(np.mean),
+    grad_name=_overload("Mean"),
 )
 def mean(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The mean over `dim` (all by default), in `dtype` if given."""
@@ -177,10 +188,18 @@ def products_of_others(F: Any, x: Any, dim: int) -> Any:
 
 
 def _adapt_prod(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> tuple[Any, ...]:
+    if dim is not None:
+        dim = wrap_dim("prod", dim, input.ndim)
     return *reduced("prod")(input, dim, keepdim), dtype
 
 
-@primitive(grads={"input": _prod_rule}, adapt=_adapt_prod, samples=along, reference=over(np.prod))
+@primitive(
+    grads={"input": _prod_rule},
+    adapt=_adapt_prod,
+    samples=along,
+    reference=over(np.prod),
+    grad_name=_overload("Prod"),
+)
 def prod(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The product over `dim` (all by default). Integers are multiplied as int64."""
     ...
@@ -242,7 +261,7 @@ def _adapt_position(name: str) -> Any:
     def adapt_position(input: Tensor, dim: Any = None, keepdim: bool = False) -> tuple[Any, ...]:
         if input.dtype is dtypes.bool_:
             raise RuntimeError(f"{name}(): does not support bool input. Use x.to(torch.uint8).")
-        return adapt(input, dim, keepdim)
+        return adapt(input, None if dim is None else wrap_dim(name, dim, input.ndim), keepdim)
 
     return adapt_position
 

@@ -33,6 +33,11 @@ def two(low: float = -2.0, high: float = 2.0) -> Callable[[Rng], Iterable[Sample
     return samples
 
 
+def tensors(rng: Rng) -> Iterable[Sample]:
+    """Two arrays that broadcast, and no number beside an array."""
+    return list(two()(rng))[:-1]
+
+
 def reductions(rng: Rng) -> Iterable[Sample]:
     """An array reduced over all, one and several dimensions."""
     x = rng.permutation(24).reshape(2, 3, 4) / 7.0 + 0.1  # no ties, so that extrema have one place

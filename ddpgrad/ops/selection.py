@@ -9,7 +9,7 @@ import numpy as np
 from .._tensor import Tensor
 from . import shape
 from .declare import op, primitive
-from .reduce import extremum_rule, restore, wrap_dim
+from .reduce import restore, wrap_dim
 from .samples import calls
 
 
@@ -114,8 +114,38 @@ def median_position(F: Any, input: Tensor, dim: int, skip_nan: bool) -> Tensor:
     return _middle(F, input, dim, skip_nan)
 
 
+def _whole_rule(F: Any, g: Any, out: Any, input: Any) -> Any:
+    """The gradient shared evenly by all elements that equal the result, or are nan as it is."""
+    mask = F.logical_or(input == out, F.logical_and(F.isnan(input), F.isnan(out)))
+    return F.cast(mask, g.dtype) * (g / F.sum(mask))
+
+
 @op(
-    grads={"input": lambda F, g, out, input: extremum_rule(F, g, out, input, None, False)},
+    grads={"input": _whole_rule},
+    samples=lambda rng: [((rng.permutation(15).reshape(3, 5) / 7.0,), {})],
+    reference=np.max,
+    method=False,
+    grad_name="MaxBackward1",
+)
+def max_of_all(F: Any, input: Tensor) -> Tensor:
+    """The largest element."""
+    return F.amax(input)
+
+
+@op(
+    grads={"input": _whole_rule},
+    samples=lambda rng: [((rng.permutation(15).reshape(3, 5) / 7.0,), {})],
+    reference=np.min,
+    method=False,
+    grad_name="MinBackward1",
+)
+def min_of_all(F: Any, input: Tensor) -> Tensor:
+    """The smallest element."""
+    return F.amin(input)
+
+
+@op(
+    grads={"input": _whole_rule},
     samples=lambda rng: [((rng.permutation(15).reshape(3, 5) / 7.0, False), {})],
     reference=lambda x, skip: np.median(x),
     method=False,

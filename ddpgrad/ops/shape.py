@@ -251,6 +251,7 @@ def _constant_pad_rule(F: Any, g: Any, widths: Any) -> Any:
     samples=calls((((1, 0), (0, 2), (1, 1)), 0.0), (((0, 0), (1, 0), (0, 1)), 2.0)),
     reference=lambda x, w, v: np.pad(x, w, constant_values=v),
     method=False,
+    grad_name="ConstantPadNdBackward0",
 )
 def constant_pad(F: Any, input: Tensor, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
     """`value` around `input`: (before, after) for each dimension."""

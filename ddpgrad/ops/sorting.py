@@ -28,8 +28,8 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 _EXTREMA = {
-    "max": (reduce.amax, reduce.argmax, pointwise.maximum, return_types.max),
-    "min": (reduce.amin, reduce.argmin, pointwise.minimum, return_types.min),
+    "max": (selection.max_of_all, reduce.argmax, pointwise.maximum, return_types.max),
+    "min": (selection.min_of_all, reduce.argmin, pointwise.minimum, return_types.min),
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from .._tensor import Tensor
 from .declare import Rule, TensorLike, op, primitive
 from .explain import no_rule
+from .node import node_name
 from .samples import one, two
 from .tensor_function import tensor_function
 
@@ -45,6 +46,7 @@ def _function(
         reference=_scipy(scipy or name),
         method=method,
         inplace=method,
+        grad_name=node_name(name if method else f"special_{name}"),
     )(function)
 
 

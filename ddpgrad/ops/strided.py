@@ -220,6 +220,19 @@ class UntypedStorage:
         dense = self._owner.transpose(np.argsort([-s for s in self._owner.strides], kind="stable").tolist())
         return wrap(dense.reshape(-1).view(dtype.numpy))
 
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """The memory on `device`: itself where it is there, else a copy."""
+        moved = wrap(self._owner).to(device)._array
+        return self if moved is self._owner else UntypedStorage(moved)
+
+    def cpu(self) -> UntypedStorage:
+        """The memory on the host."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The memory on a GPU, the current one by default."""
+        return self.to(device="cuda" if device is None else device)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self._owner is other._owner
 

@@ -16,8 +16,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from .._tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
+from .explain import must_be_tensor
 from .out import write_out
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,13 +59,29 @@ def tensor_function(
     return declare
 
 
+def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
+    """The error for an argument that has not what a Tensor has; `error` itself where all are what they should be."""
+    for place, (parameter, value) in enumerate(zip(inspect.signature(function).parameters.values(), args, strict=False)):
+        if parameter.annotation == "Tensor" and not isinstance(value, Tensor):
+            return must_be_tensor(function.__name__, parameter.name, place, value)
+    return error
+
+
+def takes_out(function: F) -> F:
+    """`function` that takes the keyword `out` too."""
+    return _with_keywords(function, True)  # type: ignore[return-value]
+
+
 def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any]:
     """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            return function(*args)
+            try:
+                return function(*args)
+            except AttributeError as error:
+                raise _not_a_tensor(function, args, error) from error
         for name, numpy_name in NUMPY_NAMES.items():
             if numpy_name in kwargs:
                 kwargs[name] = kwargs.pop(numpy_name)

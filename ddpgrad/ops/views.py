@@ -84,7 +84,7 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
             raise explain(op, adapted, error) from error
         outs = tuple([wrap(part) for part in parts])
         for out, step in zip(outs, steps_of(*adapted), strict=True):
-            mark_view(input, out, step, op.grad_name)
+            mark_view(input, out, step, op.node_type.__name__)
         if outs and input._requires_grad and mode.enabled:
             record(op, (input,), raw, outs[0], (), outs if len(outs) > 1 else None)
         return outs

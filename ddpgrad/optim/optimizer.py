@@ -209,11 +209,11 @@ class Optimizer(HasHooks):
                     group.setdefault(option, default)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
+        parts = []
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
-            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
-        return "\n".join([*lines, ")"])
+            options = [f"    {key}: {group[key]}\n" for key in sorted(group) if key != "params"]
+            parts.append(f"\nParameter Group {i}\n{''.join(options)}")
+        return f"{type(self).__name__} ({''.join(parts)})"
 
 
 def evaluated(closure: Closure | None) -> Any:

@@ -17,7 +17,7 @@ def rprop(
     """A longer step where the gradient keeps its sign, a shorter one next time where it has changed."""
     agreement = grad * before
     size = F.where(agreement > 0, longer * size, F.where(agreement < 0, shorter * size, size))
-    size = F.minimum(F.maximum(size, least), most)
+    size = F.where(size < least, least, F.where(size > most, most, size))
     grad = F.where(agreement < 0, 0.0, grad)
     return param - F.sign(grad) * size, grad, size
 

@@ -62,7 +62,10 @@ def get_swa_multi_avg_fn() -> Averages:
     @no_grad()
     def average(means: Sequence[Tensor], values: Sequence[Tensor], count: Any) -> None:
         for mean, value in zip(means, values, strict=True):
-            mean.add_((value - mean) / (count + 1))
+            if mean.is_floating_point() or mean.is_complex():
+                mean.add_((value - mean) / (count + 1))
+            else:
+                mean.copy_(mean + (value - mean) / (count + 1))
 
     return average
 

@@ -177,9 +177,7 @@ layer(
     TOKENS,
     TOKENS,
 )
-layer(
-    "SDPA", lambda t: t.nn.functional.scaled_dot_product_attention, *[(8, 8, 128, 32)] * 3
-)
+layer("SDPA", lambda t: t.nn.functional.scaled_dot_product_attention, *[(8, 8, 128, 32)] * 3)
 layer(
     "SDPA, causal",
     lambda t: lambda q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),

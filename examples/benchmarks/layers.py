@@ -24,7 +24,9 @@ SLOW = 2.0
 
 def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="steps whose name holds one of these")
+    p.add_argument(
+        "--only", nargs="+", default=[""], metavar="NAME", help="steps whose name holds one of these"
+    )
     p.add_argument("--rounds", type=int, default=8, help="turns of each stack (default: %(default)s)")
     p.add_argument("--steps", type=int, help="repetitions in a turn (default: as many as fill half a second)")
     p.add_argument("--quick", action="store_true", help="3 rounds of shorter turns")

@@ -30,6 +30,20 @@ ERROR = {np.float32: 3e-5, np.float64: 1e-12}
 Case = tuple[str, Callable[[Callable[..., np.ndarray]], tuple[Any, ...]]]
 
 
+# Kernels of one array and of a gradient and one array, with their options.
+PIECES: list[tuple[str, tuple[Any, ...]]] = [
+    ("leaky_relu", (0.2,)), ("elu", (1.5, 0.5, 2.0)), ("softplus", (2.0, 3.0)), ("hardshrink", (0.8,)),
+    ("softshrink", (0.8,)), ("threshold", (0.3, -2.0)), ("clamp", (-0.5, 1)), ("clamp", (None, 0.5)),
+    ("clamp", (0.5, -0.5)), ("hardsigmoid", ()), ("hardswish", ()), ("huber", (0.7, 2.0)),
+]  # fmt: skip
+SLOPES: list[tuple[str, tuple[Any, ...]]] = [
+    ("leaky_relu_backward", (0.2,)), ("elu_backward", (1.5, 0.5, 2.0)), ("softplus_backward", (2.0, 3.0)),
+    ("shrink_backward", (0.8,)), ("threshold_backward", (0.3,)), ("clamp_backward", (-0.5, 1)),
+    ("clamp_backward", (None, 0.5)), ("hardsigmoid_backward", ()), ("hardswish_backward", ()),
+    ("huber_backward", (0.7, 2.0)),
+]  # fmt: skip
+
+
 def _cases() -> Iterator[Case]:
     """(kernel, arguments): the latter are given a function that makes random arrays of a shape."""
     for mode in ("none", "tanh"):
@@ -46,10 +60,12 @@ def _cases() -> Iterator[Case]:
     yield "layer_norm_backward", lambda x: (x(7, 67), *_normal(x(7, 67), 1, 1), x(67), x(67))
     yield "batch_norm", lambda x: (x(5, 3, 7, 3) + 3, x(3), None, 1e-5)
     yield "batch_norm", lambda x: (x(9, 3), None, x(3), 1e-5)
-    yield (
-        "batch_norm_backward",
-        lambda x: (x(5, 3, 7, 3), *_normal(x(5, 3, 7, 3), (0, 2, 3), None), x(3), x(3)),
-    )
+    for shape in ((5, 3, 7, 3), (9, 3)):
+        axes = (0, *range(2, len(shape)))
+        yield (
+            "batch_norm_backward",
+            lambda x, s=shape, axes=axes: (x(*s), *_normal(x(*s), axes, None), x(3), x(3)),
+        )
     target = np.array([3, 0, -100, 10, 4], np.int64)
     for reduction in ("mean", "sum", "none"):
         for smoothing in (0.0, 0.1):
@@ -114,6 +130,17 @@ def _cases() -> Iterator[Case]:
     yield "col2im", lambda x: (x(2, 18, 90), (9, 20), *patches)
     yield "sum_of_squares", lambda x: (x(3, 333),)
     yield "relu", lambda x: (x(5, 37),)
+    for name, options in PIECES:
+        yield name, lambda x, options=options: (3 * x(37, 41), *options)
+    for name, options in SLOPES:
+        yield name, lambda x, options=options: (x(37, 41), 3 * x(37, 41), *options)
+        yield name, lambda x, options=options: (np.broadcast_to(x(1), (37, 41)), 3 * x(37, 41), *options)
+    for numbers in ((), (0,), (1,)):
+        yield "where", lambda x, numbers=numbers: _choice(x, numbers)
+    for reduction in ("mean", "sum", "none"):
+        yield "nll_loss", lambda x, r=reduction: (x(5, 11), target, None, -100, r)
+        yield "nll_loss", lambda x, r=reduction: (x(5, 11), np.abs(target) % 11, np.abs(x(11)), 4, r)
+        yield "nll_loss_backward", lambda x, r=reduction: _nll(x, r)
     for dim in (None, (0, 2), 0, (1, 2), (0, 1)):
         yield "sum", lambda x, dim=dim: (x(11, 30, 37), dim)
 
@@ -135,6 +162,16 @@ def _cross_entropy(x: Any, target: np.ndarray, *options: Any) -> tuple[Any, ...]
     g = x(5) if options[-1] == "none" else x(1).reshape(())
     lse = np.log(np.exp(logits.astype(np.float64)).sum(1)).astype(logits.dtype)
     return g, logits, target, *options, lse
+
+
+def _nll(x: Any, reduction: str) -> tuple[Any, ...]:
+    g = x(5) if reduction == "none" else x(1).reshape(())
+    share = np.abs(x(5)) * np.array([1, 1, 0, 1, 1], x(1).dtype)
+    return g, x(5, 11), reduction, np.arange(5), share, share.sum() if reduction == "mean" else None
+
+
+def _choice(x: Any, numbers: tuple[int, ...]) -> tuple[Any, ...]:
+    return x(37, 41) > 0, *(0.5 if i in numbers else x(37, 41) for i in range(2))
 
 
 def _heads(x: Any, t: int, s: int) -> tuple[np.ndarray, ...]:
@@ -199,6 +236,39 @@ def test_nan_and_infinity_come_through() -> None:
     out, indices = NATIVE.max_pool(image, (2, 2), (2, 2), (0, 0), (1, 1), False)
     np.testing.assert_array_equal(out.ravel(), [nan, inf])
     assert indices.ravel().tolist() == [5, 7]  # the last NaN, as PyTorch has it
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PIECES])
+def test_activations_in_pieces_let_nan_and_infinity_through(name: str) -> None:
+    options = dict(PIECES)[name]
+    x = np.full(2000, 0.5, np.float32)
+    x[:3] = math.nan, math.inf, -math.inf
+    np.testing.assert_allclose(
+        getattr(NATIVE, name)(x, *options), getattr(PORTABLE, name)(x, *options), rtol=1e-6
+    )
+
+
+def test_sums_over_alignments() -> None:
+    rng = np.random.default_rng(0)
+    log_probs = np.log(rng.dirichlet(np.ones(4), (9, 5)))
+    labels = np.array([[1, 2, 2, 3], [0, 3, 9, 9], [9, 9, 9, 9], [9, 9, 9, 9], [1, 1, 1, 1]])
+    lengths, sizes = np.array([9, 6, 3, 0, 5]), np.array([4, 2, 0, 0, 4])
+    found = NATIVE.ctc_alignments(log_probs, labels % 4, lengths, sizes, 0)
+    wanted = PORTABLE.ctc_alignments(log_probs, labels % 4, lengths, sizes, 0)
+    assert found[0][4] == np.inf  # too short for its repeated labels
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    with pytest.raises(IndexError):
+        NATIVE.ctc_alignments(log_probs, labels, lengths, sizes + 1, 0)
+
+
+def test_float32_elu_and_softplus_lose_no_digits() -> None:
+    x = np.concatenate([-np.geomspace(1e-30, 80, 50_000), np.geomspace(1e-30, 30, 5_000)]).astype(np.float32)
+    exact = x.astype(np.float64)
+    below = NATIVE.elu(x, 1.0, 1.0, 1.0)
+    wanted = np.where(exact > 0, exact, np.expm1(np.minimum(exact, 0)))
+    assert np.abs(below / wanted - 1).max() < 4e-7
+    assert np.abs(NATIVE.softplus(x, 1.0, 100.0) / np.logaddexp(0, exact) - 1).max() < 4e-7
 
 
 def test_float32_exponential_is_accurate_over_its_whole_range() -> None:

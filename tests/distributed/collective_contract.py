@@ -71,7 +71,9 @@ def check(communicator: Communicator) -> str:
                 same(array, tree_reference(everyone, op))
             table = [contribution(rank, size // 7 * c.size, dtype, number) for rank in range(c.size)]
             part = c.reduce_scatter(table[c.rank].reshape(c.size, -1), ops[0])
-            assert table[c.rank].tobytes() == contribution(c.rank, size // 7 * c.size, dtype, number).tobytes()
+            assert (
+                table[c.rank].tobytes() == contribution(c.rank, size // 7 * c.size, dtype, number).tobytes()
+            )
             parts = c.all_gather(part)
             same(np.concatenate(parts).reshape(-1), tree_reference(table, ops[0]))
             array = everyone[c.rank].copy()
@@ -173,5 +175,3 @@ def _the_rest(c, same):
         c.barrier(label="from one line")
     else:
         c.barrier(label="from one line")
-
-

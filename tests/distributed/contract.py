@@ -1,7 +1,9 @@
-"""What every transport must do, as a program: `contract.py TRANSPORT|auto [BYTES]`; prints a digest of all results.
+"""What every transport must do, as a program; prints a digest of all results.
+
+    contract.py TRANSPORT|auto [BYTES|0] [HOSTS]
 
 BYTES is taken for the most that a transport hands over at once, so that a test reaches the
-limits that otherwise need more than 2^31 elements.
+limits that otherwise need more than 2^31 elements. The processes are taken to be on HOSTS hosts.
 """
 
 from __future__ import annotations
@@ -25,11 +27,27 @@ def _limit(size: int) -> None:
     from ddpgrad.distributed.transports import mail, mailbox, mpi, mpi_mail, shm
 
     mpi._PIECE = mpi_mail._PIECE = shm._SCRATCH_TOTAL = size
-    mpi._SMALL = shm.SMALL = mail.EAGER = size // 64
+    mpi.SMALL = shm.SMALL = mail.EAGER = size // 64
     mailbox._CAPACITY = size // 16
 
 
+def _pretend(count: int) -> None:
+    from ddpgrad.distributed.transports import mpi
+
+    real = mpi.hosts
+
+    def hosts(launch):
+        if launch.group is not None:
+            return real(launch)
+        here = launch.procs // count
+        return [list(range(h * here, (h + 1) * here)) for h in range(count)]
+
+    mpi.hosts = hosts
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if int(sys.argv[2] if len(sys.argv) > 2 else 0):
         _limit(int(sys.argv[2]))
+    if len(sys.argv) > 3:
+        _pretend(int(sys.argv[3]))
     sys.stdout.write(f"digest {check(None if sys.argv[1] == 'auto' else sys.argv[1])}\n")

@@ -208,4 +208,3 @@ def _differentiable() -> None:
     (first,) = torch.autograd.grad(d.all_reduce(x * x).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     assert second.tolist() == [2.0 * size]
-

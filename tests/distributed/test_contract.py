@@ -47,3 +47,18 @@ def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
     ended = mpi_job(3, 2, "contract.py", transport, str(1 << 16))
     assert ended.code == 0, ended.output
     assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(3)}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "procs", "hosts", "limit"),
+    [
+        (4, 4, 2, "0"),
+        (6, 4, 2, "0"),  # hosts that have no part of the tree of their own
+        (3, 3, 3, "65536"),
+        (5, 2, 2, "0"),
+    ],
+)
+def test_several_hosts(mpi_job, ranks, procs, hosts, limit):
+    ended = mpi_job(ranks, procs, "contract.py", "hierarchical", limit, str(hosts), timeout=150)
+    assert ended.code == 0, ended.output
+    assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(ranks)}

@@ -53,6 +53,36 @@ def test_mpirun_ends_all_ranks(mpi_job, transport, fault, error, text):
     assert re.search(said, ended.output), ended.output
 
 
+# What the others, who wait in recv, say of the last rank; the second waits for any rank.
+MESSAGE_FAULTS = [
+    ("raised", r"RankFailedError: rank 2 .*raised ValueError: no such weather"),
+    ("finished", "RankFailedError: rank 2 has finished its program"),
+    ("asleep", r"StallError: ranks? .*2 did not arrive within 1.5 seconds"),
+    ("sent", "got 7.0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"), [*MESSAGE_FAULTS, ("killed", r"RankFailedError: rank 2 \(process \d+\) died")]
+)
+def test_a_rank_that_waits_for_a_message_is_told_why_none_comes(start_job, fault, text):
+    ended = start_job(3, 3, "faulty_messages.py", fault, "auto", DDPGRAD_TIMEOUT="1.5").ended()
+    assert re.search(rf"\[0\] {text}", ended[0].output), ended[0].output
+    if fault != "sent":
+        assert [process.code for process in ended[:2]] == [1, 1]
+        assert ended[1].seconds < 8
+        assert "Error: rank" in ended[1].output  # it may name rank 0, which failed on account of rank 2
+
+
+@pytest.mark.parametrize(("fault", "text"), MESSAGE_FAULTS)
+def test_the_same_through_mpi(mpi_job, fault, text):
+    ended = mpi_job(3, 3, "faulty_messages.py", fault, "mpi", timeout=30, DDPGRAD_TIMEOUT="1.5")
+    assert (ended.code == 0) == (fault == "sent")
+    assert ended.seconds < 10
+    said = text if fault != "raised" else "ValueError: no such weather"  # whoever speaks first ends the job
+    assert re.search(said, ended.output), ended.output
+
+
 def simulate_wrong(program, ranks: int = 3) -> str:
     with pytest.raises(errors.DistributedError) as caught:
         host.simulate(program, ranks)

@@ -1,126 +1,15 @@
-"""Runs ddprun as a user does, and checks after each run that nothing of the job is left."""
+"""Fixtures of the launcher's tests."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-# A run that takes longer hangs. What is promised (5 s) is for a machine with nothing else to do.
-LIMIT_S = 30
-
-# Every test script starts with this. The notes let the test look for what is left of the job.
-PRELUDE = """\
-import os, signal, subprocess, sys, time
-import numpy as np
-from ddpgrad.distributed import host
-me = host.current()
-rank = me.rank
-def note(pid): open(f"left-{pid}", "w").write(str(me.launch.job))
-note(os.getpid())
-def wait():
-    "Meet all other ranks."
-    me.communicator().barrier()
-wait()
-"""
-
-
-@dataclass
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def said(self) -> list[str]:
-        """What ddprun itself said: its lines, and the text after the last of them."""
-        lines = self.err.splitlines()
-        first = next((i for i, line in enumerate(lines) if line.startswith("ddprun:")), len(lines))
-        return lines[first:]
-
-
-class Ddprun:
-    """Runs and starts ddprun in a folder of the test's own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "tmp").mkdir()
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("DDPGRAD_", "OMP_", "PYTHONUNBUFFERED"))
-        }
-        self.environment["TMPDIR"] = str(folder / "tmp")
-
-    def script(self, body: str, prelude: str = PRELUDE) -> str:
-        (self.folder / "script.py").write_text(prelude + body)
-        return "script.py"
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "launcher", *arguments]
-
-    def run(self, *arguments: str, command: list[str] | None = None, stdin: str = "") -> Result:
-        done = subprocess.run(
-            command or self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            input=stdin.encode(),
-            capture_output=True,
-            timeout=LIMIT_S,
-        )
-        self.check_nothing_left()
-        return Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
-
-    def start(self, *arguments: str) -> subprocess.Popen:
-        """Start ddprun and return when every rank has met the others."""
-        ranks = int(arguments[arguments.index("-n") + 1])
-        popen = subprocess.Popen(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.wait_for("ready-*", ranks)
-        return popen
-
-    def wait_for(self, pattern: str, count: int) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while len(list(self.folder.glob(pattern))) < count:
-            assert time.monotonic() < deadline, f"no {count} {pattern} in {LIMIT_S} s"
-            time.sleep(0.02)
-
-    def end(self, popen: subprocess.Popen) -> Result:
-        out, err = popen.communicate(timeout=LIMIT_S)
-        self.check_nothing_left()
-        return Result(popen.returncode, out, err)
-
-    def check_nothing_left(self) -> None:
-        """No process of the job, no shared memory, no temporary file."""
-        notes = list(self.folder.glob("left-*"))
-        deadline = time.monotonic() + 2  # the kernel's signal at the launcher's death takes a moment
-        while alive := [n.name for n in notes if _is_running(int(n.name.removeprefix("left-")))]:
-            assert time.monotonic() < deadline, f"still running: {alive}"
-            time.sleep(0.02)
-        jobs = {note.read_text() for note in notes} - {"None", ""}
-        assert not [p for job in jobs for p in Path("/dev/shm").glob(f"*{job}*")]
-        assert not list((self.folder / "tmp").iterdir())
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+sys.path.insert(0, str(Path(__file__).parent))
+from running import Ddprun
 
 
 @pytest.fixture

@@ -92,6 +92,32 @@ def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
         assert all(word in line for word in words), line
 
 
+WORKERS = """\
+import torch
+from torchvision import transforms
+from torch.utils.data import DataLoader, Dataset
+
+class Squares(Dataset):
+    def __init__(self):
+        self.change = transforms.Normalize([0.0], [2.0])
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return self.change(torch.full((1, 1, 1), float(i))).square().sum(), torch.__name__
+
+if __name__ == "__main__":
+    values, names = zip(*DataLoader(Squares(), batch_size=4, num_workers=2))
+    print(torch.cat(values).tolist(), {name for batch in names for name in batch})
+"""
+
+
+def test_workers_of_a_loader_import_the_same_torch(ddprun):
+    ddprun.script(WORKERS, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert result.code == 0, result.err
+    assert result.out.strip() == f"{[i * i / 4 for i in range(8)]} {{'ddpgrad'}}"
+
+
 SPAWN = """\
 import os, sys
 import torch

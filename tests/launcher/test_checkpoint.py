@@ -269,12 +269,78 @@ def test_every_rank_gets_its_own_state_back(tmp_path):
     assert ranks(3, second) == before
 
 
-def test_another_number_of_ranks_is_refused_on_all(folder):
-    def resume(rank):
-        with pytest.raises(CheckpointError, match="generators of 1 ranks, this job has 2"):
-            Checkpointer(folder).resume(model=Model())
+def test_another_number_of_ranks_goes_on(tmp_path):
+    def save(rank):
+        ddpgrad.manual_seed(rank)
+        Checkpointer(tmp_path).save(0, model=Model(7.0))
+        return default_generator().uniform(2).tolist()
 
-    ranks(2, resume)
+    def resume(rank):
+        model = Model()
+        assert (Checkpointer(tmp_path).resume(model=model), model.value) == (1, 7.0)
+        return default_generator().uniform(2).tolist()
+
+    before, after = ranks(2, save), ranks(3, resume)
+    assert after[:2] == before
+    assert after[2] not in before
+    assert ranks(3, resume) == after
+    assert ranks(1, resume) == before[:1]
+
+
+def test_what_is_kept_is_the_users_choice(tmp_path):
+    checkpoints = Checkpointer(tmp_path, keep=1, keep_every=10, best="min")
+    for step, metric in ((4, 0.5), (10, 0.9), (11, 0.2), (12, 0.4), (13, 0.3)):
+        checkpoints.save(step, metric, model=Model(step))
+    assert names(tmp_path) == ["step_00000010", "step_00000011", "step_00000013"]
+
+
+def test_a_save_in_the_background_is_of_the_moment(tmp_path):
+    checkpoints = Checkpointer(tmp_path, background=True)
+    model, history = Model(1.0), [1]
+    checkpoints.save(1, model=model, history=history)
+    model.weight += 5.0
+    history.append(2)
+    checkpoints.wait()
+    restored = Model()
+    assert checkpoints.resume(model=restored) == 2
+    assert (restored.value, checkpoints.read("history")) == (1.0, [1])
+
+
+def test_an_error_in_the_background_is_raised_by_the_next_call(folder, monkeypatch, capfd):
+    checkpoints = Checkpointer(folder, background=True)
+    before = content(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _no_space)
+        checkpoints.save(8, model=Model(8.0))
+        with pytest.raises(CheckpointError, match=r"step_00000008: .*No space left"):
+            checkpoints.wait()
+    assert "No space left" in capfd.readouterr().err
+    assert content(folder) == before
+    checkpoints.save(8, model=Model(8.0))
+    checkpoints.wait()
+    assert names(folder) == ["step_00000005", "step_00000008"]
+
+
+def _no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("way", ["fall_back", "restart"])
+def test_a_damaged_checkpoint_is_passed_over_where_that_is_wanted(folder, monkeypatch, way):
+    if way == "restart":
+        monkeypatch.setenv("DDPRUN_RESTART_COUNT", "1")
+    (folder / "step_00000005" / "model.safetensors").write_bytes(b"x")
+    model = Model()
+    with pytest.warns(UserWarning, match="step_00000005 is damaged: model.safetensors is truncated"):
+        assert Checkpointer(folder, fall_back=way == "fall_back").resume(model=model) == 4
+    assert model.value == 3.0
+
+
+def test_step_saves_when_due(tmp_path):
+    checkpoints = Checkpointer(tmp_path, keep=None, every=3)
+    for step in range(7):
+        checkpoints.step(step, model=Model(step))
+    assert names(tmp_path) == ["step_00000002", "step_00000005"]
 
 
 def test_a_failure_on_one_rank_is_an_error_on_all(folder):

@@ -49,7 +49,7 @@ def test_everything_that_is_wrong_is_listed_by_name() -> None:
     assert 'Unexpected key(s) in state_dict: "2.tail.weight"' in message
     assert 'Missing key(s) in state_dict: "0.bias"' in message
     assert "size mismatch for 2.head.weight" in message and "torch.Size([1, 4])" in message
-    assert 'parameter named "0.weight"' in message and "received list" in message
+    assert 'parameter named "0.weight"' in message and "received <class 'list'>" in message
     state["2.head.weight"], state["0.weight"] = torch.ones(1, 3), torch.ones(3, 2)
     missing, unexpected = target.load_state_dict(state, strict=False)
     assert (missing, unexpected) == (["0.bias"], ["2.tail.weight"])

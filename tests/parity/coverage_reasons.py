@@ -11,7 +11,7 @@ SCRIPT = "TorchScript, compiler and symbolic shapes: programs run as they are he
 OTHER_DEVICES = "devices, and libraries behind devices, other than NumPy on a CPU and CuPy on a GPU"
 DEPRECATED = "deprecated or removed in PyTorch itself"
 COPIES = "a `_copy` form for PyTorch's functionalization; the plain function followed by `clone` is the same"
-LAZY = "layers whose sizes are found in the first forward; give the sizes"
+LAZY = "lazy layers hold no buffers until the first forward gives them sizes"
 MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "a Tensor holds a NumPy or CuPy array; there is no storage object"
 MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
@@ -70,7 +70,8 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"lobpcg", "an iterative eigenvalue solver; SciPy has it"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
-    ("nn", r"Lazy.*|Uninitialized.*", LAZY),
+    ("nn", r"UninitializedBuffer", LAZY),
+    ("nn", r"SyncBatchNorm", "batch statistics over all ranks belong to the issue on distributed training"),
     ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs|LinearCrossEntropy.*", DEPRECATED),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),
     ("nn.utils", r"convert_conv.*|fuse_.*|skip_init", "for inference and memory formats of PyTorch's own kernels"),

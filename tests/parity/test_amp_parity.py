@@ -52,6 +52,14 @@ CALLS: dict[str, Call] = {
     "cat": lambda t, a, b: t.cat([a, b]),
     "cat of one type": lambda t, a, b: t.cat([b, b]),
     "stack": lambda t, a, b: t.stack((b, a)),
+    "tensordot": lambda t, a, b: t.tensordot(a, b, 1),
+    "inner": lambda t, a, b: t.inner(a, a),
+    "vecdot": lambda t, a, b: t.linalg.vecdot(a, a),
+    "reflect": lambda t, a, b: t.nn.functional.pad(b[None], (1, 1), mode="reflect"),
+    "replicate": lambda t, a, b: t.nn.functional.pad(b[None, None], (1, 1, 1, 1), mode="replicate"),
+    "circular": lambda t, a, b: t.nn.functional.pad(b[None], (1, 1), mode="circular"),
+    "adaptive_max_pool3d": lambda t, a, b: t.nn.functional.adaptive_max_pool3d(b[None, None], (1, 2, 2)),
+    "rms_norm": lambda t, a, b: t.nn.functional.rms_norm(b * 0.1, (4,)),
     "index_copy": lambda t, a, b: a.index_copy(0, t.tensor([1]), b[:1]),
 }  # fmt: skip
 

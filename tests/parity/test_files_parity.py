@@ -23,7 +23,12 @@ def test_a_checkpoint_of_pytorch_is_read(tmp_path, zipped):
     model(torch.randn(5, 3)).square().sum().backward()
     optimizer.step()
     half = torch.arange(6.0).reshape(2, 3).T.bfloat16()
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "half": half, "shape": half.shape}
+    saved = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "half": half,
+        "shape": half.shape,
+    }
     path = tmp_path / "checkpoint.pt"
     torch.save(saved, path, _use_new_zipfile_serialization=zipped)
 

@@ -138,3 +138,25 @@ def test_jumps_and_tensors_like_pytorch(name: str) -> None:
         assert chosen.param_groups[0]["lr"] is rate
         courses.append(course)
     assert courses[1] == pytest.approx(courses[0], rel=1e-12)
+
+
+def test_no_schedule_is_forgotten() -> None:
+    tested = {name for name, _ in SCHEDULES.values()} - {"SWALR"}
+    combined = {"SequentialLR", "ChainedScheduler", "ReduceLROnPlateau"}  # tested apart
+    assert set(oracle.optim.lr_scheduler.__all__) - tested - combined == {"LRScheduler"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("OneCycleLR", {"max_lr": 0.5, "total_steps": 9}), ("ReduceLROnPlateau", {})]
+)
+def test_the_layout_of_a_state(name: str, options: dict[str, Any]) -> None:
+    states = []
+    for stack, optimizers in ((oracle, oracle.optim), (ddpgrad, optim)):
+        chosen = optimizers.SGD([stack.nn.Parameter(stack.ones(1))], lr=0.1, momentum=0.9)
+        states.append(getattr(optimizers.lr_scheduler, name)(chosen, **options).state_dict())
+    wanted, found = states
+    assert set(wanted) - set(found) <= {"use_beta1", "mode_worse"}
+    for key in set(wanted) & set(found):
+        assert found[key] == pytest.approx(wanted[key]) if key == "_last_lr" else found[key] == wanted[key], (
+            key
+        )

@@ -191,6 +191,57 @@ def test_lbfgs_like_pytorch(case: str) -> None:
     assert (mine["func_evals"], mine["n_iter"]) == (wanted["func_evals"], wanted["n_iter"])
 
 
+MUON = {
+    "defaults": {},
+    "plain momentum": {"nesterov": False, "momentum": 0.8, "weight_decay": 0.0, "lr": 0.02},
+    "matched": {
+        "adjust_lr_fn": "match_rms_adamw",
+        "lr": 0.02,
+        "ns_steps": 3,
+        "ns_coefficients": (2.0, -1.5, 0.5),
+    },
+}
+
+
+@pytest.mark.parametrize("case", MUON)
+def test_muon_like_pytorch(case: str) -> None:
+    """Its matrix iteration rounds to bfloat16, in an order that is the library's own."""
+    values = [v.reshape(-1, 3) for v in _values(np.float32) if v.size % 3 == 0]
+    runs = []
+    for stack in (oracle, ddpgrad):
+        params = [stack.nn.Parameter(stack.tensor(v)) for v in values]
+        optimizer = stack.optim.Muon(params, **MUON[case])
+        for step in range(10):
+            for p, v in zip(params, values, strict=True):
+                p.grad = stack.from_numpy(_gradient(v, step))
+            optimizer.step()
+        runs.append((params, optimizer.state_dict()))
+    lr = MUON[case].get("lr", 1e-3)
+    for p, q in zip(runs[0][0], runs[1][0], strict=True):
+        np.testing.assert_allclose(q.detach().numpy(), p.detach().numpy(), atol=0.1 * lr)
+    _same_state(runs[0][1], runs[1][1], 1e-6)
+
+
+def test_no_optimizer_is_forgotten() -> None:
+    classes = {n for n in oracle.optim.__all__ if isinstance(getattr(oracle.optim, n, None), type)}
+    tested = {name for name, _ in OPTIMIZERS.values()} | {"LBFGS", "Muon"}
+    assert classes - tested == {
+        "Optimizer",
+        "SparseAdam",
+    }  # the base; and one for gradients that are not made here
+    with pytest.raises(NotImplementedError, match="gradients are dense here"):
+        optim.SparseAdam([nn.Parameter(ddpgrad.ones(1))])
+
+
+def test_the_text_of_an_optimizer() -> None:
+    texts = []
+    for stack in (oracle, ddpgrad):
+        optimizer = stack.optim.SGD([stack.nn.Parameter(stack.ones(1))], lr=0.5)
+        optimizer.add_param_group({"params": stack.nn.Parameter(stack.ones(1)), "lr": 0.25})
+        texts.append(repr(optimizer))
+    assert texts[0] == texts[1]
+
+
 def _to_torch(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _to_torch(v) for k, v in value.items()}

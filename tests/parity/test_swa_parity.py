@@ -40,6 +40,9 @@ AVERAGES = {
         "multi_avg_fn": swa.get_ema_multi_avg_fn(0.7),
         "use_buffers": True,
     },
+    "mean with buffers": lambda swa: {
+        "use_buffers": True
+    },  # a count of batches among them, which is an integer
 }
 
 

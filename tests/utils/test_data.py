@@ -223,23 +223,73 @@ def test_the_loader_tells_a_distributed_sampler_its_epoch():
         assert seen(loader) == followed[epoch]
 
 
+ranks_and_batch_size = st.tuples(st.integers(1, 5), st.integers(1, 5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    samples=st.integers(1, 40),
+    stopped=st.lists(st.tuples(ranks_and_batch_size, st.integers(1, 4)), max_size=3),
+    last=ranks_and_batch_size,
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    epoch=st.integers(0, 2),
+)
+def test_an_epoch_is_continued_by_other_ranks_and_batch_sizes(samples, stopped, last, epoch, **options):
+    """Runs stop together after some batches; the last goes on to the end. Together they read the order once."""
+
+    def build(ranks, batch_size, **options):
+        samplers = [data.DistributedSampler(range(samples), ranks, rank, **options) for rank in range(ranks)]
+        loaders = [data.DataLoader(sampler.dataset, batch_size, sampler=sampler) for sampler in samplers]
+        for loader in loaders:
+            if state is None:
+                for _ in range(epoch):
+                    list(loader)
+            else:
+                loader.load_state_dict(state)
+        return loaders
+
+    state, read = None, []
+    order = [index for batch in build(1, 1, shuffle=options["shuffle"])[0] for index in plain(batch)]
+    assert sorted(order) == list(range(samples))
+    for (ranks, batch_size), stop in [*stopped, (last, None)]:
+        loaders = build(ranks, batch_size, **options)
+        shares = [list(itertools.chain(*seen(itertools.islice(loader, stop)))) for loader in loaders]
+        # What the ranks read at one place of their shares are neighbours in the order.
+        read += [index for together in zip(*shares, strict=True) for index in together]
+        state = loaders[0].state_dict()
+        if loaders[0].epoch > epoch:
+            break
+    assert {loader.epoch for loader in loaders} == {epoch + 1}
+    most = max(last[0], *(ranks for (ranks, _), _ in stopped), 1)
+    assert abs(len(read) - samples) < most
+    if options["drop_last"]:
+        assert read == order[: len(read)]
+    else:
+        assert read == list(itertools.islice(itertools.cycle(order), len(read)))
+
+
 def test_a_position_that_does_not_fit_is_refused():
     numbers = Numbers(12)
 
-    def loader(batch_size=3, replicas=2, samples=numbers):
-        sampler = data.DistributedSampler(samples, num_replicas=replicas, rank=0)
+    def loader(batch_size=3, samples=numbers, seed=0):
+        sampler = data.DistributedSampler(samples, num_replicas=2, rank=0, seed=seed)
         return data.DataLoader(samples, batch_size, sampler=sampler)
 
     first = loader()
     next(iter(first))
     state = first.state_dict()
     for other, what in (
-        (loader(batch_size=4), "batch_size was 3 and is 4"),
-        (loader(replicas=4), "num_replicas was 2 and is 4"),
+        (loader(seed=1), "seed was 0 and is 1"),
+        (loader(batch_size=4, seed=1), "seed was 0 and is 1"),
         (loader(samples=Numbers(13)), "number of samples was 12 and is 13"),
     ):
         with pytest.raises(CheckpointError, match=what):
             other.load_state_dict(state)
+    plain_loader = data.DataLoader(numbers, 3)
+    next(iter(plain_loader))
+    with pytest.raises(CheckpointError, match="batch_size was 3 and is 4"):
+        data.DataLoader(numbers, 4).load_state_dict(plain_loader.state_dict())
     late = loader()
     late.load_state_dict(state)
     late.sampler.set_epoch(1)
@@ -317,14 +367,13 @@ def test_collate_keeps_the_structure_of_samples():
     assert batch["point"].x.shape == (2, 2)
     with pytest.raises(TypeError, match="collate_fn"):
         data.default_collate([object()])
-    with pytest.raises(RuntimeError, match="different lengths"):
+    with pytest.raises(RuntimeError, match="equal size; found lengths"):
         data.default_collate([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"num_workers": 2}, NotImplementedError),
         ({"shuffle": True, "sampler": [0]}, ValueError),
         ({"batch_sampler": [[0]], "batch_size": 2}, ValueError),
         ({"batch_size": 0}, ValueError),

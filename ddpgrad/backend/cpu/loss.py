@@ -72,6 +72,51 @@ def cross_entropy_backward(
     return out
 
 
+def nll_loss(
+    input: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    ignore_index: int,
+    reduction: str,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """-input[target], input (N, C), target int64 (N,): (loss, places, share, total) as `ops/loss.py` has them."""
+    if not _handles(input, target) or (weight is not None and not compiled_for(input, weight)):
+        return NotImplemented
+    losses, share = (np.empty(len(target), input.dtype) for _ in range(2))
+    places = np.empty_like(target)
+    weight = np.empty(0, input.dtype) if weight is None else np.ascontiguousarray(weight)
+    bad, loss, total = _nll(input, target, weight, ignore_index, losses, share, places)
+    if bad >= 0:
+        raise IndexError(f"Target {target[bad]} is out of bounds.")
+    if reduction == "none":
+        return losses, places, share, None
+    if reduction == "sum":
+        return np.array(loss, input.dtype), places, share, None
+    return (
+        np.array(loss / total if total else math.nan, input.dtype),
+        places,
+        share,
+        np.array(total, input.dtype),
+    )
+
+
+def nll_loss_backward(
+    g: np.ndarray,
+    input: np.ndarray,
+    reduction: str,
+    places: np.ndarray,
+    share: np.ndarray,
+    total: np.ndarray | None,
+) -> np.ndarray:
+    """The gradient of `nll_loss` for input (N, C); g has the shape of the loss."""
+    if not _handles(input, places) or not compiled_for(g, input, share):
+        return NotImplemented
+    out = np.zeros(input.shape, input.dtype)
+    rows = np.broadcast_to(g if total is None else g / total, share.shape)
+    _nll_backward(rows, np.ascontiguousarray(places), np.ascontiguousarray(share), out)
+    return out
+
+
 def _handles(input: np.ndarray, target: np.ndarray) -> bool:
     return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype == np.int64
 
@@ -129,3 +174,33 @@ def _cross_entropy_backward(g, x, target, ignore_index, smoothing, lse, out):
         for j in range(classes):
             result[j] = scale * (exp_of_negative(row[j] - shift) - everywhere)
         result[t] -= scale * number(1 - smoothing)
+
+
+@kernel
+def _nll(x, target, weight, ignore_index, losses, share, places):
+    """Fill losses, share and places; return (first row with a bad target or -1, sum of losses, sum of share).
+
+    An empty weight is 1 everywhere.
+    """
+    number = x.dtype.type
+    loss_sum = 0.0
+    total = 0.0
+    for i in range(len(target)):
+        t = target[i]
+        if t == ignore_index:
+            losses[i], share[i], places[i] = number(0), number(0), 0
+            continue
+        if t < 0 or t >= x.shape[1]:
+            return i, loss_sum, total
+        w = weight[t] if weight.size else number(1)
+        losses[i], share[i], places[i] = -x[i, t] * w, w, t
+        loss_sum += losses[i]
+        total += w
+    return -1, loss_sum, total
+
+
+@kernel
+def _nll_backward(g, places, share, out):
+    for i in range(len(places)):
+        if share[i] != 0:  # where all are ignored g is infinite
+            out[i, places[i]] = -share[i] * g[i]

@@ -88,16 +88,11 @@ def batch_norm(
     channels = x.shape[1]
     out = np.empty(input.shape, input.dtype)
     mean, rstd, var = (np.empty(channels, input.dtype) for _ in range(3))
-    _batch_norm(
-        x,
-        _flat(weight, 1, channels, x),
-        _flat(bias, 0, channels, x),
-        eps,
-        out.reshape(x.shape),
-        mean,
-        rstd,
-        var,
-    )
+    scale, shift = _flat(weight, 1, channels, x), _flat(bias, 0, channels, x)
+    if x.shape[2] == 1:
+        _batch_norm_rows(x[:, :, 0], scale, shift, eps, out.reshape(x.shape[:2]), mean, rstd, var)
+    else:
+        _batch_norm(x, scale, shift, eps, out.reshape(x.shape), mean, rstd, var)
     return out, mean, rstd, var
 
 
@@ -117,16 +112,12 @@ def batch_norm_backward(
     channels = x.shape[1]
     g_input = np.empty(input.shape, input.dtype)
     g_weight, g_bias = np.empty(channels, input.dtype), np.empty(channels, input.dtype)
-    _batch_norm_backward(
-        _channels(g),
-        x,
-        _flat(weight, 1, channels, x),
-        np.ascontiguousarray(mean),
-        np.ascontiguousarray(rstd),
-        g_input.reshape(x.shape),
-        g_weight,
-        g_bias,
-    )
+    statistics = _flat(weight, 1, channels, x), np.ascontiguousarray(mean), np.ascontiguousarray(rstd)
+    if x.shape[2] == 1:
+        rows = g_input.reshape(x.shape[:2])
+        _batch_norm_rows_backward(_channels(g)[:, :, 0], x[:, :, 0], *statistics, rows, g_weight, g_bias)
+    else:
+        _batch_norm_backward(_channels(g), x, *statistics, g_input.reshape(x.shape), g_weight, g_bias)
     return g_input, None if weight is None else g_weight, None if bias is None else g_bias
 
 
@@ -257,3 +248,61 @@ def _batch_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
             g_row, row, result = g[i, c], x[i, c], g_input[i, c]
             for j in range(n):
                 result[j] = scale * (g_row[j] - offset - (row[j] - middle) * slope)
+
+
+@kernel
+def _batch_norm_rows(x, weight, bias, eps, out, mean, rstd, var):
+    """As `_batch_norm` where a channel has one element in each image, so that channels lie side by side."""
+    images, channels = x.shape
+    number = x.dtype.type
+    totals = np.zeros(channels)
+    for i in range(images):
+        row = x[i]
+        for c in range(channels):
+            totals[c] += row[c]
+    for c in range(channels):
+        mean[c] = number(totals[c] / images)
+        totals[c] = 0.0
+    for i in range(images):
+        row = x[i]
+        for c in range(channels):
+            totals[c] += (row[c] - mean[c]) * (row[c] - mean[c])
+    scale = np.empty(channels, x.dtype)
+    for c in range(channels):
+        variance = totals[c] / images
+        rstd[c] = number(1 / math.sqrt(variance + eps))
+        scale[c] = rstd[c] * weight[c]
+        var[c] = number(variance)
+    for i in range(images):
+        row, result = x[i], out[i]
+        for c in range(channels):
+            result[c] = (row[c] - mean[c]) * scale[c] + bias[c]
+
+
+@kernel
+def _batch_norm_rows_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
+    """As `_batch_norm_backward` for `_batch_norm_rows`."""
+    images, channels = x.shape
+    number = x.dtype.type
+    totals = np.zeros(channels)
+    dots = np.zeros(channels)
+    for i in range(images):
+        g_row, row = g[i], x[i]
+        for c in range(channels):
+            totals[c] += g_row[c]
+            dots[c] += g_row[c] * (row[c] - mean[c])
+    scale, offset, slope = (
+        np.empty(channels, x.dtype),
+        np.empty(channels, x.dtype),
+        np.empty(channels, x.dtype),
+    )
+    for c in range(channels):
+        g_bias[c] = number(totals[c])
+        g_weight[c] = number(dots[c] * rstd[c])
+        scale[c] = rstd[c] * weight[c]
+        offset[c] = number(totals[c] / images)
+        slope[c] = number(dots[c] * rstd[c] * rstd[c] / images)
+    for i in range(images):
+        g_row, row, result = g[i], x[i], g_input[i]
+        for c in range(channels):
+            result[c] = scale[c] * (g_row[c] - offset[c] - (row[c] - mean[c]) * slope[c])

@@ -1,19 +1,27 @@
 """Compiled activations in pieces for the CPU, one pass over memory each: float32 and float64.
 
-As in `activation.py`, every function returns `NotImplemented`, before anything else, for what
-it is not written for; outputs are new C-contiguous arrays of the input's shape.
+An activation is a function of one number and its options, which a loop is compiled for. Every
+function of arrays returns `NotImplemented`, before anything else, for what it is not written
+for; outputs are new C-contiguous arrays of the input's shape.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
-from .vectormath import compiled_for, exp_of_negative, kernel
+from .numbers import where
+from .vectormath import compiled_for, exp, exp_of_negative, expm1, kernel, log1p_of_fraction
 
 Array = np.ndarray[Any, Any]
+
+# Below this many elements NumPy is done before a compiled kernel has started.
+_SMALL = 1024
 
 
 def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
@@ -26,87 +34,255 @@ def leaky_relu_backward(g: Array, input: Array, negative_slope: float) -> Array:
     return _map_pair(_leaky_relu_backward, g, input, negative_slope)
 
 
-def elu(input: Array, alpha: float = 1.0) -> Array:
-    """x where positive, else alpha * (exp(x) - 1)."""
-    return _map(_elu, input, alpha)
+def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+    """scale times x where positive, else times alpha * (exp(x * input_scale) - 1)."""
+    return _map(_elu, input, alpha, scale, input_scale)
 
 
-def elu_backward(g: Array, input: Array, alpha: float) -> Array:
+def elu_backward(g: Array, input: Array, alpha: float, scale: float, input_scale: float) -> Array:
     """The gradient of `elu` for `input`."""
-    return _map_pair(_elu_backward, g, input, alpha)
+    return _map_pair(_elu_backward, g, input, alpha * scale * input_scale, scale, input_scale)
+
+
+def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`."""
+    return _map(_softplus, input, beta, threshold)
+
+
+def softplus_backward(g: Array, input: Array, beta: float, threshold: float) -> Array:
+    """The gradient of `softplus` for `input`."""
+    return _map_pair(_softplus_backward, g, input, beta, threshold, 1.0)
+
+
+def hardshrink(input: Array, lambd: float = 0.5) -> Array:
+    """x where |x| is above `lambd`, else 0."""
+    return _map(_hardshrink, input, lambd)
+
+
+def softshrink(input: Array, lambd: float = 0.5) -> Array:
+    """x moved towards 0 by `lambd`, and 0 within it."""
+    return _map(_softshrink, input, lambd)
+
+
+def shrink_backward(g: Array, input: Array, lambd: float) -> Array:
+    """The gradient of `hardshrink` and of `softshrink` for `input`."""
+    return _map_pair(_shrink_backward, g, input, lambd)
+
+
+def threshold(input: Array, threshold: float, value: float) -> Array:
+    """x where it is above `threshold`, else `value`."""
+    return _map(_threshold, input, threshold, value)
+
+
+def threshold_backward(g: Array, input: Array, threshold: float) -> Array:
+    """The gradient of `threshold` for `input`."""
+    return _map_pair(_threshold_backward, g, input, threshold)
+
+
+def clamp(input: Array, min: Any = None, max: Any = None) -> Array:
+    """x limited to [min, max]; None is no limit."""
+    limits = _limits(min, max)
+    if limits is None:
+        return NotImplemented
+    if input.size < _SMALL and input.dtype.kind == "f":
+        out = input if min is None else np.maximum(input, min)
+        return out if max is None else np.minimum(out, max)
+    return _map(_clamp, input, *limits)
+
+
+def clamp_backward(g: Array, input: Array, min: Any, max: Any) -> Array:
+    """The gradient of `clamp` for `input`."""
+    limits = _limits(min, max)
+    return NotImplemented if limits is None else _map_pair(_clamp_backward, g, input, *limits)
+
+
+def hardsigmoid(input: Array) -> Array:
+    """x / 6 + 1/2, limited to [0, 1]."""
+    return _map(_hardsigmoid, input, 1 / 6, 0.5)
+
+
+def hardsigmoid_backward(g: Array, input: Array) -> Array:
+    """The gradient of `hardsigmoid` for `input`."""
+    return _map_pair(_hardsigmoid_backward, g, input, 1 / 6)
 
 
 def hardswish(input: Array) -> Array:
     """x * min(max(x + 3, 0), 6) / 6."""
-    return _map(_hardswish, input, 6.0)
+    return _map(_hardswish, input, 3.0, 6.0)
 
 
 def hardswish_backward(g: Array, input: Array) -> Array:
     """The gradient of `hardswish` for `input`."""
-    return _map_pair(_hardswish_backward, g, input, 3.0)
+    return _map_pair(_hardswish_backward, g, input, 3.0, 0.5)
 
 
-def _map(body: Any, x: Array, option: float) -> Any:
+def huber(input: Array, delta: float, scale: float = 1.0) -> Array:
+    """scale times x**2 / 2 within [-delta, delta], else times delta * (|x| - delta / 2)."""
+    return _map(_huber, input, delta, scale, 0.5)
+
+
+def huber_backward(g: Array, input: Array, delta: float, scale: float) -> Array:
+    """The gradient of `huber` for `input`."""
+    return _map_pair(_huber_backward, g, input, delta, scale)
+
+
+def _limits(low: Any, high: Any) -> tuple[float, float] | None:
+    """Both limits as numbers; None where they are arrays or NaN."""
+    low = -math.inf if low is None else low
+    high = math.inf if high is None else high
+    numbers = isinstance(low, (int, float)) and isinstance(high, (int, float))
+    return (low, high) if numbers and low == low and high == high else None
+
+
+# -- loops -----------------------------------------------------------------------------------
+
+
+def _map(element: Callable[..., Any], x: Array, *options: float) -> Any:
+    """element(x, *options) of every element, options in the type of x."""
     if not compiled_for(x):
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
-    body(np.ascontiguousarray(x).reshape(-1), x.dtype.type(option), out.reshape(-1))
+    numbers = tuple([x.dtype.type(option) for option in options])
+    _loop(element)(np.ascontiguousarray(x).reshape(-1), numbers, out.reshape(-1))
     return out
 
 
-def _map_pair(body: Any, g: Array, x: Array, option: float) -> Any:
+def _map_pair(element: Callable[..., Any], g: Array, x: Array, *options: float) -> Any:
+    """element(g, x, *options) of every pair of elements."""
     if not compiled_for(g, x):
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
-    flat = (np.ascontiguousarray(a).reshape(-1) for a in (g, x))
-    body(*flat, x.dtype.type(option), out.reshape(-1))
+    numbers = tuple([x.dtype.type(option) for option in options])
+    flat = np.ascontiguousarray(x).reshape(-1)
+    if x.size > 1 and not any(g.strides) and g.shape == x.shape:  # one number, as the gradient of a mean
+        _loop_under_one(element)(g[(0,) * g.ndim], flat, numbers, out.reshape(-1))
+    else:
+        _loop_over_pairs(element)(np.ascontiguousarray(g).reshape(-1), flat, numbers, out.reshape(-1))
     return out
 
 
-@kernel
-def _leaky_relu(x, slope, out):
-    for i in range(x.size):
-        out[i] = x[i] if x[i] > 0 else x[i] * slope
+@functools.cache
+def _loop(element: Callable[..., Any]) -> Callable[..., None]:
+    element = register_jitable(element)
+
+    def loop(x, options, out):
+        for i in range(x.size):
+            out[i] = element(x[i], *options)
+
+    return kernel(loop)
 
 
-@kernel
-def _leaky_relu_backward(g, x, slope, out):
-    for i in range(x.size):
-        out[i] = g[i] if x[i] > 0 else g[i] * slope
+@functools.cache
+def _loop_over_pairs(element: Callable[..., Any]) -> Callable[..., None]:
+    element = register_jitable(element)
+
+    def loop(g, x, options, out):
+        for i in range(x.size):
+            out[i] = element(g[i], x[i], *options)
+
+    return kernel(loop)
 
 
-@kernel
-def _elu(x, alpha, out):
-    for i in range(x.size):
-        # Near 0 the difference of exp and 1 would lose its digits.
-        out[i] = x[i] if x[i] > 0 else alpha * x.dtype.type(math.expm1(x[i]))
+@functools.cache
+def _loop_under_one(element: Callable[..., Any]) -> Callable[..., None]:
+    element = register_jitable(element)
+
+    def loop(g, x, options, out):
+        for i in range(x.size):
+            out[i] = element(g, x[i], *options)
+
+    return kernel(loop)
 
 
-@kernel
-def _elu_backward(g, x, alpha, out):
-    zero = x.dtype.type(0)
-    for i in range(x.size):
-        below = zero if x[i] > zero else x[i]
-        slope = alpha * exp_of_negative(below)
-        out[i] = g[i] if x[i] > zero else g[i] * slope
+# -- elements --------------------------------------------------------------------------------
+# A comparison with NaN is false, and lets x through.
 
 
-@kernel
-def _hardswish(x, six, out):
-    zero = x.dtype.type(0)
-    three = x.dtype.type(3)
-    for i in range(x.size):
-        gate = x[i] + three
-        gate = zero if gate < zero else gate
-        gate = six if gate > six else gate
-        out[i] = x[i] * gate / six
+def _leaky_relu(x, slope):
+    return where(x > 0, x, x * slope)
 
 
-@kernel
-def _hardswish_backward(g, x, three, out):
-    half = x.dtype.type(0.5)
-    zero = x.dtype.type(0)
-    for i in range(x.size):
-        inner = g[i] * (x[i] / three + half)
-        inner = inner if x[i] > -three else zero
-        out[i] = g[i] if x[i] >= three else inner
+def _leaky_relu_backward(g, x, slope):
+    return where(x > 0, g, g * slope)
+
+
+def _elu(x, alpha, scale, input_scale):
+    below = where(x > 0, 0, x) * input_scale
+    return where(x > 0, x, alpha * expm1(below)) * scale
+
+
+def _elu_backward(g, x, slope, scale, input_scale):
+    below = where(x > 0, 0, x) * input_scale
+    return g * where(x > 0, scale, slope * exp(below))
+
+
+def _softplus(x, beta, threshold):
+    scaled = x * beta
+    soft = (where(scaled > 0, scaled, 0) + log1p_of_fraction(exp_of_negative(-abs(scaled)))) / beta
+    return where(scaled > threshold, x, soft)
+
+
+def _softplus_backward(g, x, beta, threshold, one):
+    scaled = x * beta
+    small = exp_of_negative(-abs(scaled))
+    share = where(scaled > 0, one, small) / (one + small)
+    return where(scaled > threshold, g, g * share)
+
+
+def _hardshrink(x, lambd):
+    return where(abs(x) <= lambd, 0, x)
+
+
+def _softshrink(x, lambd):
+    return x - where(x > lambd, lambd, where(x < -lambd, -lambd, x))
+
+
+def _shrink_backward(g, x, lambd):
+    return where(abs(x) <= lambd, 0, g)
+
+
+def _threshold(x, threshold, value):
+    return where(x <= threshold, value, x)
+
+
+def _threshold_backward(g, x, threshold):
+    return where(x <= threshold, 0, g)
+
+
+def _clamp(x, low, high):
+    above = where(x < low, low, x)
+    return where(above > high, high, above)
+
+
+def _clamp_backward(g, x, low, high):
+    return where((x >= low) & (x <= high), g, 0)
+
+
+def _hardsigmoid(x, sixth, half):
+    gate = x * sixth + half
+    return where(gate < 0, 0, where(gate > 1, 1, gate))
+
+
+def _hardsigmoid_backward(g, x, sixth):
+    return where(abs(x) < 3, g * sixth, 0)
+
+
+def _hardswish(x, three, six):
+    gate = x + three
+    gate = where(gate < 0, 0, gate)
+    return x * where(gate > six, six, gate) / six
+
+
+def _hardswish_backward(g, x, three, half):
+    slope = where(x > -three, x / three + half, 0)
+    return g * where(x >= three, 1, slope)
+
+
+def _huber(x, delta, scale, half):
+    size = abs(x)
+    inner = where(size < delta, size, delta)
+    return inner * (size - half * inner) * scale
+
+
+def _huber_backward(g, x, delta, scale):
+    return where(x > delta, delta, where(x < -delta, -delta, x)) * (g * scale)

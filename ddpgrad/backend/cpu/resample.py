@@ -38,7 +38,12 @@ def resample_transposed(g: Array, dim: int, bands: Bands) -> Array:
     if not compiled_for(g):
         return NotImplemented
     out = np.zeros((*g.shape[:dim], bands.size, *g.shape[dim + 1 :]), g.dtype)
-    _spread(_three(g, dim), bands.start, bands.length, bands.weight.astype(g.dtype), _three(out, dim))
+    x, y = _three(g, dim), _three(out, dim)
+    weight = bands.weight.astype(g.dtype)
+    if x.shape[2] == 1:
+        _spread_rows(x[:, :, 0], bands.start, bands.length, weight, y[:, :, 0])
+    else:
+        _spread(x, bands.start, bands.length, weight, y)
     return out
 
 
@@ -64,13 +69,13 @@ def _mix(x, start, count, weight, out):
 
 @kernel
 def _mix_rows(x, start, count, weight, out):
-    zero = out.dtype.type(0)
     for n in range(out.shape[0]):
         source, sink = x[n], out[n]
         for i in range(out.shape[1]):
-            total = zero
-            for tap in range(count[i]):
-                total += weight[i, tap] * source[u(start[i] + tap)]
+            first = u(start[i])
+            total = weight[i, 0] * source[first]
+            for tap in range(1, count[i]):
+                total += weight[i, tap] * source[first + u(tap)]
             sink[i] = total
 
 
@@ -83,3 +88,13 @@ def _spread(g, start, count, weight, out):
                 w, sink = weight[i, tap], out[n, start[i] + tap]
                 for k in range(u(source.size)):
                     sink[k] += w * source[k]
+
+
+@kernel
+def _spread_rows(g, start, count, weight, out):
+    for n in range(g.shape[0]):
+        source, sink = g[n], out[n]
+        for i in range(g.shape[1]):
+            first = u(start[i])
+            for tap in range(count[i]):
+                sink[first + u(tap)] += weight[i, tap] * source[i]

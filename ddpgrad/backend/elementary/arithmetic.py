@@ -114,6 +114,8 @@ def composed(xp: ModuleType) -> dict[str, Any]:
 
     def cast(input: Array, dtype: Any) -> Array:
         target = numpy_of(dtype)
+        if input.dtype is target:
+            return input
         if input.dtype.kind == "c" and target.kind not in "cb":
             return input.real.astype(target)
         return input.astype(target, copy=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from ..overwriting import to_write
+
 Array = Any
 
 
@@ -16,13 +18,17 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return input[index]
 
     def index_put(input: Array, index: Any, value: Any) -> Array:
-        out = xp.array(input, copy=True)
+        out = to_write(xp, input)
         out[index] = value
         return out
 
+    def fill_where(out: Array, mask: Array, value: Any) -> None:
+        """Write one value to `out` where `mask`, broadcast, is True."""
+        xp.copyto(out, value, where=mask)
+
     def index_put_add(input: Array, index: Any, value: Any) -> Array:
         """`input` with `value` added at `index`; repeated places add up."""
-        out = xp.array(input, copy=True)
+        out = to_write(xp, input)
         xp.add.at(out, index, value)
         return out
 
@@ -39,13 +45,13 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return input[_along(xp, index, dim)]
 
     def scatter_src(input: Array, dim: int, index: Array, src: Any) -> Array:
-        out = xp.array(input, copy=True)
+        out = to_write(xp, input)
         target, places = _places(xp, out, dim, index)
         target[places] = _like_index(src, index)
         return out
 
     def scatter_add(input: Array, dim: int, index: Array, src: Any) -> Array:
-        out = xp.array(input, copy=True)
+        out = to_write(xp, input)
         target, places = _places(xp, out, dim, index)
         xp.add.at(target, places, _like_index(src, index))
         return out
@@ -53,7 +59,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
     def scatter_reduce_by(
         input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
     ) -> Array:
-        out = xp.array(input, copy=True)
+        out = to_write(xp, input)
         target, places = _places(xp, out, dim, index)
         combine = {"prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
         if not include_self:
@@ -70,7 +76,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return xp.stack(xp.nonzero(input), axis=1)
 
     return {
-        "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "index_put_add": index_put_add,
+        "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "fill_where": fill_where, "index_put_add": index_put_add,
         "index_select": index_select, "gather": gather, "scatter_src": scatter_src, "scatter_add": scatter_add,
         "scatter_reduce_by": scatter_reduce_by, "embedding": embedding,
         "nonzero": nonzero,

@@ -50,23 +50,23 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
 
     @_in_float32
     def amax(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.max(input, axis=dim, keepdims=keepdim)
+        return input.max(axis=dim, keepdims=keepdim)  # the methods take half of the time of xp's functions
 
     @_in_float32
     def amin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return xp.min(input, axis=dim, keepdims=keepdim)
+        return input.min(axis=dim, keepdims=keepdim)
 
     def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-        return xp.argmax(input, axis=dim, keepdims=keepdim)
+        return input.argmax(axis=dim, keepdims=keepdim)
 
     def argmin(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-        return xp.argmin(input, axis=dim, keepdims=keepdim)
+        return input.argmin(axis=dim, keepdims=keepdim)
 
     def any(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return _truth(xp.any(input, axis=dim, keepdims=keepdim), input)
+        return _truth(input.any(axis=dim, keepdims=keepdim), input)
 
     def all(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return _truth(xp.all(input, axis=dim, keepdims=keepdim), input)
+        return _truth(input.all(axis=dim, keepdims=keepdim), input)
 
     def _truth(found: Array, input: Array) -> Array:
         return found.astype(input.dtype) if input.dtype == xp.uint8 else found

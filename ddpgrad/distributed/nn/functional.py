@@ -71,7 +71,9 @@ def reduce_scatter(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: ProcessGroup | None = None
+    output_tensor_list: Sequence[Tensor],
+    input_tensor_list: Sequence[Tensor],
+    group: ProcessGroup | None = None,
 ) -> tuple[Tensor, ...]:
     """What each rank has for this one. output_tensor_list: gives the shapes."""
     shapes = [tuple(t.shape) for t in output_tensor_list]

@@ -3,8 +3,9 @@
 virtual   all ranks live in this process
 shm       processes of one host meet in shared memory; needs no MPI library
 mpi       processes anywhere, through an MPI library
+hierarchical   several hosts: shared memory within each, MPI between them
 
-All three add ranks in the order of `tree` and so give the same bits.
+All add ranks in the order of `tree` and so give the same bits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ...errors import TransportError
 from .base import Transport
 from .local import LocalTransport
 
-NAMES = ("virtual", "shm", "mpi")
+NAMES = ("virtual", "shm", "mpi", "hierarchical")
+SHM_OR_MPI = "shm,mpi"
+"""Asks for 'shm' where the host has room for it, and for 'mpi' where not."""
 
 
 def choose(launch: Launch, backend: str | None = None) -> str:
@@ -25,8 +28,10 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     and is collective. Raises TransportError if the transport cannot join these processes.
     """
     wanted = backend or environment.transport()
-    if wanted is not None and wanted not in NAMES:
-        raise TransportError(f"unknown transport {wanted!r}; expected one of {', '.join(NAMES)}")
+    if wanted is not None and wanted not in (*NAMES, SHM_OR_MPI):
+        raise TransportError(
+            f"unknown transport {wanted!r}; expected one of {', '.join(NAMES)}, or {SHM_OR_MPI!r}"
+        )
     if launch.procs == 1:
         return "virtual"
     if wanted == "virtual":
@@ -37,16 +42,33 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     if wanted == "mpi":
         return "mpi"
     if launch.mpi:
-        from . import mpi
+        from . import hierarchical, mpi, segments, shm
 
         hosts = mpi.hosts(launch)
-        if wanted is None:
-            return "shm" if len(hosts) == 1 else "mpi"
-        if len(hosts) > 1:
+        several = hierarchical.suits(launch, hosts)
+        if wanted == "hierarchical" and not several:
+            raise TransportError(
+                "transport 'hierarchical' joins several hosts that have as many processes each, numbered host "
+                f"by host; here the hosts have the processes {hosts}. Ask for 'mpi' or for none"
+            )
+        if wanted != "shm" and len(hosts) > 1 and not several:
+            return "mpi"
+        if wanted == "shm" and len(hosts) > 1:
             raise TransportError(
                 f"transport 'shm' joins processes of one host, and this job runs on {len(hosts)} hosts; "
                 "ask for 'mpi' or for none"
             )
+        # Known to all before any waits for another in memory that is not there.
+        needed, room = shm.bytes_needed(launch), mpi.least(launch, segments.available())
+        if room < needed:
+            if wanted == SHM_OR_MPI:
+                return "mpi"
+            raise TransportError(segments.out_of_room(needed, room))
+        return "hierarchical" if several else "shm"
+    if wanted == "hierarchical":
+        raise TransportError(
+            "transport 'hierarchical' needs an MPI job: start it with `ddprun --mpi` or mpirun"
+        )
     return "shm"
 
 
@@ -62,6 +84,10 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
         from .mpi import MpiTransport
 
         return MpiTransport(launch, timeout)
+    if name == "hierarchical":
+        from .hierarchical import HierarchicalTransport
+
+        return HierarchicalTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
     from .shm import ShmTransport
 
     return ShmTransport(launch, timeout, job=f"{_job(launch)}-{generation}")

@@ -69,10 +69,10 @@ class Control:
 
     def __init__(self, launch: Launch, job: str, extra: int, timeout: float, sparse: int = 0) -> None:
         self.launch = launch
-        procs, world = launch.procs, launch.world_size
+        procs = launch.procs
         self._reasons = procs * _LINE
         self._records = self._reasons + procs * _REASON
-        self.extra = -(-(self._records + world * DEPTH * _RECORD) // 4096) * 4096
+        self.extra = self.bytes_needed(launch)
         self.sparse = -(-(self.extra + extra) // 4096) * 4096
         self.map = self._join(job, self.sparse, sparse, timeout)
         self._bytes = memoryview(self.map)
@@ -85,6 +85,12 @@ class Control:
         self._spins = 100 if procs <= _cores() else 20
         self._next_check = 0.0
         self._meet(job, timeout)
+
+    @staticmethod
+    def bytes_needed(launch: Launch) -> int:
+        """What the page takes, without `extra` and `sparse`."""
+        records = launch.procs * (_LINE + _REASON) + launch.world_size * DEPTH * _RECORD
+        return -(-records // 4096) * 4096
 
     def _join(self, job: str, size: int, sparse: int, timeout: float):
         path = segments.path_of(job, "control")
@@ -165,6 +171,12 @@ class Control:
     def place(self, rank: int, number: int) -> int:
         """Where the contribution of `rank` to collective `number` lies."""
         return self._words[(self._records + (rank * DEPTH + number % DEPTH) * _RECORD) // 8 + 1]
+
+    def places(self, number: int) -> tuple[int, ...]:
+        """Where the contributions of all ranks to collective `number` lie."""
+        start = (self._records + number % DEPTH * _RECORD) // 8 + 1
+        stride = DEPTH * _RECORD // 8
+        return tuple(self._words[start : start + self.launch.world_size * stride : stride])
 
     def fields(self, rank: int, number: int) -> Sequence[str]:
         """The words that `rank` wrote under `number` (none for number 0)."""

@@ -44,7 +44,7 @@ from .mpi_mail import MpiMail
 from .roll_call import FAILED, FINISHED, VICTIM, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
-_SMALL = 16 << 10
+SMALL = 16 << 10
 # MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
 _PIECE = 32 << 20
 
@@ -95,6 +95,11 @@ def _world(launch: Launch) -> Any:
     return world
 
 
+def communicator(launch: Launch) -> Any:
+    """MPI's communicator of the processes of `launch`; see `_world`."""
+    return _world(launch)
+
+
 @lru_cache(maxsize=64)
 def hosts(launch: Launch) -> list[list[int]]:
     """The processes of each host, in order. Collective between processes."""
@@ -107,6 +112,13 @@ def hosts(launch: Launch) -> list[list[int]]:
     leaders = np.empty(launch.procs, np.int64)
     world.Allgather(leader, leaders)
     return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
+
+
+def least(launch: Launch, value: int) -> int:
+    """The least of all processes' values. Collective between processes."""
+    values = np.empty(launch.procs, np.int64)
+    _world(launch).Allgather(np.array([value], np.int64), values)
+    return int(values.min())
 
 
 def shared_token(launch: Launch) -> str:
@@ -224,12 +236,11 @@ class MpiTransport(Transport):
             self._agree(calls, in_thread)
             first = calls[0]
             if first.kind == ALLOCATE:
-                for call in calls:
-                    call.result = np.zeros(first.array.shape, first.array.dtype)
+                self._allocate(calls)
             elif first.array.nbytes == 0:
                 return
             elif first.kind == REDUCE:
-                self._reduce([call.array for call in calls], first.op)
+                self._reduce(calls)
             elif first.kind == REDUCE_SCATTER:
                 self._reduce_scatter(calls)
             elif first.kind == BROADCAST:
@@ -300,9 +311,14 @@ class MpiTransport(Transport):
                 )
         return guard.mismatch(records, self._number)
 
-    def _reduce(self, arrays: list[np.ndarray], op: str) -> None:
+    def _allocate(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            call.result = np.zeros(call.array.shape, call.array.dtype)
+
+    def _reduce(self, calls: Sequence[Call]) -> None:
+        arrays, op = [call.array for call in calls], calls[0].op
         first = arrays[0]
-        if first.nbytes <= _SMALL:
+        if first.nbytes <= SMALL:
             tree.reduce_into(arrays, self._all_rows(arrays), op)
             return
         length = _PIECE // self._most_ranks // first.itemsize // 64 * 64
@@ -336,7 +352,7 @@ class MpiTransport(Transport):
     def _reduce_scatter(self, calls: Sequence[Call]) -> None:
         """Every process gets, of all ranks' arrays, the parts of the ranks that it hosts."""
         first, world = calls[0].array, self.launch.world_size
-        if first.nbytes <= _SMALL:
+        if first.nbytes <= SMALL:
             rows = self._all_rows([call.array for call in calls])
             for rank, call in zip(self.ranks, calls, strict=True):
                 assert call.result is not None
@@ -347,12 +363,16 @@ class MpiTransport(Transport):
         length = max(1, _PIECE // world // self._most_ranks // first.itemsize)
         for start in range(0, columns, length):
             stop = min(start + length, columns)
-            parts = [array[block.start : block.stop, start:stop] for block in self._blocks for array in arrays]
+            parts = [
+                array[block.start : block.stop, start:stop] for block in self._blocks for array in arrays
+            ]
             out = np.concatenate([part.reshape(-1) for part in parts])
             rows = np.empty((world, len(calls), stop - start), first.dtype)
             sizes = [len(block) * rows[0].nbytes for block in self._blocks]
             starts = [block.start * rows[0].nbytes for block in self._blocks]
-            self._comm.Alltoallv(self._bytes(out, sizes, starts), self._bytes(rows.reshape(-1), sizes, starts))
+            self._comm.Alltoallv(
+                self._bytes(out, sizes, starts), self._bytes(rows.reshape(-1), sizes, starts)
+            )
             for i, call in enumerate(calls):
                 assert call.result is not None
                 tree.reduce_into([call.result[start:stop]], list(rows[:, i]), call.op)

@@ -38,6 +38,7 @@ class RollCall:
         sends = [comm.Send_init(self._out, dest=proc, tag=_WORD_TAG) for proc in self._others]
         self._requests = [*self._receives.values(), *sends]
         self._last_words: list[Any] = []
+        self._reasons: dict[int, str] = {}  # of those that have left
 
     def start(self, digest: int) -> None:
         """Say that this process is about to do what `digest` stands for, and begin to listen."""
@@ -75,15 +76,17 @@ class RollCall:
         return state, proc, int(self._in[proc, 2]), self._reason(proc)
 
     def last_word_of(self, proc: int) -> str | None:
-        """Why no more calls come from `proc`, if it has said so. After that, `farewell` no longer knows."""
-        if not self._comm.Iprobe(source=proc, tag=_REASON_TAG):
+        """Why no more calls come from `proc`, if it has said so."""
+        if proc not in self._reasons and not self._comm.Iprobe(source=proc, tag=_REASON_TAG):
             return None
         return self._reason(proc)
 
     def _reason(self, proc: int) -> str:
-        reason = np.zeros(_REASON, np.uint8)
-        self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
-        return reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+        if proc not in self._reasons:
+            reason = np.zeros(_REASON, np.uint8)
+            self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
+            self._reasons[proc] = reason.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+        return self._reasons[proc]
 
     def send_farewell(self, state: int, rank: int, reason: str) -> None:
         """Say that no more calls come from this process."""
@@ -108,9 +111,8 @@ class RollCall:
             if time.monotonic() > deadline:
                 return
             patience.pause()
-        reason = np.zeros(_REASON, np.uint8)
         for proc in self._others:
             if self._in[proc, 1] != CALLING:
-                self._comm.Recv(reason, source=proc, tag=_REASON_TAG)
+                self._reason(proc)
         while not self._mpi.Request.Testall(self._last_words) and time.monotonic() < deadline:
             patience.pause()

@@ -130,5 +130,5 @@ def out_of_room(wanted: int, room: int) -> str:
     return (
         f"not enough shared memory in {_FOLDER}: {wanted} bytes wanted, {room} available. Enlarge it "
         "(Docker: `--shm-size`; Kubernetes: an emptyDir of medium Memory), free it, or start with "
-        "`ddprun --mpi` and DDPGRAD_TRANSPORT=mpi."
+        "`ddprun --mpi` and DDPGRAD_TRANSPORT=mpi (or 'shm,mpi': mpi where there is too little of it)."
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from mmap import mmap
 
 import numpy as np
@@ -20,21 +20,13 @@ import numpy as np
 from ...environment import Launch
 from ...errors import DistributedError, TransportError
 from .. import tree
+from ..guard import Signature
 from . import segments
-from .base import (
-    ALLOCATE,
-    BROADCAST,
-    COMPLETED,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    Call,
-    Pending,
-    Transport,
-)
+from .base import ALLOCATE, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
 from .control import ARRIVE, DEPTH, DONE, STAGE, Control
 from .mail import Delivery, Letters, Message
 from .mailbox import Mailbox, room_for
+from .shm_collectives import Bridge, Collective, Large, Need, Small, finish_small
 
 SMALL = 4096
 """Bytes per rank up to which a collective takes the way of one flag round."""
@@ -44,7 +36,15 @@ _PAGE = 4096
 # A place is a window's number from 1, and an offset in it; 0 stands for the scratch area.
 _OFFSET_BITS = 44
 
-_Need = tuple[int, int]
+
+def bytes_needed(launch: Launch) -> int:
+    """The shared memory that a transport takes at once; buckets and what else is allocated come on top."""
+    world = launch.world_size
+    return Control.bytes_needed(launch) + world * (DEPTH * SMALL + _scratch_bytes(world))
+
+
+def _scratch_bytes(world_size: int) -> int:
+    return min(1 << 19, _SCRATCH_TOTAL // world_size // _PAGE * _PAGE or _PAGE)
 
 
 class _Window:
@@ -67,11 +67,14 @@ class ShmTransport(Transport):
 
     name = "shm"
 
-    def __init__(self, launch: Launch, timeout: float | None, job: str) -> None:
+    def __init__(
+        self, launch: Launch, timeout: float | None, job: str, scratch_for: int | None = None
+    ) -> None:
+        """scratch_for: the number of ranks by which pieces are cut, if it is not this host's."""
         super().__init__(launch, timeout)
         world = launch.world_size
         self._job = job
-        self._scratch_bytes = min(1 << 19, _SCRATCH_TOTAL // world // _PAGE * _PAGE or _PAGE)
+        self._scratch_bytes = _scratch_bytes(scratch_for or world)
         slots = world * DEPTH * SMALL
         sparse = room_for(world)
         self.control = Control(launch, job, slots + world * self._scratch_bytes, self.timeout, sparse)
@@ -81,23 +84,34 @@ class ShmTransport(Transport):
         self._slots = extra[:slots].reshape(DEPTH, world, SMALL)
         self.scratch = extra[slots : slots + world * self._scratch_bytes].reshape(world, self._scratch_bytes)
         self._slot_cache: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
+        self._rings: dict[Signature, list[list[np.ndarray]]] = {}
+        self._pieces: dict[tuple[tuple[int, ...], int, np.dtype], list[np.ndarray]] = {}
         self._windows: dict[int, _Window] = {}
         self._allocations = 0
         self._posted = 0
         self._stage = 0
         self._free_until = DEPTH
-        self._under_way: deque[_Collective] = deque()
+        self._under_way: deque[Collective] = deque()
+        # What this process's only rank has said last in each entry of the ring: it need not say it again.
+        self._recorded: list[Signature | None] = [None] * DEPTH
 
     def post(self, calls: Sequence[Call]) -> Pending:
-        self.refuse_after_failure()
-        if calls[0].kind == ALLOCATE:
+        if self.failure is not None:
+            self.refuse_after_failure()
+        call = calls[0]
+        if call.kind == ALLOCATE:
             self._allocate(calls)
             return COMPLETED
-        number = self._posted + 1
-        if number > self._free_until:
-            self._make_room(number)
-        self._posted = number
-        control, first = self.control, calls[0].array
+        if len(calls) == 1 and not call.background and not self._under_way:
+            if call.array.nbytes <= SMALL:
+                self._at_once(call, calls)
+                return COMPLETED
+            if call.kind == REDUCE and (place := self._place(call.array)):
+                self._in_windows(call, calls, place)
+                return COMPLETED
+        number = self._begin()
+        control, first = self.control, call.array
+        self._recorded[number % DEPTH] = None
         slots = self._slot_views(number, first) if 0 < first.nbytes <= SMALL else []
         for rank, call in zip(self.ranks, calls, strict=True):
             array = call.array
@@ -110,11 +124,94 @@ class ShmTransport(Transport):
                 slots[rank][...] = array
         control.publish(ARRIVE, number)
         if first.nbytes <= SMALL:
-            collective = _Small(self, number, calls, slots)
+            collective = Small(self, number, calls, slots)
         else:
-            collective = _Large(self, number, calls)
+            collective = Large(self, number, calls)
         self._under_way.append(collective)
         return collective
+
+    def _at_once(self, call: Call, calls: Sequence[Call]) -> None:
+        """A small collective for which its only rank here waits: as `Small`, on the shortest way."""
+        number, array, control = self._begin(), call.array, self.control
+        entry = number % DEPTH
+        if self._recorded[entry] is not call.signature:
+            control.record(self.ranks.start, number, call.signature, 0)
+            self._recorded[entry] = call.signature
+        ring = self._rings.get(call.signature)
+        if ring is None:
+            ring = self._ring(call)
+        slots = ring[entry]
+        if slots:
+            slots[self.ranks.start][...] = array
+        self._meet(number, calls)
+        if call.kind == REDUCE and slots:
+            tree.reduce_into((array,), slots, call.op)
+        else:
+            finish_small(calls, self.ranks, slots)
+        control.publish(DONE, number)
+
+    def _in_windows(self, call: Call, calls: Sequence[Call], place: int) -> None:
+        """A larger reduction for which its only rank here waits: as `Large`, on the shortest way."""
+        number, array, control = self._begin(), call.array, self.control
+        control.record(self.ranks.start, number, call.signature, place)
+        self._recorded[number % DEPTH] = None
+        self._meet(number, calls)
+        places = control.places(number)
+        if not all(places):  # somebody's array is elsewhere, and must be passed through the scratch area
+            self._under_way.append(Large(self, number, calls))
+            self.finish(number)
+            return
+        key = (places, array.size, array.dtype)
+        pieces = self._pieces.get(key)
+        if pieces is None:
+            low, high = tree.share(array.size, self.launch.procs, self.launch.proc)
+            pieces = self._pieces[key] = [self.window_view(p, array)[low:high] for p in places]
+        tree.reduce_into(pieces, pieces, call.op)
+        control.publish(DONE, number)
+        try:
+            control.wait(DONE, number, number, self.timeout)
+        except DistributedError as error:
+            raise self.failed(error) from None
+
+    def bridged(self, calls: Sequence[Call], bridge: Bridge) -> None:
+        """Carry out a larger reduction over this host's ranks and those that `bridge` reaches."""
+        number = self._begin()
+        self._recorded[number % DEPTH] = None
+        for rank, call in zip(self.ranks, calls, strict=True):
+            self.control.record(rank, number, call.signature, self._place(call.array))
+        self.control.publish(ARRIVE, number)
+        self._under_way.append(Large(self, number, calls, bridge))
+        self.finish(number)
+
+    def allocate(self, calls: Sequence[Call]) -> None:
+        """Carry out an "allocate"."""
+        self._allocate(calls)
+
+    def _begin(self) -> int:
+        """The number of the collective that begins now; its entry in the ring is free."""
+        number = self._posted + 1
+        if number > self._free_until:
+            self._make_room(number)
+        self._posted = number
+        return number
+
+    def _meet(self, number: int, calls: Sequence[Call]) -> None:
+        """Say that this process has come to a collective, wait for the others, and compare."""
+        self.control.publish(ARRIVE, number)
+        try:
+            self.control.wait(ARRIVE, number, number, self.timeout)
+            self.agree(number, calls)
+        except DistributedError as error:
+            raise self.failed(error) from None
+
+    def _ring(self, call: Call) -> list[list[np.ndarray]]:
+        """The slots of all ranks, in each entry of the ring, for what `call` contributes."""
+        like = call.array
+        ring = [self._slot_views(entry, like) if like.nbytes else [] for entry in range(DEPTH)]
+        if len(self._rings) >= 1024:
+            self._rings.clear()
+        self._rings[call.signature] = ring
+        return ring
 
     def send(self, message: Message) -> Delivery:
         self.refuse_after_failure()
@@ -182,7 +279,7 @@ class ShmTransport(Transport):
             raise self.failed(error) from None
         self._free_until = self.control.least_done() + DEPTH
 
-    def next_stage(self) -> _Need:
+    def next_stage(self) -> Need:
         """Say that this process is done with a step within a collective; what to wait for next."""
         self._stage += 1
         self.control.publish(STAGE, self._stage)
@@ -217,6 +314,7 @@ class ShmTransport(Transport):
     def _allocate(self, calls: Sequence[Call]) -> None:
         """Make one segment with an array for every rank, and map it in every process."""
         template = calls[0].array
+        self._pieces.clear()  # which keep windows mapped
         # A window goes when all processes have dropped their arrays: so all agree which exist.
         unused = np.array([window.unused() for window in self._windows.values()], np.uint8)
         dropped = np.min(self._gather(calls, unused), axis=0)
@@ -267,165 +365,12 @@ class ShmTransport(Transport):
     def _gather(self, calls: Sequence[Call], array: np.ndarray) -> np.ndarray:
         """Rows of all ranks; each process contributes one array for all its ranks."""
         rows = np.empty((self.launch.world_size, array.size), array.dtype)
-        self.post([Call(GATHER, call.signature, array, result=rows) for call in calls]).wait()
+        gathers = [Call(GATHER, call.signature, array, result=rows) for call in calls]
+        for gather in gathers:
+            # The signature is that of another call: `_rings` must not take it for this array's.
+            gather.background = True
+        self.post(gathers).wait()
         return rows
-
-
-class _Collective(Pending):
-    """A collective under way, and what it needs from other processes to go on."""
-
-    __slots__ = ("began", "calls", "complete", "need", "number", "transport")
-
-    def __init__(self, transport: ShmTransport, number: int, calls: Sequence[Call]) -> None:
-        self.transport = transport
-        self.number = number
-        self.calls = calls
-        self.need = (ARRIVE, number)
-        self.complete = False
-        self.began = 0.0
-
-    def step(self) -> None:
-        """Do what `need` allows now."""
-        raise NotImplementedError
-
-    def poll(self) -> bool:
-        if not self.complete:
-            self.transport.refuse_after_failure()
-            self.transport.progress()
-        return self.complete
-
-    def wait(self) -> None:
-        if not self.complete:
-            self.transport.refuse_after_failure()
-            self.transport.finish(self.number)
-
-
-class _Small(_Collective):
-    """One flag round: what everyone wrote into the slots is complete when all have arrived."""
-
-    __slots__ = ("_slots",)
-
-    def __init__(
-        self, transport: ShmTransport, number: int, calls: Sequence[Call], slots: list[np.ndarray]
-    ) -> None:
-        super().__init__(transport, number, calls)
-        self._slots = slots
-
-    def step(self) -> None:
-        calls = self.calls
-        self.transport.agree(self.number, calls)
-        kind = calls[0].kind
-        if not self._slots:
-            pass
-        elif kind == REDUCE:
-            tree.reduce_into([call.array for call in calls], self._slots, calls[0].op)
-        elif kind == REDUCE_SCATTER:
-            _reduce_parts(calls, self.transport.ranks, self._slots, 0)
-        elif kind == BROADCAST:
-            _spread(calls, self.transport.ranks, self._slots[calls[0].src], 0)
-        elif kind == GATHER:
-            _collect(calls, self._slots, 0)
-        self.transport.control.publish(DONE, self.number)
-        self.complete = True
-
-
-class _Large(_Collective):
-    """Each process works on its share of everyone's buffers."""
-
-    __slots__ = ("_steps",)
-
-    def __init__(self, transport: ShmTransport, number: int, calls: Sequence[Call]) -> None:
-        super().__init__(transport, number, calls)
-        self._steps = self._in_steps()
-
-    def step(self) -> None:
-        need = next(self._steps, None)
-        if need is None:
-            self.complete = True
-        else:
-            self.need = need
-
-    def _in_steps(self) -> Iterator[_Need]:
-        """Carry the collective out; yields what others must have reached before it goes on."""
-        transport, calls, number = self.transport, self.calls, self.number
-        control = transport.control
-        transport.agree(number, calls)
-        first = calls[0]
-        sources = [first.src] if first.kind == BROADCAST else range(transport.launch.world_size)
-        places = {rank: control.place(rank, number) for rank in sources}
-        if all(places.values()):
-            self._exchange([transport.window_view(place, first.array) for place in places.values()], 0)
-        else:
-            yield from self._through_scratch(places)
-        control.publish(DONE, number)
-        # Others may still read what lies in this process's buffers, or write results there.
-        if first.kind != BROADCAST or first.src in transport.ranks:
-            yield DONE, number
-
-    def _through_scratch(self, places: dict[int, int]) -> Iterator[_Need]:
-        """Pass the arrays that no one else can reach through the scratch area, a piece at a time.
-
-        A piece has columns of an array that is seen as rows: one, or one for each rank's part.
-        """
-        transport, like, kind = self.transport, self.calls[0].array, self.calls[0].kind
-        rows = transport.launch.world_size if kind == REDUCE_SCATTER else 1
-        columns = like.size // rows
-        scratch = {rank: transport.scratch[rank].view(like.dtype) for rank in places}
-        length = transport.scratch.shape[1] // like.itemsize // rows
-        staged = {
-            rank: call.array.reshape(rows, columns)
-            for rank, call in zip(transport.ranks, self.calls, strict=True)
-            if places.get(rank) == 0
-        }
-        for start in range(0, columns, length):
-            stop = min(start + length, columns)
-            pieces = {rank: area[: rows * (stop - start)] for rank, area in scratch.items()}
-            for rank, array in staged.items():
-                pieces[rank].reshape(rows, -1)[...] = array[:, start:stop]
-            yield transport.next_stage()
-            for rank, place in places.items():
-                if place:
-                    seen = transport.window_view(place, like).reshape(rows, columns)[:, start:stop]
-                    pieces[rank] = seen.reshape(-1)
-            self._exchange(list(pieces.values()), start)
-            yield transport.next_stage()
-            if kind == REDUCE:
-                for rank, array in staged.items():
-                    array[0, start:stop] = pieces[rank]
-
-    def _exchange(self, views: list[np.ndarray], start: int) -> None:
-        """This process's part of one piece that begins at element `start`."""
-        first, transport = self.calls[0], self.transport
-        if first.kind == REDUCE:
-            low, high = tree.share(views[0].size, transport.launch.procs, transport.launch.proc)
-            pieces = [view[low:high] for view in views]
-            tree.reduce_into(pieces, pieces, first.op)
-        elif first.kind == REDUCE_SCATTER:
-            _reduce_parts(self.calls, transport.ranks, views, start)
-        elif first.kind == BROADCAST:
-            _spread(self.calls, transport.ranks, views[0], start)
-        else:
-            _collect(self.calls, views, start)
-
-
-def _reduce_parts(calls: Sequence[Call], ranks: Sequence[int], views: Sequence[np.ndarray], start: int) -> None:
-    stop = start + views[0].size // (len(views) or 1)
-    for rank, call in zip(ranks, calls, strict=True):
-        assert call.result is not None
-        tree.reduce_part(call.result[start:stop], views, rank, call.op)
-
-
-def _spread(calls: Sequence[Call], ranks: Sequence[int], source: np.ndarray, start: int) -> None:
-    for rank, call in zip(ranks, calls, strict=True):
-        if rank != call.src:
-            call.array[start : start + source.size] = source
-
-
-def _collect(calls: Sequence[Call], views: Sequence[np.ndarray], start: int) -> None:
-    for call in calls:
-        assert call.result is not None
-        for row, view in zip(call.result, views, strict=True):
-            row[start : start + view.size] = view
 
 
 def _address(array: np.ndarray) -> int:

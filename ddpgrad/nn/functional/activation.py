@@ -19,8 +19,8 @@ from ...ops.inplace import inplace_function
 from ...ops.pointwise import where
 from ...ops.reduce import argmax
 from ...ops.scattering import scatter
-from ...ops.shape import reshape
-from ...ops.splitting import chunk
+from ...ops.shape import narrow, reshape
+from ...ops.tensor_function import takes_out
 from ...random import default_generator
 
 # The fixed point of self-normalising networks: https://arxiv.org/abs/1706.02515
@@ -99,12 +99,13 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def _selu(input: Tensor) -> Tensor:
-    return ops.elu(input, _SELU_ALPHA) * _SELU_SCALE
+    return ops.elu(input, _SELU_ALPHA, _SELU_SCALE)
 
 
 _selu_ = inplace_function("selu", _selu)
 
 
+@takes_out
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input times the normal distribution function of input; approximate: "none" or "tanh"."""
     return ops.gelu(input, approximate)
@@ -147,6 +148,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return _apply(ops.threshold, input, inplace, threshold, value)
 
 
+@takes_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved towards 0 by `lambd`, and 0 within it."""
     if lambd < 0:
@@ -164,6 +166,7 @@ def softsign(input: Tensor) -> Tensor:
     return input / (magnitude(input) + 1)
 
 
+@takes_out
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), without overflow."""
     return -ops.softplus(-input, 1.0, float("inf"))
@@ -178,8 +181,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
             f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}: glu() takes a gate for "
             "each element"
         )
-    first, second = chunk(input, 2, dim)
-    return first * logistic(second)
+    half = input.shape[dim] // 2
+    return narrow(input, dim, 0, half) * logistic(narrow(input, dim, half, half))
 
 
 def _chosen(name: str, dim: int | None, input: Tensor, stacklevel: int) -> int:

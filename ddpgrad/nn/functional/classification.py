@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..._tensor import Tensor, wrap
-from ...backend.registry import backend_for
+from ..._tensor import Tensor
 from ...ops import loss
 from ...ops.activation import log_softmax
-from ...ops.index import gather
-from ...ops.pointwise import ne, where
 from ...ops.reduce import sum as sum_over
 from ...ops.shape import reshape
 from .reduction import chosen
@@ -94,27 +89,5 @@ def nll_loss(
     """The negative of `input`, log-probabilities (C,), (N, C) or (N, C, d1, …), at the classes `target`."""
     reduction = chosen(reduction, size_average, reduce)
     rows, classes = _rows(input, target)
-    keep = ne(classes, ignore_index)
-    safe = where(keep, classes, _zero_like(classes))
-    _check_classes(safe, rows.shape[1])
-    losses = -reshape(gather(rows, 1, reshape(safe, (-1, 1))), (-1,))
-    share = keep.to(input.dtype) if weight is None else weight[safe] * keep.to(weight.dtype)
-    # Ignored places hold 0 even where the input is infinite there.
-    losses = where(keep, losses * share, _zero_like(losses))
-    if reduction == "none":
-        return reshape(losses, tuple(target.shape))
-    total = sum_over(losses)
-    return total / sum_over(share) if reduction == "mean" else total
-
-
-def _zero_like(tensor: Tensor) -> Tensor:
-    return wrap(backend_for(tensor._array).full_like(tensor._array, 0))
-
-
-def _check_classes(classes: Tensor, count: int) -> None:
-    """`IndexError` for a class that does not exist; on a GPU that would cost a synchronisation."""
-    array = classes._array
-    if isinstance(array, np.ndarray):
-        wrong = array[(array < 0) | (array >= count)]
-        if wrong.size:
-            raise IndexError(f"Target {wrong[0]} is out of bounds: there are {count} classes.")
+    out = loss.nll_loss(rows, classes, weight, ignore_index, reduction)
+    return reshape(out, tuple(target.shape)) if reduction == "none" else out

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..._tensor import Tensor
 from ...autograd.function import Function, once_differentiable
+from ...backend.registry import backend_of, register_body
 from ...ops.creation import from_numpy
 from ...ops.reduce import mean
 from ...ops.shape import reshape
@@ -103,7 +104,7 @@ class _CTC(Function):
         zero_infinity: bool,
     ) -> Tensor:
         log_probs = scores.numpy(force=True).astype(np.float64)
-        losses, gradient = _forward_backward(log_probs, labels, times, sizes, blank)
+        losses, gradient = backend_of("cpu").ctc_alignments(log_probs, labels, times, sizes, blank)
         impossible = np.isinf(losses)
         gradient[:, impossible] = 0.0 if zero_infinity else np.nan
         if zero_infinity:
@@ -118,8 +119,8 @@ class _CTC(Function):
         return gradient * reshape(grad, (1, -1, 1)), None, None, None, None, None
 
 
-def _forward_backward(
-    log_probs: Array, labels: Array, times: Array, sizes: Array, blank: int
+def _alignments(
+    F: Any, log_probs: Array, labels: Array, times: Array, sizes: Array, blank: int
 ) -> tuple[Array, Array]:
     """(losses (N,), gradients (T, N, C) under the softmax that `log_probs` came from)."""
     steps, count, _ = log_probs.shape
@@ -169,3 +170,6 @@ def _advance(state: Array, skips: Array) -> Array:
     skipped = np.full_like(state, -np.inf)
     skipped[:, 2:] = state[:, :-2]
     return np.logaddexp(np.logaddexp(state, before), np.where(skips, skipped, -np.inf))
+
+
+register_body("ctc_alignments", _alignments)

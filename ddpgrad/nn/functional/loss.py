@@ -13,6 +13,7 @@ from ...ops.bernoulli_loss import bernoulli_loss
 from ...ops.creation import full_like
 from ...ops.elementwise import abs as magnitude
 from ...ops.elementwise import clone, exp, log
+from ...ops.loss import huber
 from ...ops.pointwise import eq, lt, where
 from ...ops.reduce import any as any_of
 from ...ops.reduce import sum as sum_over
@@ -81,12 +82,8 @@ def smooth_l1_loss(
     _warn_about_shapes("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    distance = magnitude(input - target)
-    losses = (
-        distance
-        if beta == 0
-        else where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
-    )
+    distance = input - target
+    losses = magnitude(distance) if beta == 0 else huber(distance, beta, 1 / beta)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 
@@ -97,8 +94,7 @@ def huber_loss(
     _warn_about_shapes("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
-    distance = magnitude(input - target)
-    losses = where(distance < delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
+    losses = huber(input - target, delta)
     reduction = chosen(reduction)
     return reduced(losses, reduction) if weight is None else _weighed(losses, weight, reduction)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
-from ...backend.dtype import finfo
+from ...backend.dtype import finfo, float32, promote_types
 from ...ops import norm
 from ...ops.elementwise import clone, rsqrt
 from ...ops.inplace import copy_
@@ -42,10 +42,12 @@ def rms_norm(
 ) -> Tensor:
     """The last dimensions, which must be `normalized_shape`, divided by their root mean square, and scaled.
 
-    eps: added to the mean square; the dtype's epsilon by default. Source: https://arxiv.org/abs/1910.07467
+    eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
     """
     ndim = _require_shape("rms_norm", input, normalized_shape)
-    return norm.rms_norm(input, weight, ndim, finfo(input.dtype).eps if eps is None else eps)
+    return norm.rms_norm(
+        input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
+    )
 
 
 def group_norm(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..._tensor import Tensor
+from ...ops.autocast import cast_arguments, casting
 from ...ops.elementwise import clone
-from ...ops.resample import resample, windows
+from ...ops.resample import Bands, resample, windows
 from ...ops.shape import constant_pad, narrow
 
 Widths = list[tuple[int, int]]
@@ -45,14 +47,15 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
             f"pad(): mode {mode!r} pads the last 1 to 3 dimensions of an input with one or two more, got "
             f"{len(pad)} widths for a {input.ndim}D input"
         )
+    if casting:
+        (input,) = cast_arguments(f"{mode}_pad{dims}d", (input,))
     out = input
     for dim, (low, high) in enumerate(widths):
         if low or high:
             size = input.shape[dim]
             if min(0, low) + min(0, high) + size < 0 or size + low + high < 1:
                 raise _too_much_cut(low, high, size)
-            source = _MODES[mode](size, low, high)
-            out = resample(out, dim, windows(source, source + 1, 1, size))
+            out = resample(out, dim, _picks(mode, size, low, high))
     return clone(out) if out is input else out
 
 
@@ -113,3 +116,10 @@ _MODES: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "replicate": _replicated,
     "circular": _wrapped,
 }
+
+
+@functools.lru_cache(256)
+def _picks(mode: str, size: int, low: int, high: int) -> Bands:
+    """The map from a dimension of `size` to what it is with `low` elements before it and `high` after it."""
+    source = _MODES[mode](size, low, high)
+    return windows(source, source + 1, 1, size)

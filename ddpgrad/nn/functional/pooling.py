@@ -14,6 +14,7 @@ from ...ops import pool, resample
 from ...ops.elementwise import abs, sign
 from ...ops.scattering import scatter
 from ...ops.shape import reshape
+from ...ops.tensor_function import takes_out
 from ...ops.windows import Ints, per_dimension
 from .activation import relu
 
@@ -90,6 +91,7 @@ def avg_pool1d(
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@takes_out
 def avg_pool2d(
     input: Tensor,
     kernel_size: Any,
@@ -107,6 +109,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, *options)
 
 
+@takes_out
 def avg_pool3d(
     input: Tensor,
     kernel_size: Any,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from ..._tensor import Tensor
 from ...ops.reduce import mean
 from ...ops.reduce import sum as sum_over
@@ -12,9 +14,12 @@ KNOWN = ("none", "mean", "sum")
 def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
     """The reduction asked for; PyTorch's former options `size_average` and `reduce` overrule it."""
     if size_average is not None or reduce is not None:
-        if reduce is False:
-            return "none"
-        return "sum" if size_average is False else "mean"
+        meant = "none" if reduce is False else "sum" if size_average is False else "mean"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead.",
+            stacklevel=4,
+        )
+        return meant
     if reduction not in KNOWN:
         raise ValueError(
             f"{reduction!r} is not a valid value for reduction; expected one of {', '.join(KNOWN)}"

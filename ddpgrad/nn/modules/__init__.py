@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 from .. import (
     activation,
     adaptive,
+    attention,
     batchnorm,
     containers,
     convolution,
@@ -15,13 +17,16 @@ from .. import (
     embedding,
     fold,
     lazy,
+    lazy_convolution,
     linear,
     loss,
+    margin_loss,
     module,
     normalization,
     padding,
     pooling,
     recurrent,
+    recurrent_cell,
     transformer,
     upsampling,
 )
@@ -54,9 +59,34 @@ _PLACES = {
     "utils": utils,
 }
 
+# What PyTorch has in one file and this package in several: where else to look.
+_MORE = {
+    "activation": (attention,),
+    "batchnorm": (lazy,),
+    "conv": (lazy_convolution,),
+    "instancenorm": (lazy,),
+    "linear": (lazy, attention),
+    "loss": (margin_loss,),
+    "rnn": (recurrent_cell,),
+}
+
+
+def _joined(name: str, parts: tuple[ModuleType, ...]) -> ModuleType:
+    """A module with the names of several."""
+    whole = ModuleType(f"{__name__}.{name}", parts[0].__doc__)
+    for part in reversed(parts):
+        whole.__dict__.update({k: v for k, v in vars(part).items() if not k.startswith("__")})
+    return whole
+
+
 for _name, _module in _PLACES.items():
+    if _name in _MORE:
+        _module = _joined(_name, (_module, *_MORE[_name]))
     sys.modules[f"{__name__}.{_name}"] = _module
     globals()[_name] = _module
+    for _class in vars(_module).values():
+        if isinstance(_class, type) and issubclass(_class, Module) and not _class.__name__.startswith("_"):
+            globals()[_class.__name__] = _class
 
 __all__ = [
     "Module", "activation", "adaptive", "batchnorm", "container", "conv", "distance", "dropout", "flatten", "fold",

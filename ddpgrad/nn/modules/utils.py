@@ -1,4 +1,4 @@
-"""A number as a tuple of so many, for layers that take either."""
+"""A number as a tuple of so many, for layers that take either; and names in a state_dict without a prefix."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
         return tuple(x) if isinstance(x, Iterable) else tuple(repeat(x, n))
 
     return spread
+
+
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Rename "<prefix>name" to "name" in place, in the versions that a state_dict carries too."""
+    for key in list(state_dict):
+        if key.startswith(prefix):
+            state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
+    versions = getattr(state_dict, "_metadata", None)
+    for key in list(versions or ()):
+        if key and (key == prefix.replace(".", "") or key.startswith(prefix)):
+            versions[key.removeprefix(prefix) if key.startswith(prefix) else ""] = versions.pop(key)
 
 
 _single, _pair, _triple, _quadruple = _ntuple(1), _ntuple(2), _ntuple(3), _ntuple(4)

@@ -1,4 +1,4 @@
-"""Weight and spectral normalisation as parametrizations."""
+"""Weight and spectral normalisation as parametrizations, and orthogonal weights (`orthogonal.py`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .. import functional as F
 from ..convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ..module import Module
 from . import parametrize
+from .orthogonal import orthogonal
 
 _TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
 

@@ -46,9 +46,9 @@ class OneCycleLR(LRScheduler):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
-        self.total_steps, self._anneal = total_steps, anneal_strategy
-        self.cycle_momentum, self.use_beta1 = cycle_momentum, False
-        self._phases = _phases(total_steps, pct_start, three_phase)
+        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
+        self.cycle_momentum = cycle_momentum
+        self._schedule_phases = _phases(total_steps, pct_start, three_phase)
         groups = optimizer.param_groups
         if last_epoch == -1:
             for group, highest in zip(groups, for_each_group(optimizer, max_lr, "max_lr"), strict=True):
@@ -75,40 +75,41 @@ class OneCycleLR(LRScheduler):
                 f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
             )
         start = 0.0
-        end, lr_ends, momentum_ends = self._phases[-1]
-        for i, phase in enumerate(self._phases):
-            if step <= phase[0] or i == len(self._phases) - 1:
-                end, lr_ends, momentum_ends = phase
+        phase = self._schedule_phases[0]
+        for following in self._schedule_phases[1:]:
+            if step <= phase["end_step"]:
                 break
-            start = phase[0]
-        share = (step - start) / (end - start)
+            start, phase = phase["end_step"], following
+        share = (step - start) / (phase["end_step"] - start)
         values = []
         for group in self.optimizer.param_groups:
-            values.append(self._between(group[lr_ends[0]], group[lr_ends[1]], share))
+            values.append(self._between(group[phase["start_lr"]], group[phase["end_lr"]], share))
             if self.cycle_momentum:
-                momentum = self._between(group[momentum_ends[0]], group[momentum_ends[1]], share)
+                momentum = self._between(group[phase["start_momentum"]], group[phase["end_momentum"]], share)
                 set_momentum(group, momentum, self.use_beta1)
         return values
 
     def _between(self, start: float, end: float, share: float) -> float:
-        if self._anneal == "linear":
+        if self._anneal_func_type == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
 
-_Phase = tuple[float, tuple[str, str], tuple[str, str]]
-
-
-def _phases(total: int, share: float, three: bool) -> list[_Phase]:
-    """(last step, group options that the lr goes between, and the momentum) of each part of the cycle."""
-    up: _Phase = (float(share * total) - 1, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
+def _phases(total: int, share: float, three: bool) -> list[dict[str, Any]]:
+    """Each part of the cycle: its last step, and the group options that lr and momentum go between."""
+    up = _phase(float(share * total) - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum")
     if not three:
-        return [up, (total - 1, ("max_lr", "min_lr"), ("base_momentum", "max_momentum"))]
+        return [up, _phase(total - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
     return [
         up,
-        (float(2 * share * total) - 2, ("max_lr", "initial_lr"), ("base_momentum", "max_momentum")),
-        (total - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum")),
+        _phase(float(2 * share * total) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+        _phase(total - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
     ]
+
+
+def _phase(end: float, *options: str) -> dict[str, Any]:
+    names = ("start_lr", "end_lr", "start_momentum", "end_momentum")
+    return {"end_step": end, **dict(zip(names, options, strict=True))}
 
 
 def check_momentum(optimizer: Optimizer) -> bool:

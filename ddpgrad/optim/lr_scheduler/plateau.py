@@ -37,6 +37,7 @@ class ReduceLROnPlateau(LRScheduler):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.default_min_lr = min_lr if isinstance(min_lr, (int, float)) else 0  # of groups to come
         self.min_lrs = for_each_group(optimizer, min_lr, "min_lr")
         self.optimizer = optimizer
         self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps

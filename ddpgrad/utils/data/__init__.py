@@ -1,7 +1,10 @@
 """Data loading: datasets, samplers, and the DataLoader that turns them into batches."""
 
+from . import _utils as _utils
+from . import tar as tar
 from .collate import default_collate as default_collate
 from .collate import default_convert as default_convert
+from .dataloader import DataLoader as DataLoader
 from .dataset import ChainDataset as ChainDataset
 from .dataset import ConcatDataset as ConcatDataset
 from .dataset import Dataset as Dataset
@@ -10,8 +13,7 @@ from .dataset import StackDataset as StackDataset
 from .dataset import Subset as Subset
 from .dataset import TensorDataset as TensorDataset
 from .dataset import random_split as random_split
-from .distributed_sampler import DistributedSampler as DistributedSampler
-from .loader import DataLoader as DataLoader
+from .distributed import DistributedSampler as DistributedSampler
 from .sampler import BatchSampler as BatchSampler
 from .sampler import RandomSampler as RandomSampler
 from .sampler import Sampler as Sampler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,35 +20,74 @@ def default_collate(batch: Sequence[Any]) -> Any:
     back as a list, as in PyTorch); strings and bytes stay a list. TypeError for anything
     else, RuntimeError for sequences of different lengths.
     """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        from ... import stack
+    return collate(batch, collate_fn_map=default_collate_fn_map)
 
-        return stack(list(batch), 0)
-    if isinstance(first, np.ndarray):
-        return default_collate([default_convert(array) for array in batch])
-    if isinstance(first, float):
-        return wrap(np.array(batch, dtype=np.float64))
-    if isinstance(first, (bool, int)):
-        numbers = np.array(batch)
-        floating = numbers.dtype.kind == "f"
-        return wrap(numbers.astype(dtypes.get_default_dtype().numpy) if floating else numbers)
-    if isinstance(first, np.generic) and first.dtype in dtypes.BY_NUMPY:
-        return wrap(np.array(batch))
-    if isinstance(first, (str, bytes)):
-        return list(batch)
+
+def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Any:
+    """Like `default_collate`, with what to do for each type given by the program.
+
+    collate_fn_map: from a type, or a tuple of types, to a function that is called with a list of values and
+    with `collate_fn_map=`; an exact type goes first, then the first of which the first value is an instance.
+    """
+    first, known = batch[0], collate_fn_map or {}
+    function = known.get(type(first))
+    if function is None:
+        function = next((known[kind] for kind in known if isinstance(first, kind)), None)
+    if function is not None:
+        return function(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Mapping):
-        return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
-    if isinstance(first, Sequence):
+        columns = {
+            key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first
+        }
+        return _like(first, columns)
+    if isinstance(first, Sequence) and not isinstance(first, (str, bytes)):
         lengths = sorted({len(sample) for sample in batch})
         if len(lengths) > 1:
             raise RuntimeError(
-                f"default_collate: the samples of a batch have different lengths ({lengths}); "
-                "pad them in the dataset or pass a collate_fn"
+                f"each element in list of batch should be of equal size; found lengths {lengths}. "
+                "Pad the samples in the dataset or pass a collate_fn"
             )
-        columns = [default_collate(column) for column in zip(*batch, strict=True)]
-        return _named(first, columns) if hasattr(first, "_fields") else columns
+        columns = [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)]
+        return _in_kind_of(first, columns)
     raise _refusal("default_collate", first)
+
+
+def _collate_tensors(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Tensor:
+    from ... import stack
+
+    return stack(list(batch), 0)
+
+
+def _collate_arrays(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
+    if batch[0].dtype not in dtypes.BY_NUMPY:
+        raise _refusal("default_collate", batch[0])
+    return wrap(np.stack(batch))
+
+
+def _collate_floats(batch: Sequence[float], *, collate_fn_map: Any = None) -> Tensor:
+    return wrap(np.array(batch, dtype=np.float64))
+
+
+def _collate_ints(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor:
+    numbers = np.array(batch)
+    floating = numbers.dtype.kind == "f"
+    return wrap(numbers.astype(dtypes.get_default_dtype().numpy) if floating else numbers)
+
+
+def _collate_texts(batch: Sequence[Any], *, collate_fn_map: Any = None) -> list[Any]:
+    return list(batch)
+
+
+CollateMap = dict[Any, Callable[..., Any]]
+default_collate_fn_map: CollateMap = {
+    Tensor: _collate_tensors,
+    np.ndarray: _collate_arrays,
+    (np.bool_, np.number, np.object_): _collate_arrays,
+    float: _collate_floats,
+    int: _collate_ints,
+    str: _collate_texts,
+    bytes: _collate_texts,
+}
 
 
 def default_convert(sample: Any) -> Any:
@@ -61,7 +100,7 @@ def default_convert(sample: Any) -> Any:
         return _like(sample, {key: default_convert(value) for key, value in sample.items()})
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
         values = [default_convert(value) for value in sample]
-        return _named(sample, values) if hasattr(sample, "_fields") else values
+        return _in_kind_of(sample, values)
     return sample
 
 
@@ -74,8 +113,16 @@ def _like(mapping: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
     return out
 
 
-def _named(first: Any, values: list[Any]) -> Any:
-    return type(first)(*values)
+def _in_kind_of(first: Sequence[Any], values: list[Any]) -> Any:
+    """`values` in a sequence of the kind of `first`, but a list for a plain tuple, and for what takes no items."""
+    if hasattr(first, "_fields"):
+        return type(first)(*values)
+    if type(first) in (list, tuple) or not isinstance(first, MutableSequence):
+        return values
+    out = copy.copy(first)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
 
 
 def _refusal(function: str, value: Any) -> TypeError:

@@ -118,7 +118,9 @@ class ConcatDataset(Dataset[T_co]):
     def __getitem__(self, index: int) -> T_co:
         position = index + len(self) if index < 0 else index
         if position < 0:
-            raise ValueError(f"index {index}: its absolute value should not exceed dataset length {len(self)}")
+            raise ValueError(
+                f"index {index}: its absolute value should not exceed dataset length {len(self)}"
+            )
         if position >= len(self):
             raise IndexError(f"index {index} is out of range for a dataset of {len(self)} samples")
         which = bisect.bisect_right(self.cumulative_sizes, position)

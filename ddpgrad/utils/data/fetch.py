@@ -12,6 +12,7 @@ from .sampler import BatchSampler
 from .seeding import seed_sample
 
 Read = Callable[[Any], Any]
+Watch = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -38,56 +39,58 @@ class Recipe:
             return iter(self.dataset)
         return iter(BatchSampler(self.dataset, self.batch_size, self.drop_last))
 
-    def reader(self, base_seed: int | None, watch: Callable[[Any], None] | None = None) -> Read:
+    def reader(self, base_seed: int | None, watch: Watch | None = None) -> Read:
         """What turns an element of the order into a batch.
 
-        base_seed: seed the global generators for every sample. watch: told of every index before it is read.
+        base_seed: seed the global generators for every sample. watch: told of every index before it is read,
+        and None when all samples of a batch are.
         """
         dataset, collate = self.dataset, self.collate
         if self.iterable:
             return collate
-        sample = _observed(dataset, base_seed, watch)
-        if not self.batched:
-            return lambda index: collate(sample(index))
-        if (whole := batch_reader(dataset) if collate is default_collate else None) is not None:
+        if self.batched and collate is default_collate and (whole := batch_reader(dataset)) is not None:
             return whole  # an indexing of tensors draws no numbers, and does not fail at a sample
-        if _reads_together(dataset, seeded=base_seed is not None):
-            return lambda indices: collate(_together(dataset, indices, base_seed, watch))
-        return lambda indices: collate([sample(index) for index in indices])
+
+        def begin(index: Any) -> None:
+            if watch is not None:
+                watch(index)
+            if base_seed is not None:
+                seed_sample(base_seed, index)
+
+        def sample(index: Any) -> Any:
+            begin(index)
+            return dataset[index]
+
+        def one_by_one(indices: Any) -> list[Any]:
+            return [sample(index) for index in indices]
+
+        def together(indices: Any) -> list[Any]:
+            begin(indices[0])
+            return read_samples(dataset, indices)
+
+        if not self.batched:
+            samples = sample
+        else:
+            samples = together if _reads_together(dataset) else one_by_one
+        if watch is None:
+            return lambda work: collate(samples(work))
+
+        def watched(work: Any) -> Any:
+            found = samples(work)
+            watch(None)
+            return collate(found)
+
+        return watched
 
 
-def _observed(dataset: Any, base_seed: int | None, watch: Callable[[Any], None] | None) -> Read:
-    """`dataset[index]`, after what `Recipe.reader` promises for every sample."""
-    if base_seed is None and watch is None:
-        return dataset.__getitem__
+def _reads_together(dataset: Any) -> bool:
+    """True when a batch goes to a `__getitems__` that the dataset itself defines.
 
-    def read(index: Any) -> Any:
-        if watch is not None:
-            watch(index)
-        if base_seed is not None:
-            seed_sample(base_seed, index)
-        return dataset[index]
-
-    return read
-
-
-def _reads_together(dataset: Any, seeded: bool) -> bool:
-    """True when a batch goes to the dataset's own `__getitems__`.
-
-    Those of Subset and StackDataset read sample by sample where the inner datasets do; so can we, with seeds.
+    Those of Subset and StackDataset read sample by sample where the inner datasets do; so can we, and know which.
     """
     together = getattr(type(dataset), "__getitems__", None)
-    if seeded and together is Subset.__getitems__:
-        return _reads_together(dataset.dataset, seeded)
-    if seeded and together is StackDataset.__getitems__:
-        return any(_reads_together(inner, seeded) for inner in dataset.parts())
+    if together is Subset.__getitems__:
+        return _reads_together(dataset.dataset)
+    if together is StackDataset.__getitems__:
+        return any(_reads_together(inner) for inner in dataset.parts())
     return callable(getattr(dataset, "__getitems__", None))
-
-
-def _together(dataset: Any, indices: Any, base_seed: int | None, watch: Callable[[Any], None] | None) -> Any:
-    """A batch by `__getitems__`: one seed for all of it, that of its first sample."""
-    if watch is not None:
-        watch(indices[0])
-    if base_seed is not None:
-        seed_sample(base_seed, indices[0])
-    return read_samples(dataset, indices)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib.util
 
 from ... import environment
-from . import worker as worker  # and with it NumPy: shared by all workers
+from . import worker  # and with it NumPy: shared by all workers
+
+__all__ = ["worker"]
 
 environment.forget_job()
 if importlib.util.find_spec("mpi4py") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections import deque
@@ -13,7 +14,7 @@ from .pool import Pool, ReadFailed, Worker, WorkerEnded
 from .seeding import generators_kept
 
 if TYPE_CHECKING:
-    from .loader import DataLoader
+    from .dataloader import DataLoader
 
 
 class Order(Iterator[Any]):
@@ -139,10 +140,8 @@ class WorkerBatches(Batches):
 
     def _pass_over(self) -> None:
         """Wait for a batch that was to be skipped."""
-        try:
+        with contextlib.suppress(StopIteration):  # then there is nothing left to hand out either
             self._next_batch()
-        except StopIteration:
-            pass  # the loader compares how many there are
 
     def _next_batch(self) -> Any:
         if self._error is not None:

@@ -9,6 +9,7 @@ one that dies can spoil no lock or queue that the others use.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 import sys
@@ -111,10 +112,9 @@ class Worker:
 
     def send(self, message: Any) -> None:
         """Send `message`, or None to end the worker."""
-        try:
+        # If it has died, the next `receive` says so, and knows more.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it has died: told by the next `receive`, which knows more
 
     def ask(self, work: Any) -> int:
         """Send a task; its number."""
@@ -139,7 +139,7 @@ class Worker:
         if result.ended:
             return WorkerEnded()
         if result.failed:
-            return ReadFailed(self._failure(*unpack(result.data, ()), work))
+            return ReadFailed(self._failure(unpack(result.data, ()), work))
         return batch
 
     def _next_result(self, timeout: float) -> Result:
@@ -214,11 +214,11 @@ class Worker:
             f"{how}; it {self._doing().replace('is ', 'was ', 1)}. {advice}"
         )
 
-    def _failure(
-        self, kind: type[BaseException] | None, sample: Any, trace: str, work: Any
-    ) -> BaseException:
+    def _failure(self, told: tuple[type[BaseException] | None, Any, str], work: Any) -> BaseException:
+        """The exception for what a worker told of one: its type, the sample, its traceback."""
+        kind, sample, trace = told
         where = "" if sample is None else f" at sample {sample!r}"
-        batch = f" of the batch {_shortened(work)}" if where and isinstance(work, (list, tuple)) else ""
+        batch = f" of the batch {_shortened(work)}" if isinstance(work, (list, tuple)) else ""
         kind = kind or RuntimeError
         message = (
             f"Caught {kind.__name__} in DataLoader worker process {self.id}{where}{batch}.\nOriginal {trace}"
@@ -226,10 +226,9 @@ class Worker:
         if kind is KeyError:
             return KeyError(_Verbatim(message))
         if not issubclass(kind, StopIteration):  # that one would end the loop without a word
-            try:
+            # One that wants other arguments cannot be made; its name is in the message.
+            with contextlib.suppress(Exception):
                 return kind(message)
-            except Exception:
-                pass  # an exception that wants other arguments: its name is in the message
         return RuntimeError(message)
 
 
@@ -242,7 +241,7 @@ class _Verbatim(str):
 
 def _shortened(indices: Any) -> str:
     shown = list(indices)
-    return repr(shown) if len(shown) <= 8 else f"{repr(shown[:6])[:-1]}, … ({len(shown)} samples)]"
+    return repr(shown) if len(shown) <= 8 else f"{repr(shown[:6])[:-1]}, …] ({len(shown)} samples)"
 
 
 def _end(workers: list[Worker]) -> None:

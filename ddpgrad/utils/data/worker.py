@@ -147,9 +147,7 @@ class _Worker:
             shared = start.arrays.private().array
             recipe, init = unpack(start.cargo, [shared[begin:end] for begin, end in start.places])
             self._recipe: Recipe = recipe
-            _info = WorkerInfo(
-                start.id, start.num_workers, start.base_seed + start.id, recipe.dataset
-            )
+            _info = WorkerInfo(start.id, start.num_workers, start.base_seed + start.id, recipe.dataset)
             if init is not None:
                 init(start.id)
         except Exception as error:
@@ -175,8 +173,11 @@ class _Worker:
         self._fetch = _Fetch(self._recipe, epoch, self._watch)
 
     def _watch(self, index: Any) -> None:
+        """Note which sample is read; None between samples."""
         self._sample = index
-        if isinstance(index, (int, np.integer)):
+        if index is None:
+            self._progress[0] = NOTHING
+        elif isinstance(index, (int, np.integer)):
             self._progress[1] = index
             self._progress[0] = SAMPLE
         else:
@@ -203,8 +204,7 @@ class _Worker:
             segment = None
             reason = (_sendable(type(error)), _sendable(self._sample), traceback.format_exc())
             result = Result(task.number, pack(reason)[0], dropped=result.dropped, failed=True)
-        self._sample = None
-        self._progress[0] = NOTHING
+        self._watch(None)
         self._connection.send(result)
         if segment is not None:
             reduction.send_handle(self._connection, segment.fd, None)

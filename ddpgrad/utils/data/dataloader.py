@@ -54,7 +54,7 @@ class DataLoader(Generic[T_co]):
     replacement, or a sampler of your own) must not be used for anything else. An iterable dataset is read again
     from its beginning, by the same number of workers.
 
-    pin_memory: batches are given to `Tensor.pin_memory`; a warning where there is no GPU.
+    pin_memory changes nothing but warns where there is no GPU: copies to one go through pinned memory anyway.
     """
 
     state_is_per_rank = True  # a Checkpointer stores the state of every rank
@@ -346,7 +346,7 @@ class DataLoader(Generic[T_co]):
     def _what_must_fit(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         return {
-            "number of samples": len(dataset) if hasattr(dataset, "__len__") else None,
+            "number of samples": None if self._iterable else len(dataset),
             "batch_size": getattr(self.batch_sampler, "batch_size", self.batch_size),
             "drop_last": getattr(self.batch_sampler, "drop_last", self.drop_last),
             "kind of sampler": type(self.sampler).__name__,

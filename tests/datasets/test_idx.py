@@ -6,9 +6,11 @@ import gzip
 import struct
 from pathlib import Path
 
-import idx
 import numpy as np
 import pytest
+
+from ddpgrad.datasets import idx
+from ddpgrad.errors import DataError
 
 CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
 
@@ -53,6 +55,6 @@ def test_arrays_come_back(tmp_path: Path, dtype, pack):
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, data, reason):
     path = tmp_path / "images-idx3-ubyte"
     path.write_bytes(data)
-    with pytest.raises(idx.CorruptError) as caught:
+    with pytest.raises(DataError) as caught:
         idx.read(path, (None, 3, 5))
     assert str(caught.value).startswith(f"{path}: ") and reason in str(caught.value)

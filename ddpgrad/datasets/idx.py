@@ -17,17 +17,15 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ..errors import DataError
+
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
-
-class CorruptError(ValueError):
-    """A file is not what it should be. The message names the file, what was expected and what was found."""
 
 
 def read(path: Path, shape: Sequence[int | None], dtype: str = "uint8") -> np.ndarray:
     """The array in `path`, in the machine's byte order.
 
-    shape: the lengths that the array must have, None for any. Raises CorruptError when type,
+    shape: the lengths that the array must have, None for any. Raises DataError when type,
     shape or size are others, or the compression is broken, and OSError when reading fails.
     """
     with path.open("rb") as file:
@@ -39,32 +37,32 @@ def read(path: Path, shape: Sequence[int | None], dtype: str = "uint8") -> np.nd
             with gzip.GzipFile(fileobj=file) as inside:
                 return _parse(path, inside, shape, dtype)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise CorruptError(f"{path}: the gzip compression is damaged: {error}") from None
+            raise DataError(f"{path}: the gzip compression is damaged: {error}") from None
 
 
 def _parse(path: Path, file: BinaryIO | gzip.GzipFile, shape: Sequence[int | None], dtype: str) -> np.ndarray:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
-        raise CorruptError(f"{path}: no IDX file: it begins with the bytes {magic.hex(' ') or '(none)'}")
+        raise DataError(f"{path}: no IDX file: it begins with the bytes {magic.hex(' ') or '(none)'}")
     stored = np.dtype(_TYPES[magic[2]])
     dimensions = magic[3]
     if dimensions != len(shape) or stored.newbyteorder("=") != np.dtype(dtype):
-        raise CorruptError(
+        raise DataError(
             f"{path}: expected {len(shape)} dimensions of {dtype}, found {dimensions} of {stored.name}"
         )
     header = file.read(4 * dimensions)
     if len(header) < 4 * dimensions:
-        raise CorruptError(f"{path}: the file ends within its header, after {4 + len(header)} bytes")
+        raise DataError(f"{path}: the file ends within its header, after {4 + len(header)} bytes")
     lengths = struct.unpack(f">{dimensions}I", header)
     if any(wanted not in (None, length) for wanted, length in zip(shape, lengths, strict=True)):
         expected = " x ".join("any" if wanted is None else str(wanted) for wanted in shape)
-        raise CorruptError(f"{path}: expected a shape of {expected}, found {' x '.join(map(str, lengths))}")
+        raise DataError(f"{path}: expected a shape of {expected}, found {' x '.join(map(str, lengths))}")
     size = math.prod(lengths) * stored.itemsize
     data = _up_to(file, size)
     rest = file.read(1)  # at the end, so that gzip checks its checksum
     if len(data) != size or rest:
         found = "more" if rest else str(len(data))
-        raise CorruptError(f"{path}: expected {size} bytes of numbers after the header, found {found}")
+        raise DataError(f"{path}: expected {size} bytes of numbers after the header, found {found}")
     return np.frombuffer(data, stored).reshape(lengths).astype(dtype)
 
 

@@ -1,0 +1,139 @@
+"""The transport for several hosts: shared memory within each, MPI between them.
+
+Only large sums go this way; everything else is the MPI transport's. Each process adds its
+share of the elements over the ranks of its host, in shared memory. Then the processes that
+have the same share, one on each host, exchange what their hosts have: each adds a part of the
+share in the order of `tree` and gives it to the others. So between hosts go the bytes of a
+ring over hosts, all processes use the network at once, and the bits are those of every other
+transport. Work that nobody waits for yet is done by the MPI transport's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...environment import Launch
+from ...errors import TransportError
+from .. import tree
+from . import mpi
+from .base import Call
+from .mpi import MpiTransport
+from .shm import ShmTransport
+
+# Elements of a share that are exchanged at once: what is received needs memory of its own.
+_PIECE = 4 << 20
+
+
+def suits(launch: Launch, hosts: Sequence[Sequence[int]]) -> bool:
+    """True for several hosts with as many processes each, numbered one host after the other."""
+    in_order = [proc for host in hosts for proc in host] == list(range(launch.procs))
+    return launch.group is None and in_order and len(hosts) > 1 and len({len(host) for host in hosts}) == 1
+
+
+class HierarchicalTransport(MpiTransport):
+    """Joins processes of several hosts; see `suits`."""
+
+    name = "hierarchical"
+
+    def __init__(self, launch: Launch, timeout: float | None, job: str) -> None:
+        super().__init__(launch, timeout)
+        hosts = mpi.hosts(launch)
+        index, place = next(
+            (h, host.index(launch.proc)) for h, host in enumerate(hosts) if launch.proc in host
+        )
+        ranks = [[rank for proc in host for rank in launch.block(proc)] for host in hosts]
+        here = launch.subset(ranks[index])
+        peers = launch.subset([rank for host in hosts for rank in launch.block(host[place])])
+        assert here is not None and peers is not None
+        self._host = ShmTransport(here, timeout, f"{job}-{index}", max(map(len, ranks)))
+        world = launch.world_size
+        frontiers = [tree.frontier(members[0], members[-1] + 1, world) for members in ranks]
+        self._bridge = _Bridge(self._mpi, mpi.communicator(peers), self._comm, frontiers, index, world)
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:
+        self._host.fail(rank, reason, victim)
+        super().fail(rank, reason, victim)
+
+    def close(self) -> None:
+        super().close()
+        self._host.close()
+
+    def _allocate(self, calls: Sequence[Call]) -> None:
+        refused = None
+        try:
+            self._host.allocate(calls)
+        except TransportError as error:
+            refused = error
+        if not self._bridge.all_direct(refused is None):
+            raise refused or TransportError(
+                "another host has not enough shared memory; see the message there"
+            )
+
+    def _reduce(self, calls: Sequence[Call]) -> None:
+        if calls[0].array.nbytes <= mpi.SMALL:
+            super()._reduce(calls)
+            return
+        self._host.timeout = self.timeout
+        self._host.bridged(calls, self._bridge)
+
+
+class _Bridge:
+    """What a process does with those that have the same share on the other hosts.
+
+    frontiers: for each host, the parts of the tree that its ranks make.
+    """
+
+    def __init__(
+        self, library: Any, peers: Any, everyone: Any, frontiers: list[list[range]], host: int, world: int
+    ) -> None:
+        self._mpi, self._peers, self._everyone = library, peers, everyone
+        self._frontiers, self._host, self._world = frontiers, host, world
+
+    def all_direct(self, here: bool) -> bool:
+        agreed = np.array([here], np.uint8)
+        self._everyone.Allreduce(self._mpi.IN_PLACE, agreed, op=self._mpi.MIN)
+        return bool(agreed[0])
+
+    def reduce(self, pieces: Sequence[np.ndarray], op: str) -> None:
+        for start in range(0, pieces[0].size, _PIECE):
+            self._reduce([piece[start : start + _PIECE] for piece in pieces], op)
+
+    def _reduce(self, pieces: Sequence[np.ndarray], op: str) -> None:
+        dtype, wide = pieces[0].dtype, tree.wide_dtype(pieces[0].dtype)
+        hosts = len(self._frontiers)
+        shares = [tree.share(pieces[0].size, hosts, host) for host in range(hosts)]
+        mine = self._frontiers[self._host]
+        first = mine[0].start
+        # One after the other for each host: its share of each part that this host makes.
+        out = np.empty(len(mine) * pieces[0].size, wide)
+        for low, high in shares:
+            for i, part in enumerate(mine):
+                at = len(mine) * low + i * (high - low)
+                arrays = [pieces[rank - first][low:high] for rank in part]
+                tree.partial_into(out[at : at + high - low], arrays, op)
+        low, high = shares[self._host]
+        length = high - low
+        counts = [len(parts) * length for parts in self._frontiers]
+        received = np.empty(sum(counts), wide)
+        self._peers.Alltoallv(
+            self._bytes(out, [len(mine) * (stop - start) for start, stop in shares]),
+            self._bytes(received, counts),
+        )
+        parts = [part for frontier in self._frontiers for part in frontier]
+        rows = {part: received[i * length : (i + 1) * length] for i, part in enumerate(parts)}
+        result = np.empty(pieces[0].size, dtype)
+        tree.join_into(result[low:high], rows, self._world, op)
+        self._peers.Allgatherv(
+            self._mpi.IN_PLACE, self._bytes(result, [stop - start for start, stop in shares])
+        )
+        for piece in pieces:
+            piece[...] = result
+
+    def _bytes(self, array: np.ndarray, counts: Sequence[int]) -> list[object]:
+        """An array as MPI takes it: bytes, since MPI has no name for every dtype."""
+        sizes = [count * array.itemsize for count in counts]
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        return [array.view(np.uint8), sizes, starts, self._mpi.BYTE]

@@ -1,0 +1,97 @@
+"""Communication hooks: called for every bucket, in order; their results become the gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from replicas import batch_for, gradients, perceptron, ranks, share
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+import ddpgrad.nn.functional as F
+from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.nn.parallel import DistributedDataParallel as DDP
+
+
+def step(hook=None, state=None, size: int = 3) -> list:
+    """Each rank's (own gradients, gradients of DDP) after one backward under `hook`, in several buckets."""
+    x, y = batch_for(perceptron)
+
+    def program():
+        alone = perceptron()
+        F.cross_entropy(alone(share(x)), share(y)).backward()
+        model = perceptron()
+        ddp = DDP(model, bucket_cap_mb=1e-4)
+        if hook is not None:
+            ddp.register_comm_hook(state, hook)
+        for _ in range(2):  # buckets are laid out anew after the first
+            ddp.zero_grad()
+            F.cross_entropy(ddp(share(x)), share(y)).backward()
+        return gradients(alone), gradients(model)
+
+    return ranks(size, program)
+
+
+def test_all_reduce_hook_gives_the_bits_of_no_hook():
+    for (_, plain), (_, hooked) in zip(step(), step(default_hooks.allreduce_hook), strict=True):
+        assert plain.keys() == hooked.keys()
+        assert all(np.array_equal(plain[name], hooked[name]) for name in plain)
+
+
+@pytest.mark.parametrize(
+    ("hook", "dtype"),
+    [
+        (default_hooks.fp16_compress_hook, np.float16),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), np.float16),
+        (default_hooks.bf16_compress_hook, "bfloat16"),
+        (default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook), "bfloat16"),
+    ],
+)
+def test_compressed_gradients_are_rounded_once_per_rank_and_once_after_the_average(hook, dtype):
+    results = step(hook)
+    for name in results[0][1]:
+        own = [r[0][name].astype(np.dtype(dtype)).astype(np.float32) for r in results]
+        expected = ((own[0] + own[1] + own[2]) / np.float32(3)).astype(np.dtype(dtype)).astype(np.float32)
+        for _, averaged in results:
+            assert averaged[name].dtype == np.float32
+            assert np.array_equal(averaged[name], expected), name
+
+
+def test_a_hook_sees_every_bucket_and_its_result_is_taken():
+    def hook(seen, bucket: dist.GradBucket):
+        names = [tuple(p.shape) for p in bucket.parameters()]
+        assert names == [tuple(g.shape) for g in bucket.gradients()]
+        assert bucket.buffer().numel() >= sum(g.numel() for g in bucket.gradients())
+        seen.append((dist.get_rank(), bucket.index(), bucket.is_last()))
+        future = torch.futures.Future()
+        future.set_result(torch.full_like(bucket.buffer(), 7.0))
+        return future
+
+    seen: list = []
+    for _, got in step(hook, seen, size=2):
+        assert all((g == 7).all() for g in got.values())
+    for rank in range(2):
+        calls = [call[1:] for call in seen if call[0] == rank]
+        ends = [place for place, (_, last) in enumerate(calls) if last]
+        assert len(ends) == 2  # one for each backward; the second has other buckets
+        assert [index for index, _ in calls] == [*range(ends[0] + 1), *range(ends[1] - ends[0])]
+        assert ends[0] > 0
+
+
+def test_wrong_hooks_are_refused():
+    def program():
+        ddp = DDP(perceptron())
+        with pytest.raises(TypeError, match="must be callable"):
+            ddp.register_comm_hook(None, 1)
+        with pytest.raises(ValueError, match="annotation should be dist.GradBucket"):
+            ddp.register_comm_hook(None, lambda_with_annotation)
+        ddp.register_comm_hook(None, lambda state, bucket: bucket.buffer())
+        with pytest.raises(RuntimeError, match="can only be called once"):
+            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+        with pytest.raises(TypeError, match="must return a torch.futures.Future .* got Tensor"):
+            ddp(torch.ones(1, 6)).sum().backward()
+
+    def lambda_with_annotation(state, bucket: int):
+        raise AssertionError
+
+    ranks(1, program)

@@ -1,0 +1,104 @@
+"""Jobs that are started again, or end on request with their work saved."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from launcher.channel import Failure
+from launcher.cli import parse
+from launcher.restart import Restarts
+
+# Trains one number that depends on every step, and notes each step; rank 1 fails where it is told to.
+TRAIN = """
+import json
+import ddpgrad
+from ddpgrad import distributed
+from launcher import Checkpointer
+distributed.init_process_group()
+attempt = int(os.environ["DDPRUN_RESTART_COUNT"])
+history = []
+checkpoints = Checkpointer("checkpoints", every=2)
+ddpgrad.manual_seed(3 + rank)
+first = checkpoints.resume(history=history) or 0
+weight = ddpgrad.nn.Parameter(ddpgrad.ones(2))
+optimizer = ddpgrad.optim.SGD([weight], lr=0.1)
+for step in range(first, STEPS):
+    optimizer.step()
+    drawn = ddpgrad.rand(1)
+    distributed.all_reduce(drawn)
+    history.append(drawn.item())
+    if rank == 1: fault(attempt, step)
+    checkpoints.step(step, history=history)
+    open(f"ready-{rank}", "w").close()
+if rank == 0: print("history", json.dumps(history))
+print("attempt", attempt)
+"""
+
+
+def train(ddprun, fault: str, steps: int = 7) -> str:
+    return ddprun.script(f"def fault(attempt, step): {fault}\n{TRAIN.replace('STEPS', str(steps))}")
+
+
+def history(out: str) -> str:
+    return next(line for line in out.splitlines() if "history" in line)
+
+
+@pytest.mark.parametrize("fault", ["os.kill(os.getpid(), signal.SIGKILL)", "raise ValueError('boom')"])
+def test_a_restarted_job_gives_the_same_bits(ddprun, fault, tmp_path):
+    script = train(ddprun, f"attempt == 0 and step == 5 and exec({fault!r})")
+    undisturbed = ddprun.run("-n", "2", train(ddprun, "None"))
+    assert undisturbed.code == 0
+    for file in (ddprun.folder / "checkpoints").iterdir():
+        file.rename(tmp_path / f"away-{file.name}")
+    script = train(ddprun, f"attempt == 0 and step == 5 and exec({fault!r})")
+    result = ddprun.run("-n", "2", "--max-restarts", "2", script)
+    assert result.code == 0, result.err
+    assert history(result.out) == history(undisturbed.out)
+    assert "attempt 1" in result.out and "ddprun: restarting in 0.5 s" in result.err
+
+
+def test_an_error_before_the_first_step_is_not_tried_for_ever(ddprun):
+    script = ddprun.script("\nif rank == 1: raise ValueError('no such file')\nwait()\n")
+    result = ddprun.run("-n", "2", "--max-restarts", "9", script)
+    assert result.code == 1
+    assert result.err.count("restarting in") == 1
+    assert result.said[-1].startswith(
+        "ddprun: no restart: the same error came before the first optimizer step"
+    )
+
+
+def test_the_number_of_restarts_is_kept_and_processes_may_go(tmp_path):
+    script = tmp_path / "s.py"
+    script.touch()
+    plan = parse(["-n", "4", "--max-restarts", "2", "--min-procs", "3", str(script)])
+    restarts = Restarts(plan)
+    killed = Failure((1,), 0.0, "killed by SIGKILL", "killed by SIGKILL", "")
+    seen = [plan]
+    while (following := restarts.after(seen[-1], killed, steps=5)) is not None:
+        seen.append(following)
+    assert [(p.procs, p.restart_count, p.world_size) for p in seen] == [(4, 0, 4), (3, 1, 4), (3, 2, 4)]
+    assert len({p.job for p in seen}) == 3
+    assert restarts.after(plan, None, 5) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("procs", ["2", "1"])
+def test_a_preempted_job_saves_and_goes_on_later(ddprun, number, procs):
+    running = ddprun.start("-n", "2", "--procs", procs, train(ddprun, "time.sleep(0.05)", steps=10_000))
+    running.send_signal(number)
+    result = ddprun.end(running)
+    assert result.code == 75, result.err
+    assert result.said[-1].startswith("ddprun: preempted after step ")
+    saved = int(result.said[-1].split()[4].rstrip(","))
+    assert (ddprun.folder / "checkpoints" / f"step_{saved:08d}").is_dir()
+    again = ddprun.run("-n", "2", train(ddprun, "None", steps=saved + 3))
+    assert again.code == 0 and history(again.out).count(",") == saved + 2
+
+
+def test_a_program_that_saves_nothing_ends_as_ever(ddprun):
+    script = ddprun.script('\nopen(f"ready-{rank}", "w").close()\ntime.sleep(60)\n')
+    running = ddprun.start("-n", "2", script)
+    running.send_signal(signal.SIGUSR1)
+    assert ddprun.end(running).code == 128 + signal.SIGUSR1

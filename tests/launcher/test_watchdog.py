@@ -1,0 +1,77 @@
+"""A rank that does not get on is found, named with where it stood, and ends the job."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from launcher.watchdog import Progress, find
+
+WATCHDOG_S = 4
+
+STALLS = {
+    "endless loop": ("[None for _ in iter(int, 1)]", "it began no collective and finished no step"),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", "its process gave no sign of life"),
+    "interpreter lock": ("sum(range(10**12))", "its process gave no sign of life"),
+}
+
+
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_stalled_rank_is_named_with_its_line(ddprun, stall):
+    body, reason = STALLS[stall]
+    script = ddprun.script(f"\ndef work():\n    if rank == 1: {body}\n    wait()\nwork()\n")
+    began = time.monotonic()
+    result = ddprun.run("-n", "3", "--watchdog", str(WATCHDOG_S), "--log-dir", "logs", script)
+    assert result.code == 3
+    # Start and end of the processes on a busy machine are not part of what is promised.
+    assert time.monotonic() - began < WATCHDOG_S + 15
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert any(f"no progress for {WATCHDOG_S} s: {reason}" in line for line in result.said)
+    assert 'script.py", line 14 in work' in result.err
+    assert len(result.said) <= 25
+    report = json.loads((ddprun.folder / "logs" / "failure.json").read_text())
+    assert report["exit_code"] == 3 and report["first"]["ranks"] == [1]
+    assert report["first"]["where"].endswith("script.py:14")
+    assert report["ranks"]["1"]["last"][-1].startswith("barrier at ")
+    for rank in range(3):
+        assert "line 16 in <module>" in (ddprun.folder / "logs" / f"rank_{rank}.stacks").read_text()
+
+
+def test_a_rank_that_says_it_is_alive_is_left_alone(ddprun):
+    script = ddprun.script("""
+import launcher
+if rank == 1:
+    for _ in range(30):
+        time.sleep(0.1)
+        launcher.alive()
+wait()
+""")
+    assert ddprun.run("-n", "2", "--watchdog", "2", script).code == 0
+
+
+def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
+    script = ddprun.script("\nif rank == 1: time.sleep(60)\nwait()\n")
+    result = ddprun.run("-n", "2", "--timeout", "2", script)
+    assert result.code == 3
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert "rank 1 did not arrive within 2 seconds" in result.err
+
+
+def progress(rank: int, collectives: int, changed: float, beat: float = 100.0) -> Progress:
+    return Progress(rank, (collectives, 0, 0), changed, beat)
+
+
+def test_the_rank_that_the_others_wait_for_is_the_one():
+    waiting, behind = progress(0, 11, 10.0), progress(1, 10, 50.0)
+    assert find([waiting, behind], 60.0, 100.0) is None  # it still gets on
+    found = find([waiting, behind], 40.0, 100.0)
+    assert found is not None and found.ranks == (1, 0)
+
+
+def test_a_process_without_a_pulse_comes_first():
+    silent = progress(0, 11, 10.0, beat=20.0)
+    found = find([silent, progress(1, 10, 10.0)], 60.0, 100.0)
+    assert found is not None and found.ranks == (0,) and "no sign of life" in found.reason
+    assert find([], 60.0, 100.0) is None

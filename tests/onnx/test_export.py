@@ -1,0 +1,197 @@
+"""onnx.export: onnxruntime computes what the model computes, and what cannot be exported is named."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+from ddpgrad.errors import ExportError
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+
+class Call(nn.Module):
+    """A model that is a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    return (
+        [value]
+        if isinstance(value, torch.Tensor)
+        else [t for part in value if part is not None for t in flat(part)]
+    )
+
+
+def check(model: nn.Module, args: tuple[Any, ...], others: tuple[Any, ...] = (), **options: Any) -> None:
+    """The exported model gives the outputs of `model` for `args`, and for inputs of other sizes."""
+    file = io.BytesIO()
+    torch.onnx.export(model, args, file, **options)
+    model.eval()
+    session = runtime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    for given in (args, others) if others else (args,):
+        names = [i.name for i in session.get_inputs()]
+        found = session.run(None, {name: x.numpy() for name, x in zip(names, given, strict=True)})
+        with torch.no_grad():
+            expected = flat(model(*given))
+        for a, b in zip(found, expected, strict=True):
+            assert a.shape == tuple(b.shape) and a.dtype == b.numpy().dtype
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-4, atol=1e-5)
+
+
+IMAGE = (2, 4, 6, 6)
+LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
+    (nn.Linear(6, 3), IMAGE), (nn.Conv1d(4, 6, 3, padding="same"), (2, 4, 9)),
+    (nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), IMAGE), (nn.Conv3d(2, 3, 2, dilation=2), (1, 2, 5, 5, 5)),
+    (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), IMAGE), (nn.ConvTranspose1d(4, 6, 3), (2, 4, 7)),
+    (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), IMAGE),
+    (nn.ConvTranspose3d(2, 3, 2), (1, 2, 3, 3, 3)), (nn.BatchNorm1d(4), (3, 4)), (nn.BatchNorm2d(4), IMAGE),
+    (nn.InstanceNorm2d(4, affine=True), IMAGE), (nn.LayerNorm([6, 6]), IMAGE), (nn.LayerNorm(6, bias=False), IMAGE),
+    (nn.GroupNorm(2, 4), IMAGE), (nn.RMSNorm(6), IMAGE), (nn.LocalResponseNorm(2), IMAGE),
+    (nn.MaxPool1d(2), (2, 4, 9)), (nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True), IMAGE), (nn.MaxPool3d(2), (1, 2, 4, 4, 4)),
+    (nn.AvgPool2d(2, padding=1), IMAGE), (nn.AdaptiveAvgPool2d(1), IMAGE), (nn.AdaptiveAvgPool2d(4), IMAGE),
+    (nn.AdaptiveMaxPool2d(3), IMAGE), (nn.LPPool2d(2, 2), IMAGE), (nn.Upsample(scale_factor=2), IMAGE),
+    (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE), (nn.Upsample(size=9, mode="bicubic", align_corners=True), IMAGE),
+    (nn.ReflectionPad2d(1), IMAGE), (nn.ReplicationPad1d(2), (2, 4, 5)), (nn.CircularPad2d(1), IMAGE),
+    (nn.ConstantPad2d((1, 0, 2, -1), 2.0), IMAGE), (nn.PixelShuffle(2), IMAGE), (nn.Flatten(), IMAGE),
+    (nn.Unflatten(1, (2, 2)), IMAGE), (nn.ChannelShuffle(2), IMAGE), (nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), (2, 5, 4)),
+    (nn.GRU(4, 3, bidirectional=True), (5, 2, 4)), (nn.RNN(4, 3, nonlinearity="relu", bias=False), (5, 2, 4)), (nn.LSTMCell(4, 3), (2, 4)),
+    (nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False), (2, 5, 8)),
+    (nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", norm_first=True), (5, 2, 8)), (nn.Dropout(0.5), IMAGE),
+    *[(nn.ReLU(inplace=True), IMAGE)],
+    *[(getattr(nn, name)(), IMAGE) for name in (
+        "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "Mish",
+        "PReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax2d", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink")],
+    (nn.GELU("tanh"), IMAGE), (nn.Softmax(-1), IMAGE), (nn.LogSoftmax(1), IMAGE), (nn.Threshold(0.1, 20.0), IMAGE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), LAYERS, ids=[f"{i}-{type(layer).__name__}" for i, (layer, _) in enumerate(LAYERS)]
+)
+def test_layers(layer, shape):
+    x = torch.randn(shape)
+    for buffer in layer.buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+    check(layer, (x,))
+
+
+FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
+    ("index", lambda x: x[:, 0, 1:3, None, ::2]),
+    ("negative step by flip", lambda x: x.flip(1, 3)[..., -2:]),
+    ("index by tensor", lambda x: x[:, torch.tensor([2, 0])]),
+    ("greatest", lambda x: x.max(1)),
+    ("reductions", lambda x: (x.mean((2, 3)), x.sum(1, keepdim=True), x.amax(-1), x.var(1), x.std((0, 2)), x.norm(dim=1))),
+    ("logic", lambda x: torch.where((x > 0) & (x < 1), x, x.new_zeros(())).masked_fill(x != x, 0.0)),
+    ("promotion", lambda x: x + torch.arange(6) * 0.5 + (x > 0)),
+    ("chunks", lambda x: torch.cat(x.chunk(2, 1)[::-1], 0) + torch.stack(x.unbind(1), 1).reshape(4, 2, 6, 6)),
+    ("einsum", lambda x: torch.einsum("bchw,cd->bdhw", x, torch.ones(4, 3))),
+    ("normalize", lambda x: F.normalize(x) + F.cosine_similarity(x, x + 1).unsqueeze(1)),
+    ("attention", lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True)),
+    ("masked attention", lambda x: F.scaled_dot_product_attention(x, x, x, torch.eye(6, dtype=torch.bool))),
+    ("top", lambda x: x.topk(2, dim=1)),
+    ("triangle", lambda x: x.tril(1) + x.triu() + x.cumsum(2)),
+    ("numbers", lambda x: (x.exp2() + x.expm1(), x.abs().log1p(), (x.abs() + 1).log2(), x % 0.7, x.fmod(0.7), x.lerp(x * x, 0.3))),
+    ("integers", lambda x: ((x * 9).int() % 4, (x * 9).long() & 3, ~(x > 0) | (x < -1))),
+    ("order", lambda x: (x.sort(1, descending=True), x.roll((1, -2), (1, 3)))),
+    ("in place", lambda x: F.relu(x * 2, inplace=True).add_(x).mul_(0.5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
+def test_models_of_any_make(name, function):
+    check(Call(function), (torch.randn(IMAGE),))
+
+
+class Classifier(nn.Module):
+    """Residuals in place, a view by sizes, and an LSTM whose state has the size of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.lstm = nn.LSTM(8, 5, batch_first=True)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = F.relu(self.norm(self.conv(x)), inplace=True)
+        h += x.mean(1, keepdim=True)
+        b, c, height, width = h.shape
+        h = h.view(b, height, c, width).permute(0, 1, 3, 2).reshape(b, height * width // 2, c * 2)
+        out, (last, _) = self.lstm(h)
+        return self.head(out[:, -1] + last.squeeze(0))
+
+
+def test_a_dynamic_batch():
+    check(
+        Classifier(),
+        (torch.randn(2, 3, 4, 4),),
+        (torch.randn(7, 3, 4, 4),),
+        input_names=["image"],
+        output_names=["scores"],
+        dynamic_axes={"image": {0: "batch"}, "scores": {0: "batch"}},
+    )
+
+
+def test_dynamic_length_and_batch_of_a_transformer():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    axes = {"input": {0: "batch", 1: "time"}}
+    check(layer, (torch.randn(2, 5, 8),), (torch.randn(3, 9, 8),), dynamic_axes=axes)
+
+
+def test_an_embedding_and_the_names_of_parameters():
+    onnx = pytest.importorskip("onnx")
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 3))
+    ids = torch.tensor([[1, 2, 9]])
+    check(model, (ids,))
+    file = io.BytesIO()
+    model.train()
+    torch.onnx.export(model, ids, file, input_names=["ids"], output_names=["scores"])
+    graph = onnx.load_from_string(file.getvalue()).graph
+    assert {t.name for t in graph.initializer} >= {"0.weight", "1.weight", "1.bias"}
+    assert [i.name for i in graph.input] == ["ids"] and [o.name for o in graph.output] == ["scores"]
+    assert model.training and model[1].training
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.linalg.det(x), "the op 'det'"),
+        (lambda x: x * float(x.sum()), "depends on the input's values"),
+        (lambda x: x + 1 if x.sum() > 20 else x.exp(), "Python branches"),
+        (lambda x: x * torch.from_numpy(x.numpy() * 2), "depends on the input's values"),
+        (lambda x: x.clone().index_fill_(0, torch.tensor([0]), 3.0), "no form in ONNX|in place"),
+        (lambda x: [row := x * 1, row[0].mul_(2), row][2], "shares its memory"),
+    ],
+)
+def test_what_cannot_be_exported_is_named(function, reason):
+    x = torch.full((3, 3), 2.5) + torch.eye(3)
+    with pytest.raises(ExportError, match=reason):
+        torch.onnx.export(Call(function), (x,), io.BytesIO())
+    # The ops are as they were before.
+    assert torch.equal(torch.relu(x), x)
+
+
+def test_a_size_that_cannot_follow_its_axis_is_an_error():
+    with pytest.raises(ExportError, match="dynamic axis"):
+        torch.onnx.export(
+            Call(lambda x: x + torch.arange(x.shape[0])[:, None]),
+            torch.ones(3, 2),
+            io.BytesIO(),
+            dynamic_axes={"input": [0]},
+        )

@@ -1,0 +1,288 @@
+"""Distributions against PyTorch's: draws of one seed, densities, moments, entropies, divergences, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ddpgrad
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+LIBRARIES = (torch, ddpgrad)
+
+rng = np.random.default_rng(0)
+LOC = rng.normal(size=(3, 4))
+POSITIVE = rng.uniform(0.5, 3.0, (3, 4))
+OTHER = rng.uniform(0.5, 3.0, (3, 4))
+PROBS = rng.uniform(0.05, 0.95, (3, 4))
+SIMPLEX = PROBS / PROBS.sum(-1, keepdims=True)
+OTHERS = OTHER / OTHER.sum(-1, keepdims=True)
+TRIL = np.tril(rng.normal(size=(3, 4, 4))) * 0.3 + 1.5 * np.eye(4)
+COVARIANCE = TRIL @ TRIL.swapaxes(-1, -2)
+
+
+def flow(d, loc, scale):
+    """Distributions through transforms, one after the other."""
+    affine = d.AffineTransform(loc, scale)
+    return d.TransformedDistribution(d.Normal(loc * 0, 1.0), [affine, d.TanhTransform(cache_size=1)])
+
+
+def stretched(d, loc, tril):
+    base = d.Independent(d.Normal(loc, 1.0), 1)
+    return d.TransformedDistribution(base, [d.SigmoidTransform(), d.AffineTransform(-1.0, 2.0)])
+
+
+# name: (how it is made from a library's `distributions` and parameters, the parameters of p, those of q or None)
+CASES = {
+    "Normal": (lambda d, a, b: d.Normal(a, b), (LOC, POSITIVE), (-LOC, OTHER)),
+    "LogNormal": (lambda d, a, b: d.LogNormal(a, b), (LOC, POSITIVE), (-LOC, OTHER)),
+    "HalfNormal": (lambda d, a: d.HalfNormal(a), (POSITIVE,), (OTHER,)),
+    "Uniform": (lambda d, a, b: d.Uniform(a, b), (LOC, LOC + POSITIVE), (LOC - 1, LOC + POSITIVE + 1)),
+    "Laplace": (lambda d, a, b: d.Laplace(a, b), (LOC, POSITIVE), (-LOC, OTHER)),
+    "Cauchy": (lambda d, a, b: d.Cauchy(a, b), (LOC, POSITIVE), None),
+    "Gumbel": (lambda d, a, b: d.Gumbel(a, b), (LOC, POSITIVE), None),
+    "Exponential": (lambda d, a: d.Exponential(a), (POSITIVE,), (OTHER,)),
+    "Gamma": (lambda d, a, b: d.Gamma(a, b), (POSITIVE, OTHER), (OTHER, POSITIVE)),
+    "Chi2": (lambda d, a: d.Chi2(a), (POSITIVE,), (OTHER,)),
+    "Beta": (lambda d, a, b: d.Beta(a, b), (POSITIVE, OTHER), (OTHER, POSITIVE)),
+    "Dirichlet": (lambda d, a: d.Dirichlet(a), (POSITIVE,), (OTHER,)),
+    "StudentT": (lambda d, a, b, c: d.StudentT(a, b, c), (POSITIVE + 1, LOC, OTHER), None),
+    "Bernoulli probs": (lambda d, a: d.Bernoulli(a), (PROBS,), (SIMPLEX,)),
+    "Bernoulli logits": (lambda d, a: d.Bernoulli(logits=a), (LOC,), (-LOC,)),
+    "Geometric": (lambda d, a: d.Geometric(a), (PROBS,), (SIMPLEX,)),
+    "Poisson": (lambda d, a: d.Poisson(a), (POSITIVE,), (OTHER,)),
+    "Categorical probs": (lambda d, a: d.Categorical(a), (PROBS,), (OTHER,)),
+    "Categorical logits": (lambda d, a: d.Categorical(logits=a), (LOC,), (-LOC,)),
+    "OneHotCategorical": (lambda d, a: d.OneHotCategorical(a), (SIMPLEX,), (OTHERS,)),
+    "straight through": (lambda d, a: d.OneHotCategoricalStraightThrough(a), (SIMPLEX,), None),
+    "RelaxedBernoulli": (lambda d, a: d.RelaxedBernoulli(a.new_tensor(0.7), a), (PROBS,), None),
+    "RelaxedOneHot": (lambda d, a: d.RelaxedOneHotCategorical(a.new_tensor(0.7), logits=a), (LOC,), None),
+    "scale_tril": (lambda d, a, b: d.MultivariateNormal(a, scale_tril=b), (LOC, TRIL), (-LOC, 2 * TRIL)),
+    "covariance": (lambda d, a, b: d.MultivariateNormal(a, b), (LOC, COVARIANCE), (LOC, 2 * COVARIANCE)),
+    "precision": (
+        lambda d, a, b: d.MultivariateNormal(a, precision_matrix=b), (LOC[0], COVARIANCE), (LOC, 3 * COVARIANCE)
+    ),
+    "Independent": (lambda d, a, b: d.Independent(d.Normal(a, b), 1), (LOC, POSITIVE), (-LOC, OTHER)),
+    "expanded": (lambda d, a, b: d.Normal(a, b).expand((5, 3, 4)), (LOC, POSITIVE), None),
+    "expanded tril": (lambda d, a, b: d.MultivariateNormal(a, scale_tril=b).expand((2, 3)), (LOC, TRIL), None),
+    "mixture": (
+        lambda d, w, a, b: d.MixtureSameFamily(d.Categorical(logits=w), d.Normal(a, b)), (LOC, LOC, POSITIVE), None
+    ),
+    "mixture of vectors": (
+        lambda d, w, a, b: d.MixtureSameFamily(d.Categorical(w), d.Independent(d.Normal(a, b), 1)),
+        (SIMPLEX[0, :3], LOC, POSITIVE), None,
+    ),
+    "tanh flow": (flow, (LOC, POSITIVE), None),
+    "events in a flow": (stretched, (LOC, POSITIVE), None),
+}  # fmt: skip
+# The gradients of PyTorch's gamma draws are approximations that are good to three digits.
+ROUGH = {"Gamma": 3e-3, "Chi2": 3e-3, "StudentT": 3e-3}
+
+
+def made(library, name, which=1):
+    parameters = [library.tensor(p, requires_grad=True) for p in CASES[name][which]]
+    return CASES[name][0](library.distributions, *parameters), parameters
+
+
+def numpy(x):
+    return x.detach().numpy()
+
+
+def gradients(library, out, parameters):
+    """Of the sum of sines, so that no gradient is the same everywhere."""
+    found = library.autograd.grad(out.sin().sum(), parameters, allow_unused=True)
+    return [
+        np.zeros(tuple(p.shape)) if g is None else numpy(g) for g, p in zip(found, parameters, strict=True)
+    ]
+
+
+def same(name, compute, rtol=1e-9):
+    """compute(library, p, parameters) gives one tensor, or None where the library does not know it: equal in both."""
+    found = []
+    for library in LIBRARIES:
+        library.manual_seed(3)
+        p, parameters = made(library, name)
+        try:
+            out = compute(library, p)
+        except NotImplementedError:
+            found.append(None)
+            continue
+        slopes = gradients(library, out, parameters) if out.requires_grad else []
+        found.append((numpy(out), slopes))
+    theirs, ours = found
+    if theirs is None:
+        pytest.skip(f"PyTorch's {name} does not have it")
+    assert ours is not None, f"{name}: PyTorch has it"
+    assert ours[0].dtype == theirs[0].dtype
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-9, atol=1e-12)
+    assert len(ours[1]) == len(theirs[1])
+    for mine, expected in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=rtol, atol=1e-12 if rtol < 1e-6 else rtol)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_draws_of_one_seed_are_equal(name):
+    same(name, lambda _, p: p.sample((2,)))
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"Beta", "Dirichlet"}))
+def test_gradients_flow_through_draws(name):
+    for library in LIBRARIES:
+        if not made(library, name)[0].has_rsample:
+            pytest.skip(f"{name} has no rsample")
+    same(name, lambda _, p: p.rsample((2, 3)), ROUGH.get(name, 1e-9))
+
+
+def test_gradients_of_dirichlet_draws_are_those_of_the_mean_on_average():
+    """PyTorch's estimate is another one, so single draws cannot be compared."""
+    ddpgrad.manual_seed(0)
+    concentration = ddpgrad.tensor([0.7, 2.0, 3.5], dtype=ddpgrad.float64, requires_grad=True)
+    p = ddpgrad.distributions.Dirichlet(concentration)
+    (estimated,) = ddpgrad.autograd.grad(p.rsample((20000,))[:, 1].mean(), concentration)
+    (exact,) = ddpgrad.autograd.grad(p.mean[1], concentration)
+    np.testing.assert_allclose(numpy(estimated), numpy(exact), rtol=0.02)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_prob(name):
+    torch.manual_seed(5)
+    drawn = made(torch, name)[0].sample((4,)).numpy()
+    same(name, lambda library, p: p.log_prob(library.tensor(drawn)))
+
+
+@pytest.mark.parametrize("what", ["mean", "variance", "stddev", "mode"])
+@pytest.mark.parametrize("name", CASES)
+def test_moments(name, what):
+    def moment(library, p):
+        return getattr(p, what) * 1.0
+
+    same(name, moment)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_entropy(name):
+    same(name, lambda _, p: p.entropy(), 1e-6)  # PyTorch's trigamma is good to eight digits
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] is not None])
+def test_kl_divergence(name):
+    same(name, lambda library, p: library.distributions.kl_divergence(p, made(library, name, 2)[0]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Normal",
+        "LogNormal",
+        "HalfNormal",
+        "Uniform",
+        "Laplace",
+        "Cauchy",
+        "Gumbel",
+        "Exponential",
+        "tanh flow",
+    ],
+)
+def test_distribution_function_and_its_inverse(name):
+    torch.manual_seed(5)
+    drawn = made(torch, name)[0].sample().numpy()
+    same(name, lambda library, p: p.cdf(library.tensor(drawn)))
+    same(name, lambda library, p: p.icdf(library.tensor(PROBS)))
+
+
+@pytest.mark.parametrize("name", ["Bernoulli probs", "Categorical logits", "OneHotCategorical"])
+def test_enumerated_support(name):
+    for expand in (True, False):
+        theirs, ours = (numpy(made(lib, name)[0].enumerate_support(expand)) for lib in LIBRARIES)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_and_printing(name):
+    theirs, ours = (made(lib, name)[0] for lib in LIBRARIES)
+    assert tuple(ours.batch_shape) == tuple(theirs.batch_shape)
+    assert tuple(ours.event_shape) == tuple(theirs.event_shape)
+    assert ours.has_rsample == theirs.has_rsample
+    assert str(ours).startswith(type(theirs).__name__)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: t.distributions.Normal(0.0, t.tensor([1.0, -1.0])),
+        lambda t: t.distributions.Categorical(t.tensor([0.5, -0.5])),
+        lambda t: t.distributions.Bernoulli(1.5),
+        lambda t: t.distributions.Bernoulli(0.5, 0.0),
+        lambda t: t.distributions.Uniform(1.0, 0.0),
+        lambda t: t.distributions.Normal(0.0, 1.0).log_prob(1.0),
+        lambda t: t.distributions.Uniform(0.0, 1.0).log_prob(t.tensor(2.0)),
+        lambda t: t.distributions.Categorical(t.ones(3)).log_prob(t.tensor(3)),
+        lambda t: t.distributions.MultivariateNormal(t.zeros(2), -t.eye(2)),
+        lambda t: t.distributions.MultivariateNormal(t.zeros(2)),
+        lambda t: t.distributions.Independent(t.distributions.Normal(0.0, 1.0), 1),
+        lambda t: t.distributions.Normal(t.zeros(3), 1.0).log_prob(t.zeros(4)),
+    ],
+)
+def test_values_out_of_range_raise_what_pytorch_raises(wrong):
+    for library in LIBRARIES:
+        with pytest.raises(ValueError):
+            wrong(library)
+
+
+def test_users_own_distributions_and_rules():
+    def run(t):
+        class Shifted(t.distributions.Normal):
+            def log_probs(self, value):
+                return super().log_prob(value).sum(-1, keepdim=True)
+
+        @t.distributions.register_kl(Shifted, t.distributions.Normal)
+        def rule(p, q):
+            return p.loc - q.loc
+
+        p = Shifted(t.tensor(LOC), t.tensor(POSITIVE))
+        q = t.distributions.Normal(t.tensor(-LOC), t.tensor(OTHER))
+        return (
+            p.log_probs(t.tensor(OTHER)),
+            t.distributions.kl_divergence(p, q),
+            t.distributions.kl_divergence(q, p),
+        )
+
+    for theirs, ours in zip(run(torch), run(ddpgrad), strict=True):
+        np.testing.assert_allclose(numpy(ours), numpy(theirs), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.ExpTransform(),
+        lambda t: t.PowerTransform(2.0),
+        lambda t: t.SigmoidTransform(),
+        lambda t: t.SoftplusTransform(),
+        lambda t: t.TanhTransform(),
+        lambda t: t.AffineTransform(1.0, -2.0),
+        lambda t: t.AffineTransform(1.0, 2.0, event_dim=1),
+        lambda t: t.IndependentTransform(t.ExpTransform(), 1),
+        lambda t: t.ReshapeTransform((4,), (2, 2)),
+        lambda t: t.ComposeTransform([t.AffineTransform(0.0, 0.1), t.ExpTransform()]),
+        lambda t: t.ComposeTransform(
+            [t.IndependentTransform(t.ExpTransform(), 1), t.AffineTransform(0.0, 2.0)]
+        ),
+    ],
+)
+def test_transforms(make):
+    x = rng.uniform(0.1, 0.9, (3, 4))
+
+    def run(library):
+        transform = make(library.distributions.transforms)
+        given = library.tensor(x)
+        y = transform(given)
+        return (
+            y,
+            transform.inv(y),
+            transform.log_abs_det_jacobian(given, y),
+            transform.inv.log_abs_det_jacobian(y, given),
+        )
+
+    for theirs, ours in zip(run(torch), run(ddpgrad), strict=True):
+        np.testing.assert_allclose(numpy(ours), numpy(theirs), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,76 @@
+"""Orthogonal parametrizations against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad
+
+oracle = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def _compared(runs: list[dict[str, Any]]) -> None:
+    wanted, found = runs
+    assert list(found) == list(wanted)
+    for name, expected in wanted.items():
+        values, right = found[name].detach().numpy(), expected.detach().numpy()
+        np.testing.assert_allclose(values, right, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("trivial", [True, False], ids=["relative", "absolute"])
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder", None])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 3)], ids=str)
+def test_orthogonal(shape: tuple[int, ...], kind: str | None, trivial: bool) -> None:
+    """The weight, its state and the gradient of what it is made of, away from where it started."""
+    start = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    away = 0.2 * np.tril(np.cos(np.arange(start.size, dtype=np.float32)).reshape(shape), -1)
+    runs = []
+    for stack in (oracle, ddpgrad):
+        stack.manual_seed(2)
+        module = stack.nn.Module()
+        module.weight = stack.nn.Parameter(stack.tensor(start))
+        options = {"orthogonal_map": kind, "use_trivialization": trivial}
+        stack.nn.utils.parametrizations.orthogonal(module, **options)
+        free = module.parametrizations.weight.original
+        with stack.no_grad():
+            free.add_(stack.tensor(away))
+        weight = module.weight
+        weight.sin().sum().backward()
+        wide = shape[-2] < shape[-1]
+        product = weight @ weight.mT if wide else weight.mT @ weight
+        np.testing.assert_allclose(
+            product.detach().numpy(), np.broadcast_to(np.eye(min(shape[-2:])), product.shape), atol=1e-5
+        )
+        runs.append({"weight": weight, "gradient": free.grad, **module.state_dict()})
+    _compared(runs)
+
+
+def test_an_orthogonal_weight_can_be_assigned() -> None:
+    matrix = np.linalg.qr(np.arange(9.0).reshape(3, 3) ** 2 + np.eye(3))[0].astype(np.float32)
+    runs = []
+    for stack in (oracle, ddpgrad):
+        layer = stack.nn.utils.parametrizations.orthogonal(stack.nn.Linear(3, 3, bias=False))
+        layer.weight = stack.tensor(matrix)
+        runs.append({"weight": layer.weight, **layer.state_dict()})
+    _compared(runs)
+    np.testing.assert_allclose(runs[1]["weight"].detach().numpy(), matrix, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("absent", {}, ValueError, "no parameter or buffer with name 'absent'"),
+        ("bias", {}, ValueError, "Got a tensor of 1 dimensions"),
+        ("weight", {"orthogonal_map": "qr"}, ValueError, "orthogonal_map has to be one of .*Got: qr"),
+    ],
+)
+def test_what_cannot_be_orthogonal(
+    name: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    for stack in (oracle, ddpgrad):
+        with pytest.raises(error, match=message):
+            stack.nn.utils.parametrizations.orthogonal(stack.nn.Linear(3, 2), name, **options)

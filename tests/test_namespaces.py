@@ -1,0 +1,184 @@
+"""The namespaces that programs touch besides tensors: switches, pass-throughs, what is refused, what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import ddpgrad as torch
+
+
+@pytest.fixture
+def warned_anew(monkeypatch):
+    monkeypatch.setattr(torch.settings, "_said", set())
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.compile, torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(2))]
+)
+def test_pass_throughs_return_the_model_and_say_so_once(wrap, warned_anew):
+    model = torch.nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match="has no effect in ddpgrad") as said:
+        assert wrap(model) is model and wrap(model) is model
+    assert len(said) == 1 and said[0].filename == __file__
+
+
+def test_compile_decorates_and_checks_its_arguments(warned_anew):
+    with pytest.warns(UserWarning, match="no effect"):
+
+        @torch.compile(mode="max-autotune", fullgraph=True)
+        def double(x):
+            return 2 * x
+
+    assert double(3) == 6
+    with pytest.raises(TypeError, match="'fulgraph'"):
+        torch.compile(double, fulgraph=True)
+    assert torch.compile(double, disable=True) is double
+    assert not torch.jit.is_scripting() and not torch.compiler.is_compiling()
+
+    @torch.jit.ignore
+    def one():
+        return 1
+
+    @torch.jit.unused
+    def two():
+        return 2
+
+    assert (one(), two()) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: torch.hub.load("pytorch/vision", "resnet18"), "safetensors"),
+        (lambda: torch.jit.load("model.pt"), "state_dict"),
+        (lambda: torch.jit.save(None, "model.pt"), "onnx"),
+        (lambda: torch.profiler.profile(), "cProfile"),
+    ],
+)
+def test_what_is_refused_says_what_to_do_instead(call, words):
+    with pytest.raises(NotImplementedError, match=words):
+        call()
+
+
+def test_tensorboard_names_its_substitute():
+    with pytest.raises(ImportError, match="tensorboardX"):
+        __import__("ddpgrad.utils.tensorboard")
+
+
+def test_switches_are_kept_and_read_back():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(RuntimeError, match="positive"):
+        torch.set_num_threads(0)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert torch.are_deterministic_algorithms_enabled() and torch.get_deterministic_debug_mode() == 1
+    torch.set_deterministic_debug_mode("default")
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision("highest")
+    with pytest.raises(RuntimeError, match="medium"):
+        torch.set_float32_matmul_precision("low")
+    torch.backends.cudnn.benchmark = True
+    with torch.backends.cudnn.flags(enabled=False, deterministic=True):
+        assert (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark) == (False, False)
+    assert (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark) == (True, True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_default_tensor_type("torch.DoubleTensor")
+    assert torch.zeros(1).dtype is torch.float64
+    torch.set_default_tensor_type(torch.FloatTensor)
+
+
+def test_other_accelerators_are_absent():
+    answers = [torch.backends.mps.is_available(), torch.mps.is_available(), torch.xpu.is_available()]
+    assert not any(answers)
+    assert torch.accelerator.is_available() == torch.cuda.is_available()
+    assert torch.version.cuda is None and "NumPy" in torch.__config__.show()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_cuda_without_a_gpu():
+    assert torch.cuda.device_count() == 0 and not torch.cuda.is_bf16_supported()
+    assert torch.cuda.memory_stats() == {} and torch.cuda.get_rng_state_all() == []
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    with torch.cuda.stream(None):
+        torch.cuda.manual_seed_all(3)
+    assert torch.initial_seed() == 3
+    for call in (
+        torch.cuda.Stream,
+        torch.cuda.Event,
+        torch.cuda.memory_summary,
+        torch.cuda.get_device_properties,
+    ):
+        with pytest.raises(torch.errors.DeviceError, match="CUDA is not available"):
+            call()
+    assert issubclass(torch.cuda.OutOfMemoryError, RuntimeError)
+
+
+def test_a_missing_name_is_told_with_those_that_are_like_it():
+    with pytest.raises(AttributeError, match=r"no attribute 'arrange'; did you mean arange"):
+        torch.arrange  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'qqqqqq'$"):
+        torch.qqqqqq  # noqa: B018
+    assert not hasattr(torch, "__wrapped__")
+
+
+def test_record_function_is_a_block_and_a_decorator():
+    @torch.profiler.record_function("step")
+    def step():
+        with torch.profiler.record_function("inner"):
+            return torch.typename(torch.ones(1)), torch.typename(3), torch.default_generator.initial_seed()
+
+    assert step()[:2] == ("torch.FloatTensor", "int")
+
+
+def test_close_and_not_close():
+    close = torch.testing.assert_close
+    close({"a": [torch.ones(2), 1.0]}, {"a": [torch.ones(2) + 1e-7, 1.0]})
+    close(torch.tensor([1, 2]), torch.tensor([1, 2]))
+    close(torch.full((2,), float("nan")), torch.full((2,), float("nan")), equal_nan=True)
+    for actual, expected, words in (
+        (
+            torch.ones(2, 2),
+            torch.tensor([[1.0, 1.0], [1.0, 2.0]]),
+            r"1 / 4 \(25\.0%\)(.|\n)*1\.0 at index \(1, 1\)",
+        ),
+        (torch.ones(2), torch.ones(3), "'shape'"),
+        (torch.ones(2), torch.ones(2).double(), "'dtype'"),
+        ([torch.ones(1)], [torch.zeros(1)], r"item \[0\]"),
+        ({"a": 1}, {"b": 1}, "keys"),
+        (torch.tensor(1), torch.tensor(2), "Expected 2 but got 1"),
+        (torch.full((1,), float("nan")), torch.ones(1), "not close"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            close(actual, expected)
+    with pytest.raises(AssertionError, match="^mine$"):
+        close(1.0, 2.0, msg="mine")
+    with pytest.raises(ValueError, match="rtol"):
+        close(1.0, 1.0, rtol=0.1)
+
+
+def test_modules_of_few_programs_are_loaded_on_use():
+    code = (
+        "import sys, ddpgrad; loaded = [m for m in ('ddpgrad.onnx', 'ddpgrad.multiprocessing') if m in sys.modules];"
+        "print(loaded, ddpgrad.multiprocessing.__name__, ddpgrad.onnx.export.__name__)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[] ddpgrad.multiprocessing export"
+
+
+def test_nothing_warns_at_import():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        subprocess.run([sys.executable, "-W", "error", "-c", "import ddpgrad"], check=True, timeout=60)

@@ -1,0 +1,64 @@
+"""8 ranks, 30 steps: one hash of losses and parameters for any number of processes, and after stop and resume.
+
+By default 12 cases, which have every pair of (model, optimizer, mode) in them; `-m "proof or not proof"`
+runs the 12 others too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+JOB = str(Path(__file__).parent / "jobs" / "proof.py")
+RANKS = 8
+MODELS, OPTIMIZERS, MODES = ("mlp", "cnn", "gpt"), ("sgd", "adamw"), ("plain", "accumulate", "fp16", "clip")
+ALL = tuple("-".join(case) for case in product(MODELS, OPTIMIZERS, MODES))
+PAIRS = tuple(
+    f"{model}-{OPTIMIZERS[(i + j) % 2]}-{mode}"
+    for (i, model), (j, mode) in product(enumerate(MODELS), enumerate(MODES))
+)
+SETS = [
+    pytest.param(PAIRS, id="pairs"),
+    pytest.param(tuple(c for c in ALL if c not in PAIRS), id="others", marks=pytest.mark.proof),
+]
+
+
+def run(procs: int, cases: tuple[str, ...], folder: Path, *options: str) -> dict[str, str]:
+    """Start the job and read what rank 0 printed."""
+    command = [sys.executable, "-m", "launcher", "-n", str(RANKS), "--procs", str(procs), JOB, *cases]
+    done = subprocess.run(
+        [*command, "--folder", str(folder), *options], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return json.loads(next(line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line))
+
+
+@cache
+def one_process(cases: tuple[str, ...], folder: Path) -> dict[str, str]:
+    result = run(1, cases, folder)
+    assert set(result) == set(cases)
+    assert len(set(result.values())) == len(cases), "two cases that should differ do not"
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("proof")
+
+
+@pytest.mark.parametrize("cases", SETS)
+@pytest.mark.parametrize("procs", [2, 4, 8])
+def test_number_of_processes(cases: tuple[str, ...], procs: int, folder: Path, tmp_path: Path):
+    assert run(procs, cases, tmp_path) == one_process(cases, folder)
+
+
+@pytest.mark.parametrize("cases", SETS)
+def test_stopped_and_resumed_on_other_processes(cases: tuple[str, ...], folder: Path, tmp_path: Path):
+    run(4, cases, tmp_path, "--stop", "17")
+    assert run(2, cases, tmp_path, "--resume") == one_process(cases, folder)

@@ -1,0 +1,469 @@
+"""Worker processes: the batches of one process, from several; and what happens when a worker goes wrong."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import worker_datasets as sent
+
+import ddpgrad
+from ddpgrad import distributed
+from ddpgrad.errors import CheckpointError
+from ddpgrad.random import default_generator, fork_rng
+from ddpgrad.utils import data
+
+HERE = Path(__file__).parent
+WORKERS = min(2, len(os.sched_getaffinity(0)))  # more than the cores would be warned of
+
+
+def loader(dataset, *args, **options):
+    return data.DataLoader(dataset, *args, num_workers=options.pop("num_workers", WORKERS), **options)
+
+
+def plain(batch):
+    if isinstance(batch, dict):
+        return {key: plain(part) for key, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [plain(part) for part in batch]
+    return batch.tolist() if hasattr(batch, "tolist") else batch
+
+
+def batches(*args, **options):
+    return [plain(batch) for batch in loader(*args, **options)]
+
+
+def same(dataset, *args, **options):
+    """The batches without workers and with them, from the same seed, and what the program draws then."""
+    found = []
+    for workers in (0, WORKERS):
+        with fork_rng():
+            ddpgrad.manual_seed(3)
+            read = batches(dataset, *args, num_workers=workers, **options)
+            found.append((read, default_generator().raw64()))
+    return found
+
+
+# -- the same batches --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        (sent.Structures(7), {"batch_size": 3, "shuffle": True}),
+        (sent.Structures(7), {"batch_size": None}),
+        (sent.Numbers(9), {"batch_size": 2, "drop_last": True, "collate_fn": sent.total}),
+        (sent.Numbers(9), {"sampler": data.RandomSampler(range(9), replacement=True, num_samples=40)}),
+        (data.Subset(sent.Numbers(9), [8, 3, 1]), {"batch_sampler": [[0, 2], [1]]}),
+        (
+            data.StackDataset(a=sent.Numbers(5), b=data.Subset(sent.Numbers(9), range(4, 9))),
+            {"batch_size": 2},
+        ),
+        (
+            data.TensorDataset(ddpgrad.arange(30).reshape(10, 3).t().t(), ddpgrad.arange(10)),
+            {"batch_size": 4},
+        ),
+        (np.arange(12).reshape(6, 2), {"batch_size": 4, "shuffle": True}),
+        ([], {"batch_size": 4}),
+    ],
+)
+def test_workers_give_the_batches_of_one_process(dataset, options):
+    alone, together = same(dataset, **options)
+    assert together == alone
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("seeded", [None, False])
+def test_numbers_and_order_are_pytorchs(seeded):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(5)
+    theirs_loader = torch.utils.data.DataLoader(
+        TorchDraws(8), 2, shuffle=True, num_workers=WORKERS, multiprocessing_context="fork"
+    )
+    theirs = [plain(batch) for batch in theirs_loader]
+    with fork_rng():
+        ddpgrad.manual_seed(5)
+        ours = batches(sent.Draws(8), 2, shuffle=True, seed_samples=seeded)
+    if seeded is False:
+        assert ours == theirs
+    else:
+        assert [batch[0] for batch in ours] == [batch[0] for batch in theirs]
+
+
+class TorchDraws:
+    """sent.Draws for PyTorch, whose workers are forks and so may use a class of this module."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        import torch
+
+        return index, random.random(), np.random.random(), torch.rand(2)
+
+
+def test_a_sample_draws_the_same_numbers_whoever_reads_it():
+    def epochs(**options):
+        with fork_rng():
+            ddpgrad.manual_seed(1)
+            made = data.DataLoader(sent.Draws(6), seed_samples=True, **options)
+            found = [{i: rest for i, *rest in map(plain, itertools.chain(made))} for _ in range(2)]
+            return found, default_generator().raw64(), random.getstate(), np.random.random(0).sum()
+
+    before = random.getstate()
+    one, two, none = (
+        epochs(batch_size=None, shuffle=s, num_workers=n) for s, n in ((0, 0), (0, 1), (0, WORKERS))
+    )
+    assert one == two == none
+    first, second = one[0]
+    assert sorted(first) == list(range(6))
+    assert len({str(drawn) for drawn in [*first.values(), *second.values()]}) == 12
+    assert random.getstate() == before  # the program's own numbers go on undisturbed
+
+
+def test_a_worker_knows_who_it_is():
+    read = loader(sent.Who(4 * WORKERS), None, generator=ddpgrad.Generator().manual_seed(2))
+    found = [plain(sample) for sample in read]
+    base_seed = ddpgrad.Generator().manual_seed(2).raw64() % (1 << 63)
+    assert [row[1:4] for row in found] == [[i, WORKERS, base_seed + i] for i in range(WORKERS)] * 4
+    assert len({row[0] for row in found} - {os.getpid()}) == WORKERS
+    assert all(row[4] for row in found)
+    assert data.get_worker_info() is None
+
+
+def test_worker_init_fn_changes_the_workers_own_copy():
+    dataset = sent.Counted(4)
+    assert batches(dataset, 1, worker_init_fn=sent.mark) == [[104 + 100 * (i % WORKERS)] for i in range(4)]
+    assert dataset.count == 4
+
+
+def test_persistent_workers_stay_and_an_older_iteration_ends():
+    made = loader(sent.Who(4), None, persistent_workers=True)
+    first, second = [[sample[0] for sample in made] for _ in range(2)]
+    assert first == second
+    old, new = iter(made), iter(made)
+    next(new)
+    with pytest.raises(RuntimeError, match="newer iteration"):
+        next(old)
+    assert len(list(new)) == 3
+    again = [sample[0] for sample in loader(sent.Who(4), None)]
+    assert not set(again) & set(first)
+
+
+def test_iterable_datasets_are_dealt_by_themselves():
+    found = batches(sent.Shares(9), 2)
+    assert found == (
+        [[0, 2], [1, 3], [4, 6], [5, 7], [8]] if WORKERS == 2 else [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    )
+    with pytest.warns(UserWarning, match="was reported to be 3"):
+        made = loader(sent.Shares(10, length=3), None)
+        assert len(made) == 3
+        list(made)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def test_batches_keep_their_memory_while_they_live():
+    made = loader(sent.Wide(60), None)
+    kept = list(made)
+    for i, sample in enumerate(kept):
+        assert sample.shape == (1000 * (i + 1),) and (sample == i).all()
+        sample += 1  # it is the program's own
+    view = kept[7].numpy()[5:10]
+    del kept, sample
+    gc.collect()
+    assert [int(sample[0]) for sample in made] == list(range(60))
+    np.testing.assert_array_equal(view, 8)
+
+
+def test_memory_is_used_again_and_nothing_is_left():
+    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    addresses, files = set(), len(os.listdir("/proc/self/fd"))
+    for sample in loader(data.Subset(sent.Wide(3), [2] * 100), None):
+        addresses.add(sample.data_ptr())
+    del sample
+    gc.collect()
+    assert len(addresses) <= 12 * WORKERS  # not 100: batches come in the memory of older ones
+    assert len(os.listdir("/proc/self/fd")) <= files + 4  # the fork server's own may have been opened
+    if before:
+        assert not {name for name in os.listdir("/dev/shm") if "ddpgrad" in name} - before
+
+
+def test_workers_share_the_datasets_arrays():
+    images = ddpgrad.arange(60000, dtype=ddpgrad.float32).reshape(100, 600)
+    dataset = data.TensorDataset(images)
+    found = ddpgrad.cat([batch for (batch,) in loader(dataset, 7)])
+    assert found.equal(images)
+
+
+# -- resumption --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 6])
+@pytest.mark.parametrize(
+    "workers", [(0, WORKERS), (WORKERS, 0), (WORKERS, WORKERS), (1, 2 if WORKERS > 1 else 1)]
+)
+@pytest.mark.parametrize("kind", ["shuffle", "subset", "replacement"])
+def test_an_epoch_is_continued_by_another_number_of_workers(stop, workers, kind):
+    def build(count):
+        dataset = sent.Draws(11)
+        samplers = {
+            "shuffle": lambda: data.RandomSampler(dataset),
+            "subset": lambda: data.SubsetRandomSampler(range(11)),
+            "replacement": lambda: data.RandomSampler(dataset, True, 70, ddpgrad.Generator().manual_seed(4)),
+        }
+        return loader(dataset, 2 if kind != "replacement" else 11, sampler=samplers[kind](), num_workers=count,
+                      seed_samples=True, prefetch_factor=3 if count else None)  # fmt: skip
+
+    def run(made):
+        for batch in made:
+            yield plain(batch), default_generator().raw64()
+
+    with fork_rng():
+        ddpgrad.manual_seed(8)
+        made = build(workers[0])
+        whole = [*run(made), *(plain(b) for b in made)]
+        ddpgrad.manual_seed(8)
+        made = build(workers[0])
+        running = run(made)
+        before = list(itertools.islice(running, stop))
+        if stop == 0:
+            started = iter(made)
+        state, drawn = made.state_dict(), default_generator().get_state()
+        del running
+        ddpgrad.manual_seed(99)
+        made = build(workers[1])
+        made.load_state_dict(state)
+        default_generator().set_state(drawn)
+        after = [*run(made), *(plain(b) for b in made)]
+    assert before + after == whole
+    if stop == 0:
+        del started
+
+
+def test_an_iterable_dataset_is_continued_by_as_many_workers():
+    made = loader(sent.Shares(23), 2)
+    whole = [plain(batch) for batch in made]
+    for stop in (1, 5, len(whole) - 1):
+        first = loader(sent.Shares(23), 2)
+        before = [plain(batch) for batch in itertools.islice(first, stop)]
+        second = loader(sent.Shares(23), 2)
+        second.load_state_dict(first.state_dict())
+        assert before + [plain(batch) for batch in second] == whole
+    if WORKERS > 1:
+        with pytest.raises(CheckpointError, match=f"num_workers was {WORKERS} and is 1"):
+            loader(sent.Shares(23), 2, num_workers=1).load_state_dict(first.state_dict())
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "texts"),
+    [
+        ("key", KeyError, ["Caught KeyError in DataLoader worker process", "at sample 5 of the batch [4, 5]", "'five'"]),
+        ("own", RuntimeError, ["Caught OwnError", "at sample 5", "five at 5"]),
+        ("stop", RuntimeError, ["Caught StopIteration", "at sample 5"]),
+        ("kill", RuntimeError, ["exited unexpectedly", "ended with SIGKILL", "was reading sample 5 of the batch [4, 5]"]),
+        ("exit", RuntimeError, ["exited unexpectedly", "exit code 3", "sample 5"]),
+        ("sleep", RuntimeError, ["timed out after 1 seconds", "is reading sample 5"]),
+    ],
+)  # fmt: skip
+def test_a_failing_worker_is_named_with_its_sample(how, error, texts):
+    made = loader(sent.Fails(12, how), 2, timeout=1 if how == "sleep" else 0)
+    iteration, found = iter(made), []
+    with pytest.raises(error) as caught:
+        while True:
+            found.append(plain(next(iteration)))
+    assert found == [[0, 1], [2, 3]]
+    for text in texts:
+        assert text in str(caught.value)
+    if how in ("key", "own", "stop"):
+        assert plain(next(iteration)) == [6, 7]  # the worker lives, and the next batch comes
+    else:
+        with pytest.raises(error):
+            next(iteration)
+
+
+def test_what_cannot_be_sent_is_refused_with_advice():
+    with pytest.raises(Exception, match=r"local|lambda") as caught:
+        iter(loader(sent.Numbers(3), collate_fn=lambda batch: batch))
+    assert "num_workers=0" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_start_methods(method):
+    if method == "fork":
+        code = f"""
+            import sys, threading
+            sys.path.append({str(HERE)!r})
+            import worker_datasets as sent
+            from ddpgrad.utils.data import DataLoader
+            def read():
+                return [b.tolist() for b in DataLoader(sent.Numbers(5), 2, num_workers=1, multiprocessing_context="fork")]
+            assert read() == [[0, 1], [2, 3], [4]]
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            try:
+                read()
+            except RuntimeError as error:
+                assert "2 threads are running" in str(error) and "forkserver" in str(error)
+            else:
+                raise SystemExit("not refused")
+        """
+        done = python("-c", textwrap.dedent(code))
+        assert done.returncode == 0, done.stderr
+    else:
+        found = batches(sent.Numbers(5), 2, num_workers=1, multiprocessing_context=method)
+        assert found == [[0, 1], [2, 3], [4]]
+
+
+def python(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+SCRIPT = """
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Squares(Dataset):
+    def __len__(self): return 9
+    def __getitem__(self, i): return {"square": torch.tensor(i * i), "kind": Kind(i)}
+
+class Kind:
+    def __init__(self, i): self.i = i
+
+def collate(samples):
+    return torch.stack([s["square"] for s in samples]), [s["kind"] for s in samples]
+
+def main():
+    dist.init_process_group()
+    sampler = DistributedSampler(Squares(), shuffle=False)
+    total = torch.zeros((), dtype=torch.int64)
+    for squares, kinds in DataLoader(Squares(), 2, sampler=sampler, num_workers=1, collate_fn=collate):
+        assert all(type(kind) is Kind for kind in kinds)
+        total += squares.sum()
+        dist.all_reduce(torch.zeros(1))
+    dist.all_reduce(total)
+    if dist.get_rank() == 0:
+        print("total", total.item())
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("procs", [1, 2])
+def test_ranks_have_workers_of_their_own(tmp_path, procs):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "\nif __name__ == '__main__':\n    main()\n")
+    done = python("-m", "launcher", "-n", "2", "--procs", str(procs), str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "total 204" in done.stdout  # the sum of the squares; sample 0 is the padding
+
+
+def test_an_unguarded_program_is_told(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "\nmain()\n")
+    done = python(str(script), cwd=tmp_path)
+    assert done.returncode != 0
+    assert "must stand under `if __name__ == '__main__':`" in done.stderr
+    assert "exited unexpectedly" in done.stderr
+
+
+def test_virtual_ranks_wait_for_their_own_workers():
+    def program():
+        distributed.init_process_group()
+        rank = distributed.get_rank()
+        found = []
+        for batch in loader(sent.Numbers(6), 2, num_workers=1):
+            distributed.all_reduce(batch)
+            found.append(plain(batch))
+        distributed.destroy_process_group()
+        return rank, found
+
+    assert distributed.simulate(program, 2) == [(rank, [[0, 2], [4, 6], [8, 10]]) for rank in range(2)]
+
+
+def test_workers_end_with_the_program(tmp_path):
+    code = f"""
+        import sys, time
+        sys.path.append({str(HERE)!r})
+        import worker_datasets as sent
+        from ddpgrad.utils.data import DataLoader
+        if __name__ == "__main__":
+            batches = iter(DataLoader(sent.Who(1000), None, num_workers=1))
+            print(next(batches)[0], flush=True)
+            time.sleep(600)
+    """
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(code))
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        worker = int(program.stdout.readline())
+        os.kill(worker, 0)
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    deadline = time.monotonic() + 30
+    while running(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(worker)
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_abandoned_iteration_ends_its_workers():
+    made = loader(sent.Who(50), None)
+    for sample in made:
+        pid = sample[0]
+        break
+    deadline = time.monotonic() + 30
+    while running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(pid)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"num_workers": -1}, ValueError, "num_workers"),
+        ({"num_workers": 1, "timeout": -1}, ValueError, "timeout"),
+        ({"num_workers": 1, "prefetch_factor": -1}, ValueError, "prefetch_factor"),
+        ({"num_workers": 0, "persistent_workers": True}, ValueError, "persistent_workers"),
+        ({"num_workers": 0, "multiprocessing_context": "spawn"}, ValueError, "multiprocessing_context"),
+        ({"num_workers": 1, "multiprocessing_context": "thread"}, ValueError, "'forkserver'"),
+        ({"num_workers": 1, "multiprocessing_context": 3}, TypeError, "multiprocessing_context"),
+    ],
+)
+def test_worker_options_are_checked(options, error, text):
+    with pytest.raises(error, match=text):
+        data.DataLoader(sent.Numbers(4), **options)
+    with pytest.raises(ValueError, match="batch_size attribute should not be set"):
+        data.DataLoader(sent.Numbers(4)).batch_size = 3
+
+
+def test_warnings_are_pytorchs():
+    with pytest.warns(UserWarning, match="will create 999 worker processes"):
+        data.DataLoader(sent.Numbers(4), num_workers=999)
+    if not ddpgrad.cuda.is_available():
+        with pytest.warns(UserWarning, match="no accelerator is found"):
+            data.DataLoader(sent.Numbers(4), pin_memory=True)
