@@ -20,7 +20,6 @@ from . import (
     cpu,
     cuda,
     distributed,
-    distributions,
     fft,
     func,
     hub,
@@ -590,7 +589,7 @@ def typename(obj: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-_ON_USE = ("multiprocessing", "onnx", "safetensors", "testing")
+_ON_USE = ("distributions", "multiprocessing", "onnx", "safetensors", "testing")
 
 
 def __getattr__(name: str) -> object:

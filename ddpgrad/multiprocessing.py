@@ -11,6 +11,7 @@ import multiprocessing as _mp
 import secrets
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import (
@@ -99,10 +100,9 @@ class ProcessContext:
             ended = connection.wait(running.keys(), timeout)
             if not ended:
                 return False
-        failed = [i for i, process in enumerate(self.processes) if process.exitcode not in (None, 0)]
+        failed = self._failed()
         if failed:
-            # A rank that fails because another one did says so; the first cause has a report of its own.
-            told = {i: self._reports[i].recv() for i in failed if self._reports[i].poll()}
+            told = self._collect(grace_period)
             self._stop(grace_period)
             first = min(told, key=lambda i: told[i][0], default=failed[0])
             raise self._error(first, told[first][1] if first in told else None)
@@ -111,6 +111,27 @@ class ProcessContext:
         for process in self.processes:
             process.join()
         return True
+
+    def _failed(self) -> list[int]:
+        return [i for i, process in enumerate(self.processes) if process.exitcode not in (None, 0)]
+
+    def _collect(self, patience: float) -> dict[int, tuple[bool, str]]:
+        """What the failed processes report: (because of another one, the traceback), by number.
+
+        A rank that fails because another one did may be the first to end: its cause is waited for.
+        """
+        deadline = time.monotonic() + patience
+        told: dict[int, tuple[bool, str]] = {}
+        while True:
+            for i in self._failed():
+                if i not in told and self._reports[i].poll():
+                    told[i] = self._reports[i].recv()
+            running = [process.sentinel for process in self.processes if process.exitcode is None]
+            left = deadline - time.monotonic()
+            caused = len(told) == len(self._failed()) and all(victim for victim, _ in told.values())
+            if not caused or not running or left <= 0:
+                return told
+            connection.wait(running, left)
 
     def _stop(self, grace_period: float) -> None:
         for process in self.processes:

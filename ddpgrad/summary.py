@@ -69,7 +69,8 @@ class Summary:
 
     def __str__(self) -> str:
         header = ("Layer", "Output shape", "Parameters", "Multiply-adds")
-        rows = [header, *map(_row, self.layers)]
+        ran = {layer.name for layer in self.layers if layer.calls}
+        rows = [header, *(_row(layer, ran) for layer in self.layers)]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         lines = [
             f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}"
@@ -167,10 +168,12 @@ def _layer(name: str, module: Module) -> Layer:
     return Layer(name, type(module).__name__, depth, sum(p.numel() for p in own), trained)
 
 
-def _row(layer: Layer) -> tuple[str, str, str, str]:
+def _row(layer: Layer, ran: set[str]) -> tuple[str, str, str, str]:
     label = f"{layer.name.rpartition('.')[2]}: {layer.kind}" if layer.name else layer.kind
     times = f" x{layer.calls}" if layer.calls > 1 else ""
-    shape = "not run" if not layer.calls else str(layer.output_shape)
+    shape = str(layer.output_shape)
+    if not layer.calls:  # a list of modules has no forward of its own
+        shape = "-" if any(name.startswith(f"{layer.name}.") for name in ran) else "not run"
     return (
         "  " * layer.depth + label + times,
         shape,

@@ -13,6 +13,7 @@ from .backend import dtype as dtypes
 Shape = int | Sequence[int]
 
 _THIRD = float(np.float32(1) / np.float32(3))  # of this precision in PyTorch, also for float64 draws
+_DRAWS = 1 << 14  # draws at a time
 _FEW = 10.0  # Poisson rates from here on are drawn by rejection
 
 
@@ -47,15 +48,30 @@ class Variates:
 
     def bernoulli(self, p: float | np.ndarray, shape: Shape | None = None) -> np.ndarray:
         """A bool array, True with probability `p`: one number and a `shape`, or an array of probabilities."""
+        if shape is not None:
+            return self._below(float(p), shape_tuple(shape))
         probabilities = np.asarray(p)
         if not ((probabilities >= 0) & (probabilities <= 1)).all():
             raise RuntimeError("bernoulli needs probabilities in [0, 1]")
-        if shape is None:
-            unit = self._unit(probabilities.size, probabilities.dtype)
-            return unit.reshape(probabilities.shape) < probabilities
-        return (self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64)) < probabilities).reshape(
-            shape_tuple(shape)
-        )
+        unit = self._unit(probabilities.size, probabilities.dtype)
+        return unit.reshape(probabilities.shape) < probabilities
+
+    def _below(self, p: float, shape: tuple[int, ...]) -> np.ndarray:
+        """A bool array of `shape`: where a uniform float64 number is below `p`."""
+        if not 0.0 <= p <= 1.0:
+            raise RuntimeError(f"bernoulli needs a probability in [0, 1], got {p}")
+        drawn = np.empty(math.prod(shape), np.bool_)
+        # A number of 53 bits is below p when its bits, as an integer, are below this.
+        limit = math.ceil(p * 2.0**53)
+        for start in range(0, drawn.size, _DRAWS):  # words of one block stay in the cache
+            block = drawn[start : start + _DRAWS]
+            words = self._words32(2 * block.size)
+            high = words[0::2] & np.uint64((1 << 21) - 1)
+            np.less(high, limit >> 32, out=block)
+            # The other 32 bits decide only once in two million draws.
+            for i in np.flatnonzero(high == limit >> 32):
+                block[i] = int(words[2 * i + 1]) < limit & 0xFFFFFFFF
+        return drawn.reshape(shape)
 
     def geometric(self, shape: Shape, p: float) -> np.ndarray:
         """A float64 array of `shape`: the number of trials up to the first success of probability `p`."""

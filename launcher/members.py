@@ -117,7 +117,7 @@ class Members:
         # Hosts that are this one need no open port.
         names = [host.partition(":")[0] for host in (self._plan.hosts or "").split(",")]
         near = all(name in ("localhost", "127.0.0.1") for name in names)
-        self._listener = socket.create_server(("127.0.0.1" if near else "", 0), backlog=self._plan.procs)
+        self._listener = socket.create_server(("127.0.0.1" if near else "", 0), backlog=128)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         here = "127.0.0.1" if near else socket.gethostname()

@@ -129,7 +129,7 @@ def test_cuda_without_a_gpu():
 def test_a_missing_name_is_told_with_those_that_are_like_it():
     with pytest.raises(AttributeError, match=r"no attribute 'arrange'; did you mean arange"):
         torch.arrange  # noqa: B018
-    with pytest.raises(AttributeError, match="no attribute 'qqqqqq'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'qqqqqq'$"):
         torch.qqqqqq  # noqa: B018
     assert not hasattr(torch, "__wrapped__")
 
@@ -163,7 +163,7 @@ def test_close_and_not_close():
     ):
         with pytest.raises(AssertionError, match=words):
             close(actual, expected)
-    with pytest.raises(AssertionError, match="^mine$"):
+    with pytest.raises(AssertionError, match=r"^mine$"):
         close(1.0, 2.0, msg="mine")
     with pytest.raises(ValueError, match="rtol"):
         close(1.0, 1.0, rtol=0.1)

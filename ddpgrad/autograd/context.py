@@ -80,7 +80,9 @@ class FunctionCtx:
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """`saved_tensors` by its former name."""
-        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
         return self.saved_tensors
 
     @property

@@ -7,17 +7,16 @@ world also when `group` is smaller; `group_src` and `group_dst` are ranks of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._tensor import Tensor
-from ..backend.registry import backend_for, to_device
-from ..futures import Future
 from .communicator import Communicator
 from .communicator import Work as ArrayWork
 from .process_group import ProcessGroup, resolve
+from .tensor_work import Work, give_back, host_of, root_of, run, store
 
 
 class ReduceOp:
@@ -40,113 +39,6 @@ def make_premul_sum(factor: float | Tensor) -> PremulSum:
     return PremulSum(factor)
 
 
-class Work:
-    """A collective under way on Tensors; `wait()` before using them."""
-
-    def __init__(
-        self, work: ArrayWork, finish: Callable[[], None], result: list[Tensor], source: Any = None
-    ) -> None:
-        self._work = work
-        self._finish: Callable[[], None] | None = finish
-        self._result = result
-        self._source = source
-        self._error: BaseException | None = None
-
-    def wait(self, timeout: Any = None) -> bool:
-        """Return when the results are in the tensors; raises what went wrong."""
-        try:
-            self._work.wait()
-        except BaseException as error:
-            self._error = error
-            raise
-        self._settle()
-        return True
-
-    def is_completed(self) -> bool:
-        """True when the results are in the tensors, or something went wrong; does not wait."""
-        if self._finish is not None and self._error is None:
-            try:
-                if self._work.poll():
-                    self._settle()
-            except Exception as error:
-                self._error = error
-        return self._finish is None or self._error is not None
-
-    def is_success(self) -> bool:
-        """True when complete and nothing went wrong."""
-        return self.is_completed() and self._error is None
-
-    def exception(self) -> BaseException | None:
-        """What went wrong, if anything did."""
-        return self._error
-
-    def result(self) -> list[Tensor]:
-        """The tensors that have the results; waits."""
-        self.wait()
-        return self._result
-
-    def source_rank(self) -> int:
-        """The rank that a message came from; waits."""
-        self.wait()
-        return self._source() if self._source is not None else -1
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """The results as a future."""
-        return Future(self.result, self.is_completed)
-
-    def _settle(self) -> None:
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-
-
-def on_host(tensor: Tensor) -> np.ndarray:
-    """The tensor's array where transports can read it: itself on a CPU, else a copy."""
-    backend = backend_for(tensor._array)
-    return tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
-
-
-def give_back(tensor: Tensor, host: np.ndarray) -> None:
-    """Put what a collective left in `host` into the tensor."""
-    if host is not tensor._array:
-        tensor._array[...] = to_device(host, tensor.device)
-    tensor._versions[0] += 1
-
-
-def _host(name: str, tensor: Any) -> np.ndarray:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}(): expected a Tensor, got {type(tensor).__name__}")
-    return on_host(tensor)
-
-
-def _store(name: str, out: Tensor, row: np.ndarray) -> None:
-    if out._array.shape != row.shape or out._array.dtype != row.dtype:
-        raise ValueError(
-            f"{name}(): an output has shape {list(out.shape)} and dtype {out.dtype.name}, but a rank sent shape "
-            f"{list(row.shape)} of {row.dtype}"
-        )
-    out._array[...] = to_device(row, out.device)
-    out._versions[0] += 1
-
-
-def _run(work: ArrayWork, finish: Callable[[], None], result: list[Tensor], async_op: bool) -> Work | None:
-    """The work, or None once it is done."""
-    made = Work(work, finish, result)
-    if async_op:
-        return made
-    made.wait()
-    return None
-
-
-def _root(group: ProcessGroup, name: str, of_world: int | None, of_group: int | None) -> int:
-    """The root's rank within the group."""
-    if of_group is not None:
-        if of_world is not None:
-            raise ValueError(f"{name}(): give the rank of the world or of the group, not both")
-        return of_group
-    return group.place(0 if of_world is None else of_world, f"{name}(): rank")
-
-
 def all_reduce(
     tensor: Tensor,
     op: Any = ReduceOp.SUM,
@@ -156,9 +48,9 @@ def all_reduce(
 ) -> Work | None:
     """Combine `tensor` over all ranks, in place, in a fixed order. label: a name for error messages."""
     c = resolve(group).communicator
-    host = _host("all_reduce", tensor)
+    host = host_of("all_reduce", tensor)
     work = c.all_reduce(host, _prepared(host, op), label, True)
-    return _run(work, lambda: give_back(tensor, host), [tensor], async_op)
+    return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
 def _prepared(host: np.ndarray, op: Any) -> str:
@@ -195,7 +87,7 @@ class _Several:
 
 
 def _all(works: Sequence[Work | None], result: list[Tensor], async_op: bool) -> Work | None:
-    return _run(_Several(works), lambda: None, result, async_op)  # type: ignore[arg-type]
+    return run(_Several(works), lambda: None, result, async_op)  # type: ignore[arg-type]
 
 
 def broadcast(
@@ -207,9 +99,9 @@ def broadcast(
 ) -> Work | None:
     """Overwrite `tensor` on every rank with that of rank `src`."""
     g = resolve(group)
-    host = _host("broadcast", tensor)
-    work = g.communicator.broadcast(host, _root(g, "broadcast", src, group_src), "", True)
-    return _run(work, lambda: give_back(tensor, host), [tensor], async_op)
+    host = host_of("broadcast", tensor)
+    work = g.communicator.broadcast(host, root_of(g, "broadcast", src, group_src), "", True)
+    return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
 def reduce(
@@ -222,15 +114,15 @@ def reduce(
 ) -> Work | None:
     """Combine `tensor` over all ranks into that of rank `dst`; the others keep theirs."""
     g = resolve(group)
-    root = _root(g, "reduce", dst, group_dst)
-    total = _host("reduce", tensor).copy()
+    root = root_of(g, "reduce", dst, group_dst)
+    total = host_of("reduce", tensor).copy()
     work = g.communicator.all_reduce(total, _prepared(total, op), f"reduce to {root}", True)
 
     def finish() -> None:
         if g.rank() == root:
             give_back(tensor, total)
 
-    return _run(work, finish, [tensor], async_op)
+    return run(work, finish, [tensor], async_op)
 
 
 def all_gather(
@@ -242,13 +134,13 @@ def all_gather(
         raise ValueError(
             f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}"
         )
-    rows, work = c.start_all_gather(_host("all_gather", tensor))
+    rows, work = c.start_all_gather(host_of("all_gather", tensor))
 
     def finish() -> None:
         for out, row in zip(tensor_list, rows, strict=True):
-            _store("all_gather", out, row)
+            store("all_gather", out, row)
 
-    return _run(work, finish, tensor_list, async_op)
+    return run(work, finish, tensor_list, async_op)
 
 
 def all_gather_into_tensor(
@@ -256,7 +148,7 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """Fill `output_tensor` with the tensors of all ranks: one after the other along the first dimension, or stacked."""
     c = resolve(group).communicator
-    host = _host("all_gather_into_tensor", input_tensor)
+    host = host_of("all_gather_into_tensor", input_tensor)
     shape = tuple(output_tensor.shape)
     joined = (c.size * host.shape[0], *host.shape[1:]) if host.ndim else (c.size,)
     if shape not in (joined, (c.size, *host.shape)):
@@ -265,9 +157,9 @@ def all_gather_into_tensor(
             f"inputs of shape {list(host.shape)} from {c.size} ranks, got {list(shape)}"
         )
     rows, work = c.start_all_gather(host)
-    return _run(
+    return run(
         work,
-        lambda: _store("all_gather_into_tensor", output_tensor, rows.reshape(shape)),
+        lambda: store("all_gather_into_tensor", output_tensor, rows.reshape(shape)),
         [output_tensor],
         async_op,
     )
@@ -283,20 +175,20 @@ def gather(
 ) -> Work | None:
     """Fill `gather_list` on rank `dst` with the tensors of all ranks."""
     g = resolve(group)
-    c, root = g.communicator, _root(g, "gather", dst, group_dst)
+    c, root = g.communicator, root_of(g, "gather", dst, group_dst)
     mine = c.rank == root
     if mine and (gather_list is None or len(gather_list) != c.size):
         raise ValueError(f"gather(): rank {root} must pass gather_list with {c.size} tensors")
     if not mine and gather_list:
         raise ValueError(f"gather(): only rank {root}, which receives, may pass gather_list")
-    rows, work = c.start_all_gather(_host("gather", tensor), f"gather to {root}")
+    rows, work = c.start_all_gather(host_of("gather", tensor), f"gather to {root}")
 
     def finish() -> None:
         if mine:
             for out, row in zip(gather_list or (), rows, strict=True):
-                _store("gather", out, row)
+                store("gather", out, row)
 
-    return _run(work, finish, gather_list or [], async_op)
+    return run(work, finish, gather_list or [], async_op)
 
 
 def scatter(
@@ -309,13 +201,13 @@ def scatter(
 ) -> Work | None:
     """Overwrite `tensor` with this rank's tensor of rank `src`'s `scatter_list`."""
     g = resolve(group)
-    c, root = g.communicator, _root(g, "scatter", src, group_src)
-    host = _host("scatter", tensor)
+    c, root = g.communicator, root_of(g, "scatter", src, group_src)
+    host = host_of("scatter", tensor)
     if c.rank != root and scatter_list:
         raise ValueError(f"scatter(): only rank {root}, which sends, may pass scatter_list")
     rows = np.empty((c.size, *host.shape), host.dtype)
     if c.rank == root:
-        parts = [_host("scatter", t) for t in scatter_list or ()]
+        parts = [host_of("scatter", t) for t in scatter_list or ()]
         shapes = [part.shape for part in parts]
         if shapes != [host.shape] * c.size:
             raise ValueError(
@@ -329,7 +221,7 @@ def scatter(
         host[...] = rows[c.rank]
         give_back(tensor, host)
 
-    return _run(work, finish, [tensor], async_op)
+    return run(work, finish, [tensor], async_op)
 
 
 def reduce_scatter_tensor(
@@ -341,16 +233,16 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """This rank's part, along the first dimension, of `input` combined over all ranks."""
     c = resolve(group).communicator
-    host = _host("reduce_scatter_tensor", input)
+    host = host_of("reduce_scatter_tensor", input)
     if host.size != output._array.size * c.size:
         raise ValueError(
             f"reduce_scatter_tensor(): the input must have {c.size} times (once a rank) as many elements as the "
             f"output of shape {list(output.shape)}, got shape {list(input.shape)}"
         )
     part, work = _start_reduce_scatter(c, host, op)
-    return _run(
+    return run(
         work,
-        lambda: _store("reduce_scatter_tensor", output, part.reshape(output._array.shape)),
+        lambda: store("reduce_scatter_tensor", output, part.reshape(output._array.shape)),
         [output],
         async_op,
     )
@@ -374,13 +266,13 @@ def reduce_scatter(
     c = resolve(group).communicator
     if len(input_list) != c.size:
         raise ValueError(f"reduce_scatter(): input_list must have {c.size} tensors, got {len(input_list)}")
-    parts = [_host("reduce_scatter", t) for t in input_list]
+    parts = [host_of("reduce_scatter", t) for t in input_list]
     total = np.concatenate([part.reshape(-1) for part in parts])
     if len({part.size for part in parts}) == 1:
         part, equal = _start_reduce_scatter(c, total, op)
-        return _run(
+        return run(
             equal,
-            lambda: _store("reduce_scatter", output, part.reshape(parts[c.rank].shape)),
+            lambda: store("reduce_scatter", output, part.reshape(parts[c.rank].shape)),
             [output],
             async_op,
         )
@@ -389,9 +281,9 @@ def reduce_scatter(
 
     def finish() -> None:
         mine = parts[c.rank]
-        _store("reduce_scatter", output, total[start : start + mine.size].reshape(mine.shape))
+        store("reduce_scatter", output, total[start : start + mine.size].reshape(mine.shape))
 
-    return _run(work, finish, [output], async_op)
+    return run(work, finish, [output], async_op)
 
 
 def all_to_all_single(
@@ -407,8 +299,8 @@ def all_to_all_single(
     Without split sizes every rank gets as many rows. Complete when it returns.
     """
     c = resolve(group).communicator
-    rows = _exchange(c, _host("all_to_all_single", input), input_split_sizes, output_split_sizes)
-    _store("all_to_all_single", output, np.concatenate(rows))
+    rows = _exchange(c, host_of("all_to_all_single", input), input_split_sizes, output_split_sizes)
+    store("all_to_all_single", output, np.concatenate(rows))
     return _all([], [output], True) if async_op else None
 
 
@@ -442,14 +334,14 @@ def all_to_all(
             f"all_to_all(): both lists must have {c.size} tensors, one a rank, got {len(input_tensor_list)} inputs and "
             f"{len(output_tensor_list)} outputs"
         )
-    flat = [_host("all_to_all", t).reshape(-1) for t in input_tensor_list]
+    flat = [host_of("all_to_all", t).reshape(-1) for t in input_tensor_list]
     rows = c.all_to_all(np.concatenate(flat), [part.size for part in flat])
     for rank, (out, row) in enumerate(zip(output_tensor_list, rows, strict=True)):
         if row.size != out.numel():
             raise ValueError(
                 f"all_to_all(): output {rank} has shape {list(out.shape)}, but rank {rank} sent {row.size} elements"
             )
-        _store("all_to_all", out, row.reshape(out._array.shape))
+        store("all_to_all", out, row.reshape(out._array.shape))
     return _all([], output_tensor_list, True) if async_op else None
 
 

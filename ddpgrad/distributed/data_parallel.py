@@ -16,11 +16,11 @@ from ..errors import MismatchError
 from ..nn.module import Module
 from . import comm_hooks
 from .bucket import MIB
-from .collectives import give_back, on_host
 from .communicator import Communicator
 from .process_group import ProcessGroup, default_group
 from .reducer import Reducer
 from .replica_check import ReplicaCheck
+from .tensor_work import give_back, on_host
 
 _BROADCAST_BYTES = 250 * MIB
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._tensor import Tensor
-from .collectives import Work, _host, _root, give_back
 from .process_group import GroupMember, ProcessGroup, resolve
+from .tensor_work import Work, give_back, host_of, root_of
 
 
 def isend(
@@ -21,7 +21,7 @@ def isend(
     g = resolve(group)
     if dst is None and group_dst is None:
         raise ValueError("isend(): say to which rank, as dst or group_dst")
-    work = g.communicator.send(_host("isend", tensor), _root(g, "isend", dst, group_dst), tag)
+    work = g.communicator.send(host_of("isend", tensor), root_of(g, "isend", dst, group_dst), tag)
     return Work(work, lambda: None, [tensor])
 
 
@@ -35,8 +35,8 @@ def irecv(
     """Begin to receive into `tensor` from rank `src` of the world, or from any."""
     g = resolve(group)
     anyone = src is None and group_src is None
-    host = _host("irecv", tensor)
-    work, message = g.communicator.recv(host, None if anyone else _root(g, "irecv", src, group_src), tag)
+    host = host_of("irecv", tensor)
+    work, message = g.communicator.recv(host, None if anyone else root_of(g, "irecv", src, group_src), tag)
     return Work(work, lambda: give_back(tensor, host), [tensor], lambda: g.ranks[message.source])
 
 
@@ -103,7 +103,7 @@ def gather_object(
 ) -> None:
     """Fill `object_gather_list` on rank `dst` with the plain data of all ranks."""
     g = resolve(group)
-    root = _root(g, "gather_object", dst, group_dst)
+    root = root_of(g, "gather_object", dst, group_dst)
     everyone = g.communicator.all_gather_object(obj)
     if g.rank() == root:
         if object_gather_list is None:
@@ -120,7 +120,7 @@ def broadcast_object_list(
 ) -> None:
     """Overwrite the plain data in `object_list` with that of rank `src`."""
     g = resolve(group)
-    root = _root(g, "broadcast_object_list", src, group_src)
+    root = root_of(g, "broadcast_object_list", src, group_src)
     object_list[:] = g.communicator.broadcast_object(list(object_list) if g.rank() == root else None, root)
 
 
@@ -133,7 +133,7 @@ def scatter_object_list(
 ) -> None:
     """The first entry of the output list becomes this rank's entry of rank `src`'s input list."""
     g = resolve(group)
-    root = _root(g, "scatter_object_list", src, group_src)
+    root = root_of(g, "scatter_object_list", src, group_src)
     mine = g.rank() == root
     if mine and (scatter_object_input_list is None or len(scatter_object_input_list) != g.size()):
         raise ValueError(f"scatter_object_list(): rank {root} must pass a list of {g.size()} objects")

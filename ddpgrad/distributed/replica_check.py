@@ -18,8 +18,8 @@ import numpy as np
 
 from .._tensor import Tensor
 from ..errors import MismatchError
-from .collectives import on_host
 from .communicator import Communicator
+from .tensor_work import on_host
 
 _log = logging.getLogger("ddpgrad.distributed")
 
@@ -80,4 +80,4 @@ class ReplicaCheck:
 
 def _checksum(parameter: Tensor) -> int:
     array = np.ascontiguousarray(on_host(parameter))
-    return zlib.crc32(array.reshape(-1).view(np.uint8))
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data)

@@ -38,6 +38,7 @@ class World:
         # By the name of the transport, and for a group by its number.
         self._meetings: dict[str | int, Meeting] = {}
         self._transports: dict[str | int, Transport] = {}
+        self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
         # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
         # there are. Set here, in the main thread: once one thread has set it, OpenBLAS heeds no other.
@@ -48,7 +49,9 @@ class World:
 
     def transport(self, backend: str | None, timeout: float | None) -> Transport:
         """The transport of that name, connected on first use (collective between processes)."""
-        name = transports.choose(self.launch, backend)
+        name = self._chosen.get(backend)
+        if name is None:  # once for all ranks of this process, since processes choose together
+            name = self._chosen[backend] = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
             transport = transports.connect(self.launch, name, timeout, f"{len(self._transports)}")

@@ -32,7 +32,7 @@ class Bernoulli(Distribution):
 
     @property
     def _param(self) -> Tensor:
-        return vars(self).get("probs", vars(self).get("logits"))  # the one that was given
+        return vars(self)["probs" if "probs" in vars(self) else "logits"]  # the one that was given
 
     @property
     def param_shape(self) -> Any:

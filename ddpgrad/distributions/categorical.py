@@ -45,7 +45,7 @@ class Categorical(Distribution):
 
     @property
     def _param(self) -> Tensor:
-        return vars(self).get("probs", vars(self).get("logits"))
+        return vars(self)["probs" if "probs" in vars(self) else "logits"]
 
     @property
     def param_shape(self) -> Size:

@@ -8,11 +8,12 @@ from .._tensor import Tensor
 from ..ops.creation import empty
 from . import functional as F
 from . import init
-from .attention_backend import SDPBackend as SDPBackend
-from .attention_backend import sdpa_kernel as sdpa_kernel
+from .attention_backend import SDPBackend, sdpa_kernel
 from .linear import Linear
 from .module import Module
 from .parameter import Parameter
+
+__all__ = ["MultiheadAttention", "NonDynamicallyQuantizableLinear", "SDPBackend", "sdpa_kernel"]
 
 
 class NonDynamicallyQuantizableLinear(Linear):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ExportError
 from ..missing import nearest
-from .trace import Filled, Size, Step, Unknown, Value
+from .trace import Counted, Filled, Size, Step, Unknown, Value
 
 Converter = Callable[["Graph", Step], Any]
 CONVERTERS: dict[str, Converter] = {}
@@ -64,6 +64,11 @@ class Graph:
         if isinstance(value, Filled):
             fill = self.onnx.numpy_helper.from_array(np.asarray([value.element], value.dtype))
             return self.node("ConstantOfShape", [self.shape(value.shape)], value=fill)
+        if isinstance(value, Counted):
+            count = self.cast(self.node("Squeeze", [self.number(value.length)]), value.dtype)
+            start, step = (self.constant(n, value.dtype) for n in (value.start, value.step))
+            end = self.node("Add", [start, self.node("Mul", [count, step])])
+            return self.node("Range", [start, end, step])
         if isinstance(value, (Size, Unknown)):
             raise self.follows("a number")
         return self.constant(value, value.dtype if isinstance(value, np.ndarray) else dtype)

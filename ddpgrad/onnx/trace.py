@@ -160,9 +160,20 @@ def _unify(a: Any, b: Any, sizes: Sequence[tuple[Size, int]], where: str) -> Any
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes():
             return a
-        if a.size and b.size and np.ptp(np.append(a.ravel(), b.ravel())) == 0 and a.ndim == b.ndim:
+        if a.size and a.ndim == b.ndim and all((x == a.flat[0]).all() for x in (a, b)):
             shape = _unify(a.shape, b.shape, sizes, where)
             return Filled(a.reshape(-1)[0], tuple(shape), a.dtype)
+        if (
+            a.ndim == b.ndim == 1
+            and min(a.size, b.size) > 1
+            and a.size != b.size
+            and a.dtype == b.dtype
+            and a.dtype.kind in "if"
+        ):
+            start, step = a[0], a[1] - a[0]
+            if all(np.array_equal(x, start + step * np.arange(x.size, dtype=a.dtype)) for x in (a, b)):
+                count = _following(a.size, b.size, sizes)
+                return Counted(start, step, count, (count,), a.dtype)
     elif isinstance(a, slice) and isinstance(b, slice):
         parts = ("start", "stop", "step")
         return slice(*(_unify(getattr(a, p), getattr(b, p), sizes, where) for p in parts))
@@ -191,6 +202,16 @@ def _following(a: int, b: int, sizes: Sequence[tuple[Size, int]]) -> Size | Unkn
         if not rest and a == factor * size.here:
             return size._replace(here=a, factor=factor)
     return Unknown(a)
+
+
+class Counted(NamedTuple):
+    """A constant that counts: start, start + step, …, as many as a dynamic axis says."""
+
+    start: Any
+    step: Any
+    length: Size | Unknown
+    shape: tuple[Any, ...]
+    dtype: np.dtype[Any]
 
 
 class Filled(NamedTuple):

@@ -261,6 +261,33 @@ def silu_backward(F: Any, g: Any, input: Any) -> Any:
     return g * (s + input * s * (1 - s))
 
 
+def _halves(F: Any, input: Any, dim: int) -> tuple[Any, Any]:
+    half = input.shape[dim] // 2
+    return F.narrow(input, dim, 0, half), F.narrow(input, dim, half, half)
+
+
+@op(
+    grads={"input": lambda F, g, input, dim: F.glu_backward(g, input, dim)},
+    adapt=lambda input, dim: (input, wrap_dim("glu", dim, input.ndim)),
+    samples=calls((0,), (-1,)),
+    reference=lambda x, dim: np.split(x, 2, dim)[0] / (1 + np.exp(-np.split(x, 2, dim)[1])),
+    method=False,
+)
+def glu(F: Any, input: Tensor, dim: int) -> Tensor:
+    """The first half along `dim` times the sigmoid of the second (https://arxiv.org/abs/1612.08083)."""
+    first, second = _halves(F, input, dim)
+    return first * F.sigmoid(second)
+
+
+@composite
+def glu_backward(F: Any, g: Any, input: Any, dim: int) -> Any:
+    """The gradient of `glu`."""
+    first, second = _halves(F, input, dim)
+    gate = F.sigmoid(second)
+    passed = g * gate
+    return F.cat([passed, passed * first * (1 - gate)], dim)
+
+
 def _adapt_softmax(input: Tensor, dim: int) -> tuple[Any, ...]:
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")

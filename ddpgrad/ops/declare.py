@@ -130,7 +130,9 @@ class Op:
         self.sequence = bool(annotations) and "Sequence[Tensor]" in annotations[0]
         self.tensors = tuple(i for i, a in enumerate(annotations) if "Tensor" in a)
         # The places of tensors that may be numbers as well.
-        self.numbers = tuple(i for i in self.tensors if "TensorLike" in annotations[i] or "None" in annotations[i])
+        self.numbers = tuple(
+            i for i in self.tensors if "TensorLike" in annotations[i] or "None" in annotations[i]
+        )
         # By the number of arguments given: the defaults of the rest, where all have one.
         self.tails = {
             n: self.defaults[n:]

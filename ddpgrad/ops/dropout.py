@@ -1,20 +1,30 @@
-"""Dropout by a counter-based generator: the mask depends on a key and the position only."""
+"""Dropout: on a CPU with the numbers that PyTorch draws, on a GPU by a counter-based generator."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .._tensor import Tensor
+from ..backend.registry import backend_for
 from ..random import default_generator
 from .declare import op
 
 
-def _adapt(input: Tensor, p: float = 0.5, seed: int | None = None) -> tuple[Any, ...]:
+def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    return input, float(p), default_generator().raw64() if seed is None else seed
+    if source is None:
+        generator = default_generator()
+        if backend_for(input._array).kind != "cpu":
+            source = generator.raw64()
+        elif p == 1:
+            source = np.zeros(input.shape, np.uint8)  # nothing is drawn, as in PyTorch
+        else:
+            source = generator.bernoulli(1 - p, tuple(input.shape)).view(np.uint8)
+    return input, float(p), source
 
 
 @op(
@@ -22,22 +32,22 @@ def _adapt(input: Tensor, p: float = 0.5, seed: int | None = None) -> tuple[Any,
     extras=("mask",),
     adapt=_adapt,
     samples=lambda rng: [((rng.standard_normal((3, 4)), 0.0, 1), {})],
-    reference=lambda x, p, seed: x,
+    reference=lambda x, p, source: x,
     method=False,
     grad_name="NativeDropoutBackward0",
 )
-def dropout(F: Any, input: Tensor, p: float = 0.5, seed: int | None = None) -> Tensor:
+def dropout(F: Any, input: Tensor, p: float = 0.5, source: Any = None) -> Tensor:
     """`input` with elements zeroed with probability `p`, the others scaled by 1 / (1 - p).
 
-    seed: the 64-bit key of the mask; by default one draw of this rank's generator.
+    source: the mask, uint8 of the input's shape with 1 for what stays, or a 64-bit key to
+    compute it from. By default a mask drawn from this rank's generator on a CPU, as PyTorch
+    draws it, and one draw of it as a key on a GPU.
     """
-    size = 1
-    for n in input.shape:
-        size *= n
-    words = philox(np.arange(-(-size // 4)), seed or 0).reshape(-1)[:size]
-    keep = words >= np.uint64(round(p * 2**32))
-    mask = F.reshape(F.asarray(keep.astype(np.uint8)), tuple(input.shape))
-    return F.dropout_backward(input, mask, p), mask  # type: ignore[return-value]
+    if isinstance(source, int):
+        words = philox(np.arange(-(-math.prod(input.shape) // 4)), source)
+        keep = words.reshape(-1)[: math.prod(input.shape)] >= np.uint64(round(p * 2**32))
+        source = F.reshape(F.asarray(keep.astype(np.uint8)), tuple(input.shape))
+    return F.dropout_backward(input, source, p), source  # type: ignore[return-value]
 
 
 @op(

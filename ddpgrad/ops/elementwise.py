@@ -59,10 +59,16 @@ acosh = _function(
     "acosh", lambda F, g, input: g * F.rsqrt(input * input - 1), np.arccosh, 1.2, 3.0, "arccosh"
 )
 atanh = _function("atanh", lambda F, g, input: g / (1 - input * input), np.arctanh, -0.9, 0.9, "arctanh")
-sigmoid = _function("sigmoid", lambda F, g, out: g * out * (1 - out), lambda x: 1 / (1 + np.exp(-x)))
+sigmoid = _function("sigmoid", lambda F, g, out: F.sigmoid_backward(g, out), lambda x: 1 / (1 + np.exp(-x)))
 exp2 = _function("exp2", lambda F, g, out: g * out * math.log(2), np.exp2)
 deg2rad = _function("deg2rad", lambda F, g: g * (math.pi / 180), np.deg2rad)
 rad2deg = _function("rad2deg", lambda F, g: g * (180 / math.pi), np.rad2deg)
+
+
+@composite
+def sigmoid_backward(F: Any, g: Any, out: Any) -> Any:
+    """The gradient of `sigmoid`."""
+    return g * out * (1 - out)
 
 
 def _sinc_rule(F: Any, g: Any, input: Any) -> Any:

@@ -132,7 +132,8 @@ def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
         return _cat_hint(tensors, args[1])
     if op.name in ("sub", "neg") and any(t.dtype.category == 0 for t in tensors):
         return BOOL_MINUS
-    return _broadcast_hint(tensors) if len(tensors) == 2 and op.promotion is not None else None
+    elementwise = op.promotion is not None or op.name == "masked_fill"
+    return _broadcast_hint(tensors) if len(tensors) == 2 and elementwise else None
 
 
 def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:

@@ -115,7 +115,9 @@ def _attach_scaled_inplace() -> None:
     for name in ("add", "sub"):
         plain = inplace.inplace(OPS[name])
 
-        def scaled(self: Tensor, other: Any, *, alpha: Any = 1, _plain: Any = plain, _name: str = name) -> Tensor:
+        def scaled(
+            self: Tensor, other: Any, *, alpha: Any = 1, _plain: Any = plain, _name: str = name
+        ) -> Tensor:
             return _plain(self, arithmetic.scaled(_name, self, other, alpha))
 
         for alias in (name, *OPS[name].aliases):

@@ -126,11 +126,12 @@ class OverloadNode(OpNode):
         return say(*[known[name] for name in inspect.signature(say).parameters])
 
 
-def node_type(op: Op, base: type[OpNode] | None = None) -> type[OpNode]:
-    """The class of the nodes that `op` leaves. base: what they are besides."""
+def node_type(op: Op) -> type[OpNode]:
+    """The class of the nodes that `op` leaves."""
     several = callable(op.grad_name)
     name = node_name(op.name) if several else op.grad_name
-    return type(name, (base or (OverloadNode if several else OpNode),), {"__slots__": (), "op": op})
+    made: Any = type(name, (OverloadNode if several else OpNode,), {"__slots__": (), "op": op})
+    return made
 
 
 def node_name(op: str) -> str:

@@ -31,11 +31,12 @@ def _split_rule(F: Any, g: Any, input_shape: Any, split_sizes: Ints, dim: int) -
 
 
 def _adapt_split(input: Tensor, sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
-    if not input.ndim:
+    ndim = input._array.ndim
+    if not ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
-    dim = wrap_dim("split", dim, input.ndim)
-    sizes, total = tuple(int(n) for n in sizes), input.shape[dim]
-    if any(n < 0 for n in sizes):
+    dim = wrap_dim("split", dim, ndim)
+    sizes, total = tuple([int(n) for n in sizes]), input._array.shape[dim]
+    if sizes and min(sizes) < 0:
         raise RuntimeError(
             f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(sizes)}"
         )
@@ -48,7 +49,7 @@ def _adapt_split(input: Tensor, sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
 
 
 def _starts(sizes: Ints) -> list[int]:
-    return [0, *np.cumsum(sizes, dtype=int).tolist()][: len(sizes)]
+    return list(itertools.accumulate(sizes, initial=0))[: len(sizes)]
 
 
 @primitive(
@@ -101,7 +102,7 @@ def split(tensor: Tensor, split_size: int | Ints, dim: int = 0) -> tuple[Tensor,
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
     if not tensor.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
-    total = tensor.shape[wrap_dim("split", dim, tensor.ndim)]
+    total = tensor._array.shape[wrap_dim("split", dim, tensor.ndim)]
     if not split_size:
         if total:
             raise RuntimeError(

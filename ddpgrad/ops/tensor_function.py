@@ -61,7 +61,9 @@ def tensor_function(
 
 def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
     """The error for an argument that has not what a Tensor has; `error` itself where all are what they should be."""
-    for place, (parameter, value) in enumerate(zip(inspect.signature(function).parameters.values(), args, strict=False)):
+    for place, (parameter, value) in enumerate(
+        zip(inspect.signature(function).parameters.values(), args, strict=False)
+    ):
         if parameter.annotation == "Tensor" and not isinstance(value, Tensor):
             return must_be_tensor(function.__name__, parameter.name, place, value)
     return error

@@ -71,8 +71,12 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
     steps_of: Any = op.view
     assert adapt is not None
 
+    complete, tails = len(op.params), op.tails
+
     def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        args = op.bind(args, kwargs)
+        if kwargs or len(args) != complete:
+            tail = None if kwargs else tails.get(len(args))
+            args = op.bind(args, kwargs) if tail is None else args + tail
         input = args[0]
         if not isinstance(input, Tensor):
             raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")

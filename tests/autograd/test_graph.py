@@ -118,3 +118,55 @@ def test_variable_is_a_tensor():
     assert isinstance(x, torch.Tensor) and isinstance(x, torch.autograd.Variable) and x.requires_grad
     with pytest.raises(NotImplementedError, match="no forward-mode differentiation"):
         torch.autograd.forward_ad.make_dual(x, x)
+
+
+NAMES = {
+    "SumBackward0": lambda x: x.sum(),
+    "SumBackward1": lambda x: x.sum(0),
+    "MeanBackward1": lambda x: x.mean(1),
+    "ProdBackward0": lambda x: x.prod(),
+    "MaxBackward1": lambda x: x.max(),
+    "MaxBackward0": lambda x: x.max(0).values,
+    "PowBackward0": lambda x: x**2,
+    "PowBackward1": lambda x: x**x,
+    "PowBackward2": lambda x: 2**x,
+    "ClampBackward0": lambda x: x.clamp(x.detach()),
+    "ClampBackward1": lambda x: x.clamp(min=0),
+    "MvBackward0": lambda x: x @ x[0],
+    "BmmBackward0": lambda x: torch.bmm(x[None], x[None]),
+    "Log1PBackward0": lambda x: x.log1p(),
+    "SpecialI0EBackward0": lambda x: torch.special.i0e(x),
+    "MaxPool2DWithIndicesBackward0": lambda x: torch.nn.functional.max_pool2d(x[None], 2),
+    "torch::autograd::CopySlices": lambda x: _written_through_a_view(x * 1),
+}
+
+
+def _written_through_a_view(x: torch.Tensor) -> torch.Tensor:
+    x[0].mul_(2)
+    return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_node_has_the_name_of_its_overload(name: str):
+    node = NAMES[name](torch.ones(2, 2, requires_grad=True)).grad_fn
+    assert node.name() == name
+
+
+def test_the_class_of_a_node_has_its_name_also_when_hooks_pack_what_it_keeps():
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    assert type(y.grad_fn).__name__ == type(x.exp().grad_fn).__name__ == "ExpBackward0"
+    assert isinstance(y.grad_fn, torch.autograd.graph.Node) and repr(y.grad_fn).startswith(
+        "<ExpBackward0 object"
+    )
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        packed = (x * y) ** x
+    assert type(packed.grad_fn).__name__ == "PowBackward0" and packed.grad_fn.name() == "PowBackward1"
+    packed.sum().backward()
+    assert x.grad is not None
+
+
+def test_a_base_that_was_written_through_a_view_prints_so():
+    assert repr(_written_through_a_view(torch.ones(2, 1, requires_grad=True) * 1)).endswith(
+        "grad_fn=<CopySlices>)"
+    )

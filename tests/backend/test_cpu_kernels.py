@@ -16,7 +16,7 @@ import ddpgrad  # noqa: F401 - declares the ops, whose portable bodies are the r
 from ddpgrad import environment
 from ddpgrad.backend.cpu import load
 from ddpgrad.backend.cuda import tracing
-from ddpgrad.ops.resample import clamped
+from ddpgrad.ops.resample import clamped, windows
 
 pytestmark = pytest.mark.skipif(
     not environment.numba_enabled(), reason="DDPGRAD_NUMBA=0 switches the kernels off"
@@ -34,13 +34,13 @@ Case = tuple[str, Callable[[Callable[..., np.ndarray]], tuple[Any, ...]]]
 PIECES: list[tuple[str, tuple[Any, ...]]] = [
     ("leaky_relu", (0.2,)), ("elu", (1.5, 0.5, 2.0)), ("softplus", (2.0, 3.0)), ("hardshrink", (0.8,)),
     ("softshrink", (0.8,)), ("threshold", (0.3, -2.0)), ("clamp", (-0.5, 1)), ("clamp", (None, 0.5)),
-    ("clamp", (0.5, -0.5)), ("hardsigmoid", ()), ("hardswish", ()), ("huber", (0.7, 2.0)),
+    ("clamp", (0.5, -0.5)), ("hardsigmoid", ()), ("hardswish", ()), ("sigmoid", ()), ("huber", (0.7, 2.0)),
 ]  # fmt: skip
 SLOPES: list[tuple[str, tuple[Any, ...]]] = [
     ("leaky_relu_backward", (0.2,)), ("elu_backward", (1.5, 0.5, 2.0)), ("softplus_backward", (2.0, 3.0)),
     ("shrink_backward", (0.8,)), ("threshold_backward", (0.3,)), ("clamp_backward", (-0.5, 1)),
     ("clamp_backward", (None, 0.5)), ("hardsigmoid_backward", ()), ("hardswish_backward", ()),
-    ("huber_backward", (0.7, 2.0)),
+    ("huber_backward", (0.7, 2.0)), ("sigmoid_backward", ()),
 ]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _cases() -> Iterator[Case]:
     yield "embedding_backward", lambda x: (x(2, 3, 5), indices, 6, None)
     yield "embedding_backward", lambda x: (x(2, 3, 5), indices, 6, 4)
     for size in (1, 2049, 5000):
-        yield "dropout", lambda x, size=size: (x(size), 0.3, 2**63 + 12345)
+        yield "dropout", lambda x, size=size: (x(size), 0.3, (np.arange(size) % 3).astype(np.uint8) // 2)
     yield "linear", lambda x: (x(2, 3, 5), x(7, 5), x(7))
     yield "linear", lambda x: (np.broadcast_to(x(1), (3, 5)), x(5, 7).T, None)
     for shape, weight, stride, padding, dilation, groups in (
@@ -125,6 +125,10 @@ def _cases() -> Iterator[Case]:
             "resample_transposed",
             lambda x, s=(*shape[:dim], 3, *shape[dim + 1 :]), d=dim: (x(*s), d, bands),
         )
+    picks = windows(np.array([1, 0, 3, 3]), np.array([2, 1, 4, 4]), 1, 6)
+    for dim in (1, 2):
+        yield "resample", lambda x, d=dim: (x(2, 6, 6), d, picks)
+        yield "resample_transposed", lambda x, d=dim: (x(2, 4, 4), d, picks)
     patches = ((3, 2), (1, 2), (1, 0), (2, 1))
     yield "im2col", lambda x: (x(2, 3, 9, 20), *patches)
     yield "col2im", lambda x: (x(2, 18, 90), (9, 20), *patches)

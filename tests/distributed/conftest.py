@@ -62,7 +62,7 @@ class Job:
             for proc in range(procs)
         ]
 
-    def ended(self, timeout: float = 60) -> list[Ended]:
+    def ended(self, timeout: float = 120) -> list[Ended]:
         results = []
         for process in self.processes:
             output, _ = process.communicate(timeout=timeout)
@@ -103,7 +103,7 @@ def mpi_job():
     flags = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version or "open-mpi" in version else []
 
     def run(
-        world_size: int, procs: int, program: str, *arguments: str, timeout: float = 90, **variables: str
+        world_size: int, procs: int, program: str, *arguments: str, timeout: float = 150, **variables: str
     ):
         began = time.monotonic()
         hosted = {} if world_size == procs else {"DDPGRAD_PROCS": str(procs), "WORLD_SIZE": str(world_size)}

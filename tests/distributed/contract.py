@@ -31,10 +31,11 @@ def _limit(size: int) -> None:
     mailbox._CAPACITY = size // 16
 
 
-def _pretend(count: int) -> None:
-    from ddpgrad.distributed.transports import mpi
+def pretend_hosts(count: int) -> None:
+    """Let the transports believe that the processes are on `count` hosts, as many on each."""
+    from ddpgrad.distributed.transports import mpi_world
 
-    real = mpi.hosts
+    real = mpi_world.hosts
 
     def hosts(launch):
         if launch.group is not None:
@@ -42,12 +43,13 @@ def _pretend(count: int) -> None:
         here = launch.procs // count
         return [list(range(h * here, (h + 1) * here)) for h in range(count)]
 
-    mpi.hosts = hosts
+    mpi_world.hosts = hosts
 
 
 if __name__ == "__main__":
     if int(sys.argv[2] if len(sys.argv) > 2 else 0):
         _limit(int(sys.argv[2]))
     if len(sys.argv) > 3:
-        _pretend(int(sys.argv[3]))
-    sys.stdout.write(f"digest {check(None if sys.argv[1] == 'auto' else sys.argv[1])}\n")
+        pretend_hosts(int(sys.argv[3]))
+    backend = None if sys.argv[1] == "auto" else sys.argv[1]
+    sys.stdout.write(f"digest {check(backend)} taken: {host.current().communicator(backend).transport}\n")

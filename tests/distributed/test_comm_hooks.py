@@ -83,12 +83,12 @@ def test_wrong_hooks_are_refused():
         ddp = DDP(perceptron())
         with pytest.raises(TypeError, match="must be callable"):
             ddp.register_comm_hook(None, 1)
-        with pytest.raises(ValueError, match="annotation should be dist.GradBucket"):
+        with pytest.raises(ValueError, match=r"annotation should be dist\.GradBucket"):
             ddp.register_comm_hook(None, lambda_with_annotation)
         ddp.register_comm_hook(None, lambda state, bucket: bucket.buffer())
         with pytest.raises(RuntimeError, match="can only be called once"):
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        with pytest.raises(TypeError, match="must return a torch.futures.Future .* got Tensor"):
+        with pytest.raises(TypeError, match=r"must return a torch\.futures\.Future .* got Tensor"):
             ddp(torch.ones(1, 6)).sum().backward()
 
     def lambda_with_annotation(state, bucket: int):

@@ -27,10 +27,20 @@ def test_shared_memory_names_the_rank_at_fault(start_job, fault, error, text):
     ended = start_job(3, 3, "faulty_program.py", fault, DDPGRAD_TIMEOUT="1.5").ended()
     for rank in (0, 1):
         assert ended[rank].code == 1
-        assert ended[rank].seconds < 8
+        assert ended[rank].seconds < 30
         assert re.search(rf"\[{rank}\] {error}: .*{text}", ended[rank].output), ended[rank].output
     if error == "MismatchError":
         assert re.search(f"MismatchError: .*{text}", ended[2].output), ended[2].output
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "text"), [f for f in FAULTS if f[0] in ("finished", "asleep", "dtype")]
+)
+def test_ranks_of_other_hosts_are_named(mpi_job, fault, error, text):
+    ended = mpi_job(4, 4, "faulty_program.py", fault, "hierarchical", "2", timeout=90, DDPGRAD_TIMEOUT="3")
+    assert ended.code != 0
+    said = text.replace("rank 2", "rank 3").replace("1.5", "3")
+    assert re.search(rf"{error}: .*{said}", ended.output), ended.output
 
 
 def test_a_rank_that_shares_its_process_is_named_to_the_other_process(start_job):
@@ -45,9 +55,9 @@ def test_a_rank_that_shares_its_process_is_named_to_the_other_process(start_job)
 )
 @pytest.mark.parametrize("transport", ["mpi", "shm"])
 def test_mpirun_ends_all_ranks(mpi_job, transport, fault, error, text):
-    ended = mpi_job(3, 3, "faulty_program.py", fault, transport, timeout=30, DDPGRAD_TIMEOUT="1.5")
+    ended = mpi_job(3, 3, "faulty_program.py", fault, transport, timeout=90, DDPGRAD_TIMEOUT="1.5")
     assert ended.code != 0
-    assert ended.seconds < 10
+    assert ended.seconds < 40
     # One rank's report ends the job at once; which rank is first is not said.
     said = rf"{error}: .*{text}" if fault != "raised" else "ValueError: no such weather"
     assert re.search(said, ended.output), ended.output
@@ -70,15 +80,15 @@ def test_a_rank_that_waits_for_a_message_is_told_why_none_comes(start_job, fault
     assert re.search(rf"\[0\] {text}", ended[0].output), ended[0].output
     if fault != "sent":
         assert [process.code for process in ended[:2]] == [1, 1]
-        assert ended[1].seconds < 8
+        assert ended[1].seconds < 30
         assert "Error: rank" in ended[1].output  # it may name rank 0, which failed on account of rank 2
 
 
 @pytest.mark.parametrize(("fault", "text"), MESSAGE_FAULTS)
 def test_the_same_through_mpi(mpi_job, fault, text):
-    ended = mpi_job(3, 3, "faulty_messages.py", fault, "mpi", timeout=30, DDPGRAD_TIMEOUT="1.5")
+    ended = mpi_job(3, 3, "faulty_messages.py", fault, "mpi", timeout=90, DDPGRAD_TIMEOUT="1.5")
     assert (ended.code == 0) == (fault == "sent")
-    assert ended.seconds < 10
+    assert ended.seconds < 40
     said = text if fault != "raised" else "ValueError: no such weather"  # whoever speaks first ends the job
     assert re.search(said, ended.output), ended.output
 

@@ -119,7 +119,7 @@ def run_program(tmp_path):
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
             check=False,
         )
 

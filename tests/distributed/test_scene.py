@@ -126,7 +126,7 @@ def run(folder: Path, program: str, ranks: int, stdin: str = "", **variables: st
         env=environment.child_environment(
             WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0", **variables
         ),
-        input=stdin, capture_output=True, text=True, timeout=60,
+        input=stdin, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
 
@@ -173,3 +173,18 @@ dist.barrier()
     assert ended.returncode == 0, ended.stderr
     assert "('in', 2)" in ended.stdout
     assert ended.stdout.count("(Pdb)") == 2
+
+
+def test_ddprun_chooses_the_rank(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text("import os\nbreakpoint()\n")
+    command = [sys.executable, "-m", "launcher", "-n", "3", "--only-rank", "1"]
+    done = subprocess.run(
+        [*command, "--debug", str(program)], input="p 'in', os.environ['RANK']\nc\n",
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(Pdb)") == 2 and "('in', '1')" in done.stdout
+    refused = subprocess.run([*command, str(program)], capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 2
+    assert "--only-rank 1 chooses one of the ranks 0 to 2 of a --debug run" in refused.stderr

@@ -19,4 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def ddprun(tmp_path: Path) -> Ddprun:
-    return Ddprun(tmp_path)
+    started = Ddprun(tmp_path)
+    # Compiling kernels would take longer than all else here.
+    started.environment["DDPGRAD_NUMBA"] = "0"
+    return started

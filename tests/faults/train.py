@@ -54,8 +54,26 @@ optimizer.register_step_pre_hook(lambda *_: at("optimizer"))
 atexit.register(at, "shutdown")
 
 checkpoints = Checkpointer("checkpoints", every=2)
-history: dict[str, list] = {"losses": [], "order": []}
-state = {"model": model, "optimizer": optimizer, "loader": loader, "history": history}
+
+
+class Order:
+    """The samples that this rank has read."""
+
+    state_is_per_rank = True
+
+    def __init__(self) -> None:
+        self.read: list[list[int]] = []
+
+    def state_dict(self) -> list[list[int]]:
+        return self.read
+
+    def load_state_dict(self, read: list[list[int]]) -> None:
+        self.read = read
+
+
+losses: list[float] = []
+order = Order()
+state = {"model": model, "optimizer": optimizer, "loader": loader, "losses": losses, "order": order}
 step = checkpoints.resume(**state) or 0
 replace = os.replace
 os.replace = lambda *paths: (at("save"), replace(*paths))[1]
@@ -67,8 +85,8 @@ while step < 8:
         optimizer.step()
         mean = loss.detach().clone()
         dist.all_reduce(mean, dist.ReduceOp.AVG)
-        history["losses"].append(mean.item())
-        history["order"].append(which.tolist())
+        losses.append(mean.item())
+        order.read.append(which.tolist())
         at("step")
         if os.environ["RANK"] != "0":
             at("save")
@@ -78,8 +96,8 @@ while step < 8:
         if step == 8:
             break
 orders: list = [None] * dist.get_world_size()
-dist.all_gather_object(orders, history["order"])
+dist.all_gather_object(orders, order.read)
 if dist.get_rank() == 0:
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
-    print("result", json.dumps([history["losses"], orders, digest.hexdigest()]))
+    print("result", json.dumps([losses, orders, digest.hexdigest()]))
 step = -1

@@ -13,7 +13,8 @@ import json, os, sys
 from ddpgrad import environment
 from ddpgrad.distributed import host
 me = host.current()
-names = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
+names = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS",
+    "MASTER_PORT", "DDPRUN_RESTART_COUNT"]
 print(json.dumps({"rank": me.rank, "world": me.world_size, "argv": sys.argv, "name": __name__,
     "timeout": environment.timeout(), "debugger": environment.debugger(), "numpy": "numpy" in sys.modules,
     **{name: os.environ.get(name) for name in names}}))
@@ -34,6 +35,14 @@ def test_ranks_know_their_place_and_the_scripts_arguments(ddprun):
     assert (second["WORLD_SIZE"], second["RANK"], second["LOCAL_RANK"]) == ("2", "1", "1")
     assert (second["LOCAL_WORLD_SIZE"], second["MASTER_ADDR"]) == ("2", "127.0.0.1")
     assert second["OMP_NUM_THREADS"] == "1"
+
+
+def test_torchruns_options_are_taken(ddprun):
+    script = ddprun.script(REPORT, prelude="")
+    options = ["--standalone", "--nnodes=1", "--rdzv_backend=c10d", "--rdzv-endpoint", "localhost:2950"]
+    first = reports(ddprun.run(*options, "--nproc_per_node=2", script))[0]
+    assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == ("localhost", "2950")
+    assert first["DDPRUN_RESTART_COUNT"] == "0"
 
 
 def test_threads_are_the_users_choice(ddprun):
@@ -74,6 +83,13 @@ def test_a_module_runs_as_main(ddprun, procs):
         (["-m", "absent.module"], "no module named 'absent'"),
         (["-n", "2", "--procs", "2", "--debug", "s.py"], "--debug hosts all ranks in one process"),
         (["--timeout", "-1", "s.py"], "--timeout -1: the seconds must be positive"),
+        (["--watchdog", "0", "s.py"], "--watchdog 0: the seconds must be positive"),
+        (["--max-restart", "2", "s.py"], "unknown option --max-restart; did you mean --max-restarts?"),
+        (["--nnodes", "2", "s.py"], "--nnodes 2 --node-rank 0: ddprun is started once for all hosts"),
+        (["--tee", "3", "s.py"], "--tee needs --log-dir DIR"),
+        (["--log-dir", "x", "--tee", "5", "s.py"], "--tee takes 0 (nothing), 1"),
+        (["-n", "4", "--hosts", "a:2,b", "s.py"], "--hosts a:2,b has room for 3 processes"),
+        (["--rdzv-endpoint", "host:x", "s.py"], "--rdzv-endpoint takes HOST:PORT, got 'host:x'"),
         (["--mpi", "--mpiexec", "/absent/mpiexec", "s.py"], "--mpiexec /absent/mpiexec: there is no such"),
         (["--mpi", "--mpiexec", "/bin/true", "s.py"], "/bin/true is neither MPICH's nor Open MPI's"),
     ],

@@ -33,3 +33,30 @@ def test_the_first_connection_that_ends_is_the_rank_at_fault(first: int, tmp_pat
         members.read_all()  # all have ended by now
         members.close()
     assert [failure.ranks for failure in failures] == [(first,)]
+
+
+def test_only_who_knows_the_token_is_heard(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("")
+    failures: list[Failure] = []
+    with selectors.DefaultSelector() as selector:
+        members = Members(
+            parse(["-n", "2", "--hosts", "localhost:2", str(script)]), selector, failures.append
+        )
+        kind, _, rest = members.listen().partition(":")
+        token, _, place = rest.partition("@")
+        host, _, port = place.rpartition(":")
+        assert (kind, host) == ("tcp", "127.0.0.1")
+        said = [b"GET / HTTP/1.1\r\n", b"\xff" * 100_000, token[:9].encode(), b"x" * len(token) + b"\n"]
+        said.append(f'{token}\n{{"kind": "hello", "ranks": [1]}}\n'.encode())
+        connections = [socket.create_connection((host, int(port))) for _ in said]
+        for connection, data in zip(connections, said, strict=True):
+            connection.sendall(data)
+        for _ in range(20):
+            for key, _ in selector.select(0.05):
+                key.data(key.fd)
+        assert len(members) == 1 and list(members.progress()) == [1]
+        members.close()
+        for connection in connections:
+            connection.close()
+    assert failures == []

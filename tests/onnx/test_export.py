@@ -154,6 +154,16 @@ def test_dynamic_length_and_batch_of_a_transformer():
     check(layer, (torch.randn(2, 5, 8),), (torch.randn(3, 9, 8),), dynamic_axes=axes)
 
 
+def test_positions_and_masks_of_a_dynamic_length():
+    def model(x: torch.Tensor) -> torch.Tensor:
+        time = x.shape[1]
+        hidden = torch.full((time, time), float("-inf")).triu(1)
+        return (x @ x.transpose(1, 2) + hidden).softmax(-1) + torch.arange(time) * 2
+
+    axes = {"input": {0: "batch", 1: "time"}}
+    check(Call(model), (torch.randn(2, 5, 8),), (torch.randn(3, 9, 8),), dynamic_axes=axes)
+
+
 def test_an_embedding_and_the_names_of_parameters():
     onnx = pytest.importorskip("onnx")
     model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 3))
@@ -190,7 +200,7 @@ def test_what_cannot_be_exported_is_named(function, reason):
 def test_a_size_that_cannot_follow_its_axis_is_an_error():
     with pytest.raises(ExportError, match="dynamic axis"):
         torch.onnx.export(
-            Call(lambda x: x + torch.arange(x.shape[0])[:, None]),
+            Call(lambda x: x + torch.arange(x.shape[0] ** 2)[: x.shape[0], None]),
             torch.ones(3, 2),
             io.BytesIO(),
             dynamic_axes={"input": [0]},

@@ -52,7 +52,7 @@ CALLS: dict[str, Call] = {
     "cat": lambda t, a, b: t.cat([a, b]),
     "cat of one type": lambda t, a, b: t.cat([b, b]),
     "stack": lambda t, a, b: t.stack((b, a)),
-    "tensordot": lambda t, a, b: t.tensordot(a, b, 1),
+    "tensordot": lambda t, a, b: t.tensordot(a, a, 1),
     "inner": lambda t, a, b: t.inner(a, a),
     "vecdot": lambda t, a, b: t.linalg.vecdot(a, a),
     "reflect": lambda t, a, b: t.nn.functional.pad(b[None], (1, 1), mode="reflect"),

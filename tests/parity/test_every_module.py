@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-oracle = pytest.importorskip("torch")
+import ddpgrad
+
 sys.path.append(str(Path(__file__).parent))
 
 from coverage_reasons import left_out_name
 
-import ddpgrad
-
+oracle = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 RNG = np.random.default_rng(5)

@@ -109,3 +109,22 @@ def test_variances_must_not_be_negative() -> None:
         ddpgrad.nn.functional.gaussian_nll_loss(x, x, -x)
     with pytest.raises(ValueError, match="incorrect size"):
         ddpgrad.nn.functional.gaussian_nll_loss(x, x, ddpgrad.ones(2))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", ["l1_loss", "mse_loss", "huber_loss"])
+def test_weights_of_elements(name: str, reduction: str) -> None:
+    """Whether a mean is over elements or over weights differs from loss to loss."""
+    values = np.array([[1.0, -2.0, 3.0], [0.2, 0.1, 5.0]])
+    results = []
+    for stack in (oracle, ddpgrad):
+        x = stack.tensor(values, requires_grad=True)
+        weight = stack.tensor([[1.0, 2.0, 0.0], [3.0, 0.5, 1.0]]).double()
+        loss = getattr(stack.nn.functional, name)
+        out = loss(x, stack.tensor(np.sin(values)), weight=weight, reduction=reduction)
+        out.sum().backward()
+        results.append((out.detach().numpy(), x.grad.numpy()))
+        with pytest.raises(ValueError, match="must have the same size"):
+            loss(x, x, weight=weight[0])
+    for found, wanted in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)

@@ -211,7 +211,7 @@ def test_a_shallow_copy_has_members_of_its_own() -> None:
 
 
 def test_several_devices_in_one_process_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="DistributedDataParallel.*ddprun -n 2"):
+    with pytest.raises(NotImplementedError, match=r"DistributedDataParallel.*ddprun -n 2"):
         ddpgrad.nn.DataParallel(ddpgrad.nn.Linear(1, 1), device_ids=[0, 1])
 
 

@@ -281,3 +281,16 @@ def test_backward_hooks_see_what_pytorch_shows() -> None:
             assert (e is None) == (f is None)
             if e is not None:
                 np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("form", ["dropout", "dropout2d", "alpha_dropout"])
+def test_dropout_draws_pytorchs_numbers(form: str, p: float):
+    results = []
+    for module in (oracle, ddpgrad):
+        module.manual_seed(4)
+        drop = getattr(module.nn.functional, form)
+        dropped = drop(module.ones(3, 40, 2, 3000 if p < 0.5 else 3), p, True)
+        results.append((dropped.numpy(), module.rand(2).numpy()))
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)

@@ -218,7 +218,7 @@ def test_muon_like_pytorch(case: str) -> None:
         runs.append((params, optimizer.state_dict()))
     lr = MUON[case].get("lr", 1e-3)
     for p, q in zip(runs[0][0], runs[1][0], strict=True):
-        np.testing.assert_allclose(q.detach().numpy(), p.detach().numpy(), atol=0.1 * lr)
+        np.testing.assert_allclose(q.detach().numpy(), p.detach().numpy(), rtol=0, atol=0.3 * lr)
     _same_state(runs[0][1], runs[1][1], 1e-6)
 
 

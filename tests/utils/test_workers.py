@@ -203,6 +203,16 @@ def test_memory_is_used_again_and_nothing_is_left():
         assert not {name for name in os.listdir("/dev/shm") if "ddpgrad" in name} - before
 
 
+def test_long_texts_and_long_batches_do_not_block_each_other():
+    """Both a task and its answer are larger than the buffer of a connection."""
+    found = list(loader(sent.Texts(6), None, prefetch_factor=3))
+    assert found == [f"{index} " * 200_000 for index in range(6)]
+    many = loader(
+        sent.Numbers(1), batch_sampler=[[0] * 300_000] * 6, collate_fn=sent.as_text, prefetch_factor=3
+    )
+    assert [len(batch) for batch in many] == [300_000] * 6
+
+
 def test_workers_share_the_datasets_arrays():
     images = ddpgrad.arange(60000, dtype=ddpgrad.float32).reshape(100, 600)
     dataset = data.TensorDataset(images)
@@ -280,11 +290,11 @@ def test_an_iterable_dataset_is_continued_by_as_many_workers():
         ("stop", RuntimeError, ["Caught StopIteration", "at sample 5"]),
         ("kill", RuntimeError, ["exited unexpectedly", "ended with SIGKILL", "was reading sample 5 of the batch [4, 5]"]),
         ("exit", RuntimeError, ["exited unexpectedly", "exit code 3", "sample 5"]),
-        ("sleep", RuntimeError, ["timed out after 1 seconds", "is reading sample 5"]),
+        ("sleep", RuntimeError, ["timed out after 3 seconds", "is reading sample 5"]),
     ],
 )  # fmt: skip
 def test_a_failing_worker_is_named_with_its_sample(how, error, texts):
-    made = loader(sent.Fails(12, how), 2, timeout=1 if how == "sleep" else 0)
+    made = loader(sent.Fails(12, how), 2, timeout=3 if how == "sleep" else 0)
     iteration, found = iter(made), []
     with pytest.raises(error) as caught:
         while True:

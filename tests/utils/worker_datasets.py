@@ -135,3 +135,14 @@ class Counted(Numbers):
 
 def total(batch):
     return sum(batch)
+
+
+class Texts(Numbers):
+    """Samples without arrays, larger than what a connection holds."""
+
+    def __getitem__(self, index):
+        return f"{index} " * 200_000
+
+
+def as_text(batch):
+    return "".join(map(str, batch))

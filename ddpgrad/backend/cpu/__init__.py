@@ -32,6 +32,7 @@ _FAMILIES = {
     "places": ("take_places", "add_places"),
     "piecewise": (
         "leaky_relu", "leaky_relu_backward", "elu", "elu_backward", "softplus", "softplus_backward",
+        "sigmoid", "sigmoid_backward",
         "hardshrink", "softshrink", "shrink_backward", "threshold", "threshold_backward", "clamp",
         "clamp_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward",
         "huber", "huber_backward",

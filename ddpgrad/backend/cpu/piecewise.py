@@ -54,6 +54,16 @@ def softplus_backward(g: Array, input: Array, beta: float, threshold: float) -> 
     return _map_pair(_softplus_backward, g, input, beta, threshold, 1.0)
 
 
+def sigmoid(input: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    return NotImplemented if input.size < _SMALL else _map(_sigmoid, input, 1.0)
+
+
+def sigmoid_backward(g: Array, out: Array) -> Array:
+    """The gradient of `sigmoid` for its input, from its result."""
+    return _map_pair(_sigmoid_backward, g, out, 1.0)
+
+
 def hardshrink(input: Array, lambd: float = 0.5) -> Array:
     """x where |x| is above `lambd`, else 0."""
     return _map(_hardshrink, input, lambd)
@@ -227,6 +237,14 @@ def _softplus_backward(g, x, beta, threshold, one):
     small = exp_of_negative(-abs(scaled))
     share = where(scaled > 0, one, small) / (one + small)
     return where(scaled > threshold, g, g * share)
+
+
+def _sigmoid(x, one):
+    return one / (one + exp(-x))
+
+
+def _sigmoid_backward(g, y, one):
+    return g * y * (one - y)
 
 
 def _hardshrink(x, lambd):

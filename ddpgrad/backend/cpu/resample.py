@@ -26,7 +26,9 @@ def resample(input: Array, dim: int, bands: Bands) -> Array:
     out = np.empty(shape, input.dtype)
     x, y = _three(input, dim), _three(out, dim)
     weight = bands.weight.astype(input.dtype)
-    if x.shape[2] == 1:
+    if x.shape[2] == weight.shape[1] == 1:
+        _pick_rows(x[:, :, 0], bands.start, weight[:, 0], y[:, :, 0])
+    elif x.shape[2] == 1:
         _mix_rows(x[:, :, 0], bands.start, bands.length, weight, y[:, :, 0])
     else:
         _mix(x, bands.start, bands.length, weight, y)
@@ -40,7 +42,9 @@ def resample_transposed(g: Array, dim: int, bands: Bands) -> Array:
     out = np.zeros((*g.shape[:dim], bands.size, *g.shape[dim + 1 :]), g.dtype)
     x, y = _three(g, dim), _three(out, dim)
     weight = bands.weight.astype(g.dtype)
-    if x.shape[2] == 1:
+    if x.shape[2] == weight.shape[1] == 1:
+        _add_rows(x[:, :, 0], bands.start, weight[:, 0], y[:, :, 0])
+    elif x.shape[2] == 1:
         _spread_rows(x[:, :, 0], bands.start, bands.length, weight, y[:, :, 0])
     else:
         _spread(x, bands.start, bands.length, weight, y)
@@ -65,6 +69,22 @@ def _mix(x, start, count, weight, out):
                 w, source = weight[i, tap], x[n, start[i] + tap]
                 for k in range(u(sink.size)):
                     sink[k] += w * source[k]
+
+
+@kernel
+def _pick_rows(x, start, weight, out):
+    for n in range(out.shape[0]):
+        source, sink = x[n], out[n]
+        for i in range(sink.size):
+            sink[i] = weight[i] * source[u(start[i])]
+
+
+@kernel
+def _add_rows(g, start, weight, out):
+    for n in range(g.shape[0]):
+        source, sink = g[n], out[n]
+        for i in range(source.size):
+            sink[u(start[i])] += weight[i] * source[i]
 
 
 @kernel

@@ -60,15 +60,10 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.triu(input, diagonal)
 
     def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-        # Not xp.diagonal: NumPy's cannot be written to.
-        dim1, dim2 = dim1 % input.ndim, dim2 % input.ndim
-        steps = [s // input.itemsize for s in input.strides]
-        rows, columns = input.shape[dim1] - max(-offset, 0), input.shape[dim2] - max(offset, 0)
-        length = max(min(rows, columns), 0)
-        start = (steps[dim1] * -min(offset, 0) + steps[dim2] * max(offset, 0)) if length else 0
-        rest = [d for d in range(input.ndim) if d not in (dim1, dim2)]
-        shape = (*[input.shape[d] for d in rest], length)
-        return _strided(input, shape, (*[steps[d] for d in rest], steps[dim1] + steps[dim2]), start)
+        out = input.diagonal(offset, dim1, dim2)
+        if not getattr(out.flags, "writeable", True) and input.flags.writeable:
+            out.flags.writeable = True  # which NumPy's is not, unless asked
+        return out
 
     def strided(
         input: Array, size: Sequence[int], stride: Sequence[int], delta: int, own: Sequence[int]

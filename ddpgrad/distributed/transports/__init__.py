@@ -42,14 +42,14 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     if wanted == "mpi":
         return "mpi"
     if launch.mpi:
-        from . import hierarchical, mpi, segments, shm
+        from . import hierarchical, mpi_world, segments, shm
 
-        hosts = mpi.hosts(launch)
+        hosts = mpi_world.hosts(launch)
         several = hierarchical.suits(launch, hosts)
-        if wanted == "hierarchical" and not several:
+        if wanted == "hierarchical" and not several and launch.group is None:
             raise TransportError(
                 "transport 'hierarchical' joins several hosts that have as many processes each, numbered host "
-                f"by host; here the hosts have the processes {hosts}. Ask for 'mpi' or for none"
+                f"by host, and more ranks than hosts; here the hosts have the processes {hosts}. Ask for 'mpi' or for none"
             )
         if wanted != "shm" and len(hosts) > 1 and not several:
             return "mpi"
@@ -59,7 +59,7 @@ def choose(launch: Launch, backend: str | None = None) -> str:
                 "ask for 'mpi' or for none"
             )
         # Known to all before any waits for another in memory that is not there.
-        needed, room = shm.bytes_needed(launch), mpi.least(launch, segments.available())
+        needed, room = shm.bytes_needed(launch), mpi_world.least(launch, segments.available())
         if room < needed:
             if wanted == SHM_OR_MPI:
                 return "mpi"
@@ -97,33 +97,33 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
     """All ranks that run on this host. Under an MPI launcher this is collective."""
     if not launch.mpi or launch.procs == 1:
         return list(range(launch.world_size))
-    from . import mpi
+    from . import mpi_world
 
-    here = next(procs for procs in mpi.hosts(launch) if launch.proc in procs)
+    here = next(procs for procs in mpi_world.hosts(launch) if launch.proc in procs)
     return [rank for proc in here for rank in launch.block(proc)]
 
 
 def mpi_available() -> bool:
     """True when an MPI library can be loaded; loads it."""
-    from . import mpi
+    from . import mpi_world
 
-    return mpi.available()
+    return mpi_world.available()
 
 
 def abort(code: int, delay: float) -> None:
     """End all processes of an MPI job after `delay` seconds, in which output reaches the screen."""
-    from . import mpi
+    from . import mpi_world
 
-    mpi.abort(code, delay)
+    mpi_world.abort(code, delay)
 
 
 def _job(launch: Launch) -> str:
     if launch.job is not None:
         return launch.job
     if launch.mpi:
-        from . import mpi
+        from . import mpi_world
 
-        return mpi.shared_token(launch)
+        return mpi_world.shared_token(launch)
     raise TransportError(
         "DDPGRAD_JOB is not set: processes of one host meet in shared memory under the name of their job. "
         "Start them with ddprun, or set the same random DDPGRAD_JOB for all."

@@ -18,9 +18,9 @@ import numpy as np
 from ...environment import Launch
 from ...errors import TransportError
 from .. import tree
-from . import mpi
+from . import mpi_world
 from .base import Call
-from .mpi import MpiTransport
+from .mpi import SMALL, MpiTransport
 from .shm import ShmTransport
 
 # Elements of a share that are exchanged at once: what is received needs memory of its own.
@@ -28,9 +28,10 @@ _PIECE = 4 << 20
 
 
 def suits(launch: Launch, hosts: Sequence[Sequence[int]]) -> bool:
-    """True for several hosts with as many processes each, numbered one host after the other."""
+    """True for several hosts with as many processes each, numbered one host after the other, and several ranks."""
     in_order = [proc for host in hosts for proc in host] == list(range(launch.procs))
-    return launch.group is None and in_order and len(hosts) > 1 and len({len(host) for host in hosts}) == 1
+    alike = len(hosts) > 1 and len({len(host) for host in hosts}) == 1
+    return launch.group is None and in_order and alike and launch.world_size > len(hosts)
 
 
 class HierarchicalTransport(MpiTransport):
@@ -40,7 +41,7 @@ class HierarchicalTransport(MpiTransport):
 
     def __init__(self, launch: Launch, timeout: float | None, job: str) -> None:
         super().__init__(launch, timeout)
-        hosts = mpi.hosts(launch)
+        hosts = mpi_world.hosts(launch)
         index, place = next(
             (h, host.index(launch.proc)) for h, host in enumerate(hosts) if launch.proc in host
         )
@@ -51,7 +52,7 @@ class HierarchicalTransport(MpiTransport):
         self._host = ShmTransport(here, timeout, f"{job}-{index}", max(map(len, ranks)))
         world = launch.world_size
         frontiers = [tree.frontier(members[0], members[-1] + 1, world) for members in ranks]
-        self._bridge = _Bridge(self._mpi, mpi.communicator(peers), self._comm, frontiers, index, world)
+        self._bridge = _Bridge(self._mpi, mpi_world.communicator(peers), self._comm, frontiers, index, world)
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:
         self._host.fail(rank, reason, victim)
@@ -73,7 +74,7 @@ class HierarchicalTransport(MpiTransport):
             )
 
     def _reduce(self, calls: Sequence[Call]) -> None:
-        if calls[0].array.nbytes <= mpi.SMALL:
+        if calls[0].array.nbytes <= SMALL:
             super()._reduce(calls)
             return
         self._host.timeout = self.timeout

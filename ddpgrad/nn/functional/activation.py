@@ -13,13 +13,12 @@ from ...ops import composed
 from ...ops.creation import from_numpy, ones_like
 from ...ops.elementwise import abs as magnitude
 from ...ops.elementwise import clamp, log, tanh
-from ...ops.elementwise import sigmoid as logistic
 from ...ops.inplace import inplace as in_place
 from ...ops.inplace import inplace_function
 from ...ops.pointwise import where
 from ...ops.reduce import argmax
 from ...ops.scattering import scatter
-from ...ops.shape import narrow, reshape
+from ...ops.shape import reshape
 from ...ops.tensor_function import takes_out
 from ...random import default_generator
 
@@ -181,8 +180,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
             f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}: glu() takes a gate for "
             "each element"
         )
-    half = input.shape[dim] // 2
-    return narrow(input, dim, 0, half) * logistic(narrow(input, dim, half, half))
+    return ops.glu(input, dim)
 
 
 def _chosen(name: str, dim: int | None, input: Tensor, stacklevel: int) -> int:

@@ -44,18 +44,22 @@ def mse_loss(
     losses = difference * difference
     if weight is None:
         return reduced(losses, reduction)
-    if weight.shape != input.shape:
-        raise ValueError(
-            f"mse_loss(): weight must have the input's size {list(input.shape)}, got {list(weight.shape)}"
-        )
-    return _weighed(losses, weight, reduction)
+    return _weighed("mse_loss", losses, weight, reduction)
 
 
-def _weighed(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
+def _weighed(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
     """The losses reduced with weights; their mean is over the weights, not over the elements."""
+    _require_weights(name, losses, weight)
     if reduction == "mean":
         return sum_over(losses * weight) / sum_over(weight)
     return reduced(losses * weight, reduction)
+
+
+def _require_weights(name: str, losses: Tensor, weight: Tensor) -> None:
+    if weight.shape != losses.shape:
+        raise ValueError(
+            f"{name}(): Weights and input must have the same size, got {list(weight.shape)} and {list(losses.shape)}"
+        )
 
 
 def l1_loss(
@@ -64,10 +68,12 @@ def l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """|input - target|."""
+    """|input - target|, times `weight`; reduction "mean" divides by the sum of the weights."""
     _warn_about_shapes("l1_loss", input, target)
-    return reduced(magnitude(input - target), chosen(reduction, size_average, reduce))
+    losses, reduction = magnitude(input - target), chosen(reduction, size_average, reduce)
+    return reduced(losses, reduction) if weight is None else _weighed("l1_loss", losses, weight, reduction)
 
 
 def smooth_l1_loss(
@@ -90,13 +96,15 @@ def smooth_l1_loss(
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
-    """delta * (|d| - delta/2) where |d| = |input - target| is at least delta, d**2 / 2 below."""
+    """delta * (|d| - delta/2) where |d| = |input - target| is at least delta, d**2 / 2 below; times `weight`."""
     _warn_about_shapes("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     losses = huber(input - target, delta)
-    reduction = chosen(reduction)
-    return reduced(losses, reduction) if weight is None else _weighed(losses, weight, reduction)
+    if weight is not None:
+        _require_weights("huber_loss", losses, weight)
+        losses = losses * weight
+    return reduced(losses, chosen(reduction))
 
 
 def binary_cross_entropy(

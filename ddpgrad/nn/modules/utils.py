@@ -19,10 +19,12 @@ def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: 
     for key in list(state_dict):
         if key.startswith(prefix):
             state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
-    versions = getattr(state_dict, "_metadata", None)
-    for key in list(versions or ()):
-        if key and (key == prefix.replace(".", "") or key.startswith(prefix)):
-            versions[key.removeprefix(prefix) if key.startswith(prefix) else ""] = versions.pop(key)
+    versions: dict[str, Any] = getattr(state_dict, "_metadata", None) or {}
+    for key in list(versions):
+        if key and prefix.startswith(f"{key}."):
+            versions[""] = versions.pop(key)
+        elif key.startswith(prefix):
+            versions[key.removeprefix(prefix)] = versions.pop(key)
 
 
 _single, _pair, _triple, _quadruple = _ntuple(1), _ntuple(2), _ntuple(3), _ntuple(4)

@@ -12,6 +12,8 @@ from ..module import Module
 from . import parametrize
 from .orthogonal import orthogonal
 
+__all__ = ["as_matrix", "norm_except_dim", "orthogonal", "spectral_norm", "weight_norm"]
+
 _TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
 
 

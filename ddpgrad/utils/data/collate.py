@@ -17,7 +17,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors, arrays and numbers get a new first dimension; Python floats become float64
     and ints int64. Mappings, named tuples and sequences are gone into (a tuple comes
-    back as a list, as in PyTorch); strings and bytes stay a list. TypeError for anything
+    back as a list, as in PyTorch); strings and bytes stay as they are. TypeError for anything
     else, RuntimeError for sequences of different lengths.
     """
     return collate(batch, collate_fn_map=default_collate_fn_map)
@@ -74,8 +74,8 @@ def _collate_ints(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor
     return wrap(numbers.astype(dtypes.get_default_dtype().numpy) if floating else numbers)
 
 
-def _collate_texts(batch: Sequence[Any], *, collate_fn_map: Any = None) -> list[Any]:
-    return list(batch)
+def _collate_texts(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Sequence[Any]:
+    return batch
 
 
 CollateMap = dict[Any, Callable[..., Any]]

@@ -28,10 +28,11 @@ from ... import cuda
 from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
-from .worker import NOTHING, SAMPLE, Epoch, Result, Start, Task, main
+from .worker import NOTHING, SAMPLE, STARTING, Epoch, Result, Start, Task, main
 
 _SLICE = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
 _ENDING = 5.0  # seconds that workers have to end by themselves
+_STARTING = 120.0  # seconds that a worker may take to import the program, where a timeout is given
 
 
 class WorkerEnded:
@@ -128,7 +129,8 @@ class Worker:
     def receive(self, number: int, timeout: float) -> Any:
         """The answer to task `number`, the oldest that is wanted: a batch, `WorkerEnded` or `ReadFailed`.
 
-        RuntimeError when the worker dies, or gives no answer for `timeout` seconds (0: wait on).
+        RuntimeError when the worker dies, or gives no answer for `timeout` seconds (0: wait on). The time that it
+        takes to start does not count.
         """
         while True:
             result = self._next_result(timeout)
@@ -143,13 +145,16 @@ class Worker:
         return batch
 
     def _next_result(self, timeout: float) -> Result:
-        deadline = time.monotonic() + timeout
+        began = waiting_since = time.monotonic()
         try:
             while not self._connection.poll(0):
                 ready = connections.wait([self._connection, self.process.sentinel], _SLICE)
                 if self.process.sentinel in ready and not self._connection.poll(0):
                     raise EOFError
-                if timeout and not ready and time.monotonic() > deadline:
+                now = time.monotonic()
+                if self._progress[0] == STARTING and now - began < _STARTING:
+                    waiting_since = now
+                elif timeout and not ready and now - waiting_since > timeout:
                     raise RuntimeError(
                         f"DataLoader timed out after {timeout} seconds: worker {self.id} (pid {self.process.pid}) "
                         f"{self._doing()}. Give a larger timeout if reading may take so long"
@@ -179,7 +184,9 @@ class Worker:
             free.append(slot)
         else:
             memory = np.asarray(Lease(segment, lambda: free.append(slot)))
-        return unpack(result.data, [memory[begin:end] for begin, end in result.places])
+        arrays = [memory[begin:end] for begin, end in result.places]
+        data = result.data or arrays.pop().tobytes()
+        return unpack(data, arrays)
 
     # -- what went wrong ---------------------------------------------------------------
 
@@ -190,6 +197,8 @@ class Worker:
         batch = f" of the batch {_shortened(current)}" if isinstance(current, (list, tuple)) else ""
         if state == SAMPLE:
             return f"is reading sample {index}{batch}"
+        if state == STARTING:
+            return "is starting"
         if state == NOTHING:
             return f"is between two samples{batch}" if batch else "is between two samples"
         return f"is reading a sample{batch}"
@@ -200,9 +209,9 @@ class Worker:
         how = f"exit code {code}"
         if code is not None and code < 0:
             how = signal.Signals(-code).name
-        if self._asked and self._last == len(self._asked):  # it never answered
+        if self._progress[0] == STARTING:
             advice = (
-                "It had read nothing yet: if it printed a traceback, that is the reason. A worker imports the "
+                "If it printed a traceback, that is the reason. A worker imports the "
                 "program, so what a program does must stand under `if __name__ == '__main__':`"
             )
         elif how == "SIGKILL":

@@ -7,8 +7,8 @@ worker made and the program lends to tensors; with a later task it says which sl
 
 from __future__ import annotations
 
+import contextlib
 import os
-import queue
 import signal
 import threading
 import time
@@ -27,10 +27,13 @@ from .packing import pack, unpack
 from .seeding import seed_worker
 from .shared_memory import Segment, fill, spans
 
-_GRACE = 5.0  # seconds that a worker may go on after the program has ended or closed it
+_GRACE = 3.0  # seconds that a worker may go on after the program has ended
+# Bytes of a pickle that go through the connection; more goes through shared memory, so that a worker is
+# never blocked by a program that is busy sending to it.
+_INLINE = 4096
 _LOOK_FOR_PARENT = 1.0  # seconds between looks at whether the parent lives
 # What a worker does, in `Start.progress`.
-NOTHING, SAMPLE, OTHER_SAMPLE = 0, 1, 2  # the last: an index that is no integer
+STARTING, NOTHING, SAMPLE, OTHER_SAMPLE = range(4)  # the last: an index that is no integer
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class Task:
 class Result:
     """The answer to a task.
 
-    data: the pickle of the batch, whose arrays lie at `places` of slot `slot`. new_slot: its size, where the
-    slot is new and its descriptor follows. dropped: slots that the worker has given up. failed: `data` is
-    (type of the exception, the sample, the traceback). ended: the iterable dataset has no more.
+    data: the pickle of the batch, whose arrays lie at `places` of slot `slot`; a long pickle lies at the last
+    of the places, and `data` is empty. new_slot: the size of the slot, where it is new and its descriptor
+    follows. dropped: slots that the worker has given up. failed: `data` is (type of the exception, the sample,
+    the traceback). ended: the iterable dataset has no more.
     """
 
     number: int
@@ -108,27 +112,17 @@ def main(connection: Any, start: Start) -> None:
     """Run a worker until the connection ends. Called in the new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers
     environment.forget_job()
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with threadpool_limits(1, "blas"):
-        _Worker(connection, start).run(inbox)
+        _Worker(connection, start).run()
 
 
-def _receive(connection: Any, inbox: queue.SimpleQueue[Any]) -> None:
-    """Pass messages on. A thread of its own: the program is never blocked by a busy worker, nor outlived by it."""
+def _end_with_parent() -> None:
+    """End a worker whose parent is gone, also in the middle of a sample."""
     parent = os.getppid()
-    try:
-        while True:
-            if connection.poll(_LOOK_FOR_PARENT):
-                if (message := connection.recv()) is None:
-                    break
-                inbox.put(message)
-            elif os.getppid() != parent:
-                break
-    except (EOFError, OSError):
-        pass  # the other end is closed: the worker is no longer needed
-    inbox.put(None)
-    time.sleep(_GRACE)
+    while os.getppid() == parent:
+        time.sleep(_LOOK_FOR_PARENT)
+    time.sleep(_GRACE)  # an idle worker sees the end of its connection, and ends in order
     os._exit(1)
 
 
@@ -153,15 +147,15 @@ class _Worker:
         except Exception as error:
             self._failed = error
 
-    def run(self, inbox: queue.SimpleQueue[Any]) -> None:
-        while (message := inbox.get()) is not None:
-            try:
+    def run(self) -> None:
+        """Do what messages say, until None comes or the program is gone."""
+        self._watch(None)
+        with contextlib.suppress(EOFError, ConnectionError):
+            while (message := self._connection.recv()) is not None:
                 if isinstance(message, Epoch):
                     self._begin(message)
                 else:
                     self._answer(message)
-            except (BrokenPipeError, ConnectionResetError):
-                return  # the program has closed this worker, or is gone
 
     def _begin(self, epoch: Epoch) -> None:
         global _info
@@ -196,6 +190,9 @@ class _Worker:
             except _Exhausted:
                 result.ended = True
                 buffers = []
+            if len(result.data) > _INLINE:
+                buffers.append(memoryview(result.data))
+                result.data = b""
             if buffers:
                 result.places = spans(buffers)
                 segment = self._slots.take(result)

@@ -1,0 +1,121 @@
+"""Between Tensors and the arrays that communicators carry: the work that callers wait for, results put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._tensor import Tensor
+from ..backend.registry import backend_for, to_device
+from ..futures import Future
+from .communicator import Work as ArrayWork
+from .process_group import ProcessGroup
+
+
+class Work:
+    """A collective under way on Tensors; `wait()` before using them."""
+
+    def __init__(
+        self, work: ArrayWork, finish: Callable[[], None], result: list[Tensor], source: Any = None
+    ) -> None:
+        self._work = work
+        self._finish: Callable[[], None] | None = finish
+        self._result = result
+        self._source = source
+        self._error: BaseException | None = None
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return when the results are in the tensors; raises what went wrong."""
+        try:
+            self._work.wait()
+        except BaseException as error:
+            self._error = error
+            raise
+        self._settle()
+        return True
+
+    def is_completed(self) -> bool:
+        """True when the results are in the tensors, or something went wrong; does not wait."""
+        if self._finish is not None and self._error is None:
+            try:
+                if self._work.poll():
+                    self._settle()
+            except Exception as error:
+                self._error = error
+        return self._finish is None or self._error is not None
+
+    def is_success(self) -> bool:
+        """True when complete and nothing went wrong."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, if anything did."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """The tensors that have the results; waits."""
+        self.wait()
+        return self._result
+
+    def source_rank(self) -> int:
+        """The rank that a message came from; waits."""
+        self.wait()
+        return self._source() if self._source is not None else -1
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """The results as a future."""
+        return Future(self.result, self.is_completed)
+
+    def _settle(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+
+def on_host(tensor: Tensor) -> np.ndarray:
+    """The tensor's array where transports can read it: itself on a CPU, else a copy."""
+    backend = backend_for(tensor._array)
+    return tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
+
+
+def give_back(tensor: Tensor, host: np.ndarray) -> None:
+    """Put what a collective left in `host` into the tensor."""
+    if host is not tensor._array:
+        tensor._array[...] = to_device(host, tensor.device)
+    tensor._versions[0] += 1
+
+
+def host_of(name: str, tensor: Any) -> np.ndarray:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}(): expected a Tensor, got {type(tensor).__name__}")
+    return on_host(tensor)
+
+
+def store(name: str, out: Tensor, row: np.ndarray) -> None:
+    if out._array.shape != row.shape or out._array.dtype != row.dtype:
+        raise ValueError(
+            f"{name}(): an output has shape {list(out.shape)} and dtype {out.dtype.name}, but a rank sent shape "
+            f"{list(row.shape)} of {row.dtype}"
+        )
+    out._array[...] = to_device(row, out.device)
+    out._versions[0] += 1
+
+
+def run(work: ArrayWork, finish: Callable[[], None], result: list[Tensor], async_op: bool) -> Work | None:
+    """The work, or None once it is done."""
+    made = Work(work, finish, result)
+    if async_op:
+        return made
+    made.wait()
+    return None
+
+
+def root_of(group: ProcessGroup, name: str, of_world: int | None, of_group: int | None) -> int:
+    """The root's rank within the group."""
+    if of_group is not None:
+        if of_world is not None:
+            raise ValueError(f"{name}(): give the rank of the world or of the group, not both")
+        return of_group
+    return group.place(0 if of_world is None else of_world, f"{name}(): rank")

@@ -1,0 +1,60 @@
+"""The folder of a run keeps all output; the screen shows what was asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import pytest
+
+from launcher.cli import main
+
+SPEAK = '\nprint("out")\nprint("err", file=sys.stderr)\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], {"[rank 0] out", "[rank 0] err"}),
+        (["--tee", "3"], {"[rank 0] out", "[rank 0] err", "[rank 1] out", "[rank 1] err"}),
+        (["-r", "0:1,1:3"], {"[rank 0] err"}),
+        (["-t", "1:2", "--redirects", "3"], {"[rank 1] err"}),
+    ],
+)
+def test_all_is_kept_and_some_is_shown(ddprun, options, shown):
+    result = ddprun.run("-n", "2", "--log-dir", "run/logs", *options, ddprun.script(SPEAK))
+    assert result.code == 0
+    assert {*result.out.splitlines(), *result.err.splitlines()} == shown
+    folder = ddprun.folder / "run" / "logs"
+    assert sorted(path.name for path in folder.iterdir()) == ["rank_0.log", "rank_1.log"]
+    for rank in range(2):
+        assert sorted((folder / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
+
+
+def test_two_jobs_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").touch()
+    (tmp_path / "run").mkdir()
+    holder = os.open(tmp_path / "run" / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        assert main(["--log-dir", "run", "s.py"]) == 2
+    finally:
+        os.close(holder)
+    assert "--log-dir run: another job writes there" in capsys.readouterr().err
+
+
+def test_a_failure_is_at_most_25_lines(ddprun):
+    script = ddprun.script("""
+def deep(n):
+    if n: deep_too(n - 1)
+    else: raise ValueError("the cause")
+def deep_too(n):
+    if n: deep(n - 1)
+    else: raise ValueError("the cause")
+if rank == 1: deep(60)
+wait()
+""")
+    result = ddprun.run("-n", "2", script)
+    assert len(result.said) <= 25 and result.said[-1] == "ValueError: the cause"
+    assert any("lines left out" in line for line in result.said)

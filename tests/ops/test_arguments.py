@@ -1,0 +1,70 @@
+"""Arguments of the wrong kind: PyTorch's `TypeError`, with the name of the function and of the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+
+x = torch.arange(4.0)
+square = x.reshape(2, 2)
+
+WRONG: list[tuple[str, Callable[[], object]]] = [
+    (r"maximum\(\): argument 'other' \(position 2\) must be Tensor, not int", lambda: torch.maximum(x, 2)),
+    (
+        r"minimum\(\): argument 'input' \(position 1\) must be Tensor, not float",
+        lambda: torch.minimum(2.0, x),
+    ),
+    (r"maximum\(\): argument 'other'", lambda: torch.maximum(x, np.float32(2))),
+    (r"atan2\(\): argument 'other'", lambda: torch.atan2(x, 1.0)),
+    (r"logical_and\(\): expected a Tensor, got int", lambda: torch.logical_and(x, 1)),
+    (r"eq\(\): argument 'input'", lambda: torch.eq(2, x)),
+    (r"lt\(\): argument 'input'", lambda: torch.lt(2.0, x)),
+    (r"add\(\): argument 'other' \(position 2\) must be Tensor, not NoneType", lambda: x + None),
+    (r"lt\(\): argument 'other'", lambda: x < None),
+    (r"mm\(\): argument 'mat2' \(position 2\) must be Tensor, not int", lambda: torch.mm(square, 2)),
+    (r"dot\(\): argument 'tensor'|dot\(\): argument 'other'", lambda: torch.dot(x, 2)),
+    (r"equal\(\): argument 'other'", lambda: torch.equal(x, 2)),
+    (r"where\(\): argument 'condition'", lambda: torch.where(True, x, x)),
+    (r"max", lambda: torch.max(2, x)),
+    (r"sum\(\): argument 'dim' must be int, not str", lambda: x.sum("a")),
+    (r"sum\(\): argument 'dim' must be int, not float", lambda: x.sum(0.5)),
+    (r"prod\(\): argument 'dim' must be int, not tuple", lambda: square.prod((0, 1))),
+    (r"argmax\(\): argument 'dim' must be int, not tuple", lambda: square.argmax((0, 1))),
+    (r"can't assign a str", lambda: x.__setitem__(0, "a")),
+    (r"can't assign a list", lambda: x.__setitem__(slice(2), [1, 2])),
+    (r"finfo\(\): expected a floating-point dtype", lambda: torch.finfo(torch.int32)),
+    (r"iinfo\(\): expected an integer dtype", lambda: torch.iinfo(torch.float32)),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), WRONG, ids=[m[:24] for m, _ in WRONG])
+def test_wrong_kinds_are_type_errors(message: str, call: Callable[[], object]):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_a_dimension_may_be_anything_that_counts_as_an_int():
+    assert square.sum(np.int64(1)).tolist() == square.sum(torch.tensor(1)).tolist() == [1.0, 5.0]
+
+
+def test_a_whole_alpha_of_bools_is_a_bool():
+    flags = torch.tensor([True, False])
+    for out in (torch.add(flags, flags, alpha=2), flags.clone().add_(flags, alpha=2)):
+        assert out.dtype is torch.bool and out.tolist() == [True, False]
+    assert torch.add(flags, flags, alpha=0).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("function", [torch.max, torch.min, torch.median, torch.nanmedian])
+def test_the_gradient_of_an_extremum_of_nans_is_shared_among_them(function: Callable[..., torch.Tensor]):
+    nans = torch.full((4,), float("nan"), requires_grad=True)
+    function(nans).backward()
+    assert nans.grad.tolist() == [0.25] * 4
+
+
+def test_a_negative_number_to_a_complex_power_has_a_gradient():
+    z = torch.tensor([0.5 + 0.3j, -0.2j], dtype=torch.complex128, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: torch.pow(-1, z), z)

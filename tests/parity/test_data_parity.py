@@ -1,0 +1,184 @@
+"""utils.data beside PyTorch's: collation, datasets, and which exception each mistake raises."""
+
+from __future__ import annotations
+
+import collections
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import ddpgrad
+from ddpgrad.random import fork_rng
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+Point = namedtuple("Point", "x y")
+
+
+class MyList(list):
+    """A sequence of the program's own."""
+
+
+class MyDict(dict):
+    """A mapping of the program's own."""
+
+
+def plain(value):
+    """Tensors as (dtype, values); the kinds of containers kept."""
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return str(value.dtype), value.tolist()
+    if isinstance(value, dict):
+        return type(value).__name__, {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, collections.deque)):
+        return type(value).__name__, [plain(part) for part in value]
+    return value
+
+
+SAMPLES = {
+    "tensors": lambda t: [t.ones(2), t.zeros(2)],
+    "arrays": lambda t: [np.arange(3), np.arange(3) * 2],
+    "transposed arrays": lambda t: [np.arange(6.0).reshape(2, 3).T] * 2,
+    "scalars": lambda t: [np.float32(1), np.float32(2)],
+    "NumPy bools": lambda t: [np.bool_(True), np.bool_(False)],
+    "half scalars": lambda t: [np.float16(1), np.float16(2)],
+    "0-d arrays": lambda t: [np.array(1), np.array(2)],
+    "bools": lambda t: [True, False],
+    "ints": lambda t: [1, 2],
+    "ints and floats": lambda t: [1, 2.5],
+    "floats and ints": lambda t: [2.5, 1],
+    "texts": lambda t: ["a", "b"],
+    "bytes": lambda t: [b"a", b"b"],
+    "tuples": lambda t: [(1, "a"), (2, "b")],
+    "lists": lambda t: [[1, [2.0]], [3, [4.0]]],
+    "ranges": lambda t: [range(2), range(2)],
+    "named tuples": lambda t: [Point(1, t.ones(1)), Point(2, t.zeros(1))],
+    "own list": lambda t: [MyList([1, 2]), MyList([3, 4])],
+    "own dict": lambda t: [MyDict(a=1), MyDict(a=2)],
+    "ordered": lambda t: [collections.OrderedDict(b=1, a=2.0)] * 2,
+    "deque": lambda t: [collections.deque([1, 2])] * 2,
+    "empty lists": lambda t: [[], []],
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_collate(name):
+    make = SAMPLES[name]
+    ours = ddpgrad.utils.data.default_collate(make(ddpgrad))
+    assert plain(ours) == plain(torch.utils.data.default_collate(make(torch)))
+    ours = ddpgrad.utils.data.default_convert(make(ddpgrad)[0])
+    assert plain(ours) == plain(torch.utils.data.default_convert(make(torch)[0]))
+
+
+def test_collate_maps():
+    """The extension that PyTorch documents: one function more for a type of the program's own."""
+    found = []
+    for lib in (ddpgrad, torch):
+        module = lib.utils.data._utils.collate
+
+        def points(batch, *, collate_fn_map, lib=lib):
+            return lib.tensor([[p.x, p.y] for p in batch])
+
+        functions = {**module.default_collate_fn_map, Point: points}
+        batch = [{"at": Point(i, i + 1), "n": i} for i in range(3)]
+        found.append(plain(module.collate(batch, collate_fn_map=functions)))
+    assert found[0] == found[1]
+
+
+def stream(data):
+    """An iterable dataset of the library `data`."""
+    return type("Stream", (data.IterableDataset,), {"__iter__": lambda self: iter(range(3))})()
+
+
+# What both libraries refuse, and with which exception.
+MISTAKES = {
+    "sizes of tensors": lambda t, d: d.TensorDataset(t.ones(2), t.ones(3)),
+    "stack of nothing": lambda t, d: d.StackDataset(),
+    "stack of both": lambda t, d: d.StackDataset(range(2), a=range(2)),
+    "stack of lengths": lambda t, d: d.StackDataset(range(2), range(3)),
+    "concat of nothing": lambda t, d: d.ConcatDataset([]),
+    "concat of iterable": lambda t, d: d.ConcatDataset([stream(d)]),
+    "concat below": lambda t, d: d.ConcatDataset([range(3)])[-4],
+    "concat above": lambda t, d: d.ConcatDataset([range(3)])[3],
+    "chain of lists": lambda t, d: list(d.ChainDataset([range(3)])),
+    "no getitem": lambda t, d: d.Dataset()[0],
+    "no length": lambda t, d: len(d.DataLoader(stream(d))),
+    "split sum": lambda t, d: d.random_split(range(3), [1, 1]),
+    "split fraction": lambda t, d: d.random_split(range(3), [1.5, -0.5]),
+    "replacement": lambda t, d: d.RandomSampler(range(3), replacement=1),
+    "num_samples": lambda t, d: d.RandomSampler(range(3), num_samples=0),
+    "empty random": lambda t, d: d.RandomSampler([]),
+    "weights": lambda t, d: d.WeightedRandomSampler([[0.5]], 1),
+    "weighted count": lambda t, d: d.WeightedRandomSampler([0.5], True),
+    "batch size": lambda t, d: d.BatchSampler(range(3), 0, False),
+    "drop_last": lambda t, d: d.BatchSampler(range(3), 1, 1),
+    "shuffle and sampler": lambda t, d: d.DataLoader(range(3), shuffle=True, sampler=[0]),
+    "batch_sampler": lambda t, d: d.DataLoader(range(3), batch_size=2, batch_sampler=[[0]]),
+    "single and drop_last": lambda t, d: d.DataLoader(range(3), batch_size=None, drop_last=True),
+    "iterable and shuffle": lambda t, d: d.DataLoader(stream(d), shuffle=True),
+    "iterable and sampler": lambda t, d: d.DataLoader(stream(d), sampler=[0]),
+    "workers": lambda t, d: d.DataLoader(range(3), num_workers=-1),
+    "timeout": lambda t, d: d.DataLoader(range(3), timeout=-1),
+    "prefetch": lambda t, d: d.DataLoader(range(3), prefetch_factor=2),
+    "persistent": lambda t, d: d.DataLoader(range(3), persistent_workers=True),
+    "context": lambda t, d: d.DataLoader(range(3), num_workers=1, multiprocessing_context="no"),
+    "context type": lambda t, d: d.DataLoader(range(3), num_workers=1, multiprocessing_context=1),
+    "context alone": lambda t, d: d.DataLoader(range(3), multiprocessing_context="spawn"),
+    "changed": lambda t, d: setattr(d.DataLoader(range(3)), "sampler", None),
+    "unknown type": lambda t, d: d.default_collate([object()]),
+    "unequal": lambda t, d: d.default_collate([[1], [1, 2]]),
+    "shapes": lambda t, d: d.default_collate([t.ones(1), t.ones(2)]),
+    "rank": lambda t, d: d.DistributedSampler(range(3), 2, 2),
+    "no group": lambda t, d: d.DistributedSampler(range(3)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_raise_the_same(name):
+    kinds = []
+    for lib in (torch, ddpgrad):
+        with pytest.raises(Exception) as caught:
+            MISTAKES[name](lib, lib.utils.data)
+        kinds.append(caught.type)
+    assert issubclass(kinds[1], kinds[0]), f"PyTorch raises {kinds[0].__name__}, ddpgrad {kinds[1].__name__}"
+
+
+def test_subset_asks_for_both_methods():
+    for data in (torch.utils.data, ddpgrad.utils.data):
+        half = type("Half", (data.Subset,), {"__getitem__": lambda self, index: 0})
+        with pytest.raises(NotImplementedError, match="__getitems__"):
+            half(range(3), [0])
+
+
+def test_datasets_give_the_same_samples():
+    found = []
+    for lib in (torch, ddpgrad):
+        data = lib.utils.data
+
+        class Evens(data.IterableDataset):
+            def __iter__(self):
+                return iter(range(0, 8, 2))
+
+            def __len__(self):
+                return 4
+
+        tensors = data.TensorDataset(lib.arange(6).reshape(3, 2), lib.arange(3))
+        stacked = data.StackDataset(a=tensors, b=data.Subset(range(9), [8, 4, 2]))
+        both = tensors + data.StackDataset(lib.ones(2, 2), lib.zeros(2))
+        chained = Evens() + Evens()
+        with fork_rng():
+            lib.manual_seed(4)
+            parts = data.random_split(range(10), [0.33, 0.33, 0.34])
+        found.append(
+            [
+                [plain(stacked[i]) for i in range(3)],
+                plain(stacked.__getitems__([2, 0])),
+                [plain(both[i]) for i in (0, 3, -1)],
+                (list(chained), len(chained), type(chained).__name__),
+                [list(part.indices) for part in parts],
+                plain(data.Subset(tensors, [2, 0])[[1, 0]]),
+                [plain(batch) for batch in data.DataLoader(stacked, 2)],
+            ]
+        )
+    assert found[0] == found[1]
