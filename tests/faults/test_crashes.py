@@ -72,8 +72,8 @@ def test_other_ends_of_one_rank(ddprun, action, code, reason):
     if reason is not None:
         assert headline == f"ddprun: rank 1 failed ({reason}); all ranks were ended."
     assert len(run.said) <= 25
-    context = next(line for line in run.said if "optimizer step" in line)
-    assert ("had finished" in context and " 4 optimizer steps" in context) or "at least" in context
+    if action != "os._exit(0)":  # which leaves no time to say how far it had come
+        assert any("had finished 4 optimizer steps" in line for line in run.said)
 
 
 def test_a_slow_rank_is_no_fault(ddprun, undisturbed):

@@ -29,11 +29,11 @@ def sum(
     if input.size < _WORTH_IT or not input.flags.c_contiguous:
         # With an output NumPy returns an array, which is quicker than to make one of its scalar.
         out = np.empty((), input.dtype) if dim is None and not keepdim else None
-        return np.add.reduce(input, dim, None, out, keepdim)
+        return np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
     dims = _dims(dim, input.ndim)
     split = _split(input.shape, dims)
     if split is None:
-        return np.add.reduce(input, dim, None, None, keepdim)
+        return np.add.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
     out = np.empty(split[1], input.dtype)
     if split[2] == 1:
         _sum_columns(input.reshape(split[:2]), out)

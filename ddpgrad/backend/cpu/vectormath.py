@@ -56,7 +56,7 @@ def compiled_for(*arrays: np.ndarray) -> bool:
     dtype = arrays[0].dtype
     if dtype.char not in "fd" or not dtype.isnative:
         return False
-    for array in arrays[1:]:  # not all(…), which takes longer than a small kernel
+    for array in arrays[1:]:  # noqa: SIM110 - all(…) takes longer than a small kernel
         if array.dtype is not dtype and array.dtype != dtype:
             return False
     return True

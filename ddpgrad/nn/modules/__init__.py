@@ -87,9 +87,3 @@ for _name, _module in _PLACES.items():
     for _class in vars(_module).values():
         if isinstance(_class, type) and issubclass(_class, Module) and not _class.__name__.startswith("_"):
             globals()[_class.__name__] = _class
-
-__all__ = [
-    "Module", "activation", "adaptive", "batchnorm", "container", "conv", "distance", "dropout", "flatten", "fold",
-    "instancenorm", "lazy", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling", "rnn",
-    "sparse", "transformer", "upsampling", "utils",
-]  # fmt: skip
