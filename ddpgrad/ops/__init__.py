@@ -1,4 +1,20 @@
-"""The ops: every function that computes on Tensors, each declared once."""
+"""The ops: every function that computes on Tensors, each declared once.
+
+What an op is, and how it runs:
+    declare, tensor_function    the declarations
+    calls, node, packed, views, inplace, writing, out    a call, its node, views, writes
+    promotion, explain, autocast, half, methods, vocabulary, samples    what they share
+Elementwise: elementwise, arithmetic, pointwise, binary, special, complex, activation, dropout
+Reductions and orders: reduce, statistics, scan, selection, sorting, counting, differences
+Norms and distances: norms, matrix_norms, distance; layers that normalise: norm
+Shapes: shape, rearranging, stacking, splitting, diagonal, strided, copies
+Indices: index, scattering, putting, embedding
+New tensors: creation, data, draws, interop, window_functions
+Products and linear algebra: matrix, products, einsum, linalg, factors, factorizations, inverses,
+    low_rank, adjoint; transforms: fourier, spectrogram
+Layers: conv, pool, windows, places, resample, interpolation, fold, attention, recurrent
+Losses and updates: loss, bernoulli_loss, update
+"""
 
 from __future__ import annotations
 
