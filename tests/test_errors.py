@@ -174,6 +174,41 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "expected sequence of length 2 at dim 1 (got 1)",
     ),
+    "stack of different shapes": (
+        lambda: torch.stack([torch.ones(2), torch.ones(3)]),
+        RuntimeError,
+        "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1",
+    ),
+    "row of a table that there is not": (
+        lambda: nn.functional.embedding(torch.tensor([4]), torch.ones(4, 2)),
+        IndexError,
+        "embedding(): index out of range in self: 4 with a table of 4 rows",
+    ),
+    "images of other channels": (
+        lambda: nn.functional.conv2d(torch.ones(1, 3, 8, 8), torch.ones(4, 2, 3, 3)),
+        RuntimeError,
+        "Given groups=1, weight of size [4, 2, 3, 3], expected input[1, 3, 8, 8] to have 2 channels, but got 3 "
+        "channels instead",
+    ),
+    "number of several elements": (
+        lambda: torch.ones(2).item(),
+        RuntimeError,
+        "a Tensor with 2 elements cannot be converted to Scalar",
+    ),
+    "batch norm of one value": (
+        lambda: nn.BatchNorm1d(3)(torch.ones(1, 3)),
+        ValueError,
+        "Expected more than 1 value per channel when training, got input size torch.Size([1, 3])",
+    ),
+    "state of a model of another size": (
+        lambda: nn.Linear(2, 3).load_state_dict(nn.Linear(2, 4).state_dict()),
+        RuntimeError,
+        "Error(s) in loading state_dict for Linear:\n"
+        "\tsize mismatch for weight: copying a param with shape torch.Size([4, 2]) from checkpoint, the shape in "
+        "current model is torch.Size([3, 2]).\n"
+        "\tsize mismatch for bias: copying a param with shape torch.Size([4]) from checkpoint, the shape in current "
+        "model is torch.Size([3]).",
+    ),
     "unknown argument": (
         lambda: torch.ones(2).sum(dims=0),
         TypeError,
