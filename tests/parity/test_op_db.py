@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+pytest.importorskip("expecttest", reason="the operator database needs expecttest: pip install expecttest")
 sys.path.append(str(Path(__file__).parent))
 
 from coverage_reasons import left_out
