@@ -54,7 +54,7 @@ from .._tensor import Tensor
 from ..backend.registry import KernelByArray, register_body
 from .calls import make_call
 from .half import rounded_once
-from .node import OpNode, node_name, node_type
+from .node import OpNode, node_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,12 +140,7 @@ class Op:
             if self.varargs is None and inspect.Parameter.empty not in self.defaults[n:]
         }
         self.kernels = KernelByArray(name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "node_type":
-            raise AttributeError(f"'Op' object has no attribute '{name}'")
-        self.node_type = node_type(self)  # when the op is first recorded: most never are
-        return self.node_type
+        self.node_type: type[OpNode] | None = None  # made when the op is first recorded: most never are
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in its place, defaults filled in; `TypeError` as for any function."""

@@ -50,8 +50,12 @@ class OpNode(Node):
                     raise self._modified(i)
         if grad.__class__ is Tensor or grad.__class__ is tuple:
             kept = self._as_tensors(kept, grad)
-        op, dtype = self.op, self.dtype
-        if (dtype if dtype.__class__ is not tuple else dtype[0]).kind == "c" and op.holomorphic:
+        op = self.op
+        try:
+            conjugates = self.dtype.kind == "c" and op.holomorphic
+        except AttributeError:  # several outputs have a dtype each
+            conjugates = self.dtype[0].kind == "c" and op.holomorphic
+        if conjugates:
             return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.next_functions)]
         return op.backward(F, grad, kept, self.next_functions)
 
@@ -127,10 +131,11 @@ class OverloadNode(OpNode):
 
 
 def node_type(op: Op) -> type[OpNode]:
-    """The class of the nodes that `op` leaves."""
+    """Make the class of the nodes that `op` leaves."""
     several = callable(op.grad_name)
     name = node_name(op.name) if several else op.grad_name
     made: Any = type(name, (OverloadNode if several else OpNode,), {"__slots__": (), "op": op})
+    op.node_type = made
     return made
 
 
@@ -163,7 +168,7 @@ def record_single(
     op: Op, input: Tensor, raw: tuple[Any, ...], out: Tensor, watched: Sequence[list[int]] = ()
 ) -> None:
     """`record` for an op of one tensor: leaner. raw: all arguments as the kernel had them."""
-    node = _new(op.node_type)
+    node = _new(op.node_type or node_type(op))
     fn = input._grad_fn
     node.next_functions = (
         (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),
@@ -195,7 +200,7 @@ def record_single(
 
 def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
     """`record` for an op of two tensors and nothing else: leaner. a, b: their arrays, or b a number."""
-    node = _new(op.node_type)
+    node = _new(op.node_type or node_type(op))
     # As `edge_of`, for the usual case that a tensor is no view and has a history.
     bits = 0
     edge = other_edge = NO_EDGE
@@ -254,7 +259,7 @@ def record(
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
     as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
-    node = _new(op.node_type)
+    node = _new(op.node_type or node_type(op))
     node.next_functions = tuple(
         [edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given]
     )

@@ -11,7 +11,7 @@ from .._tensor import Tensor, View, wrap
 from ..autograd.grad_mode import mode
 from ..autograd.views import remember_plain_view
 from .explain import explain
-from .node import record
+from .node import node_type, record
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -88,7 +88,7 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
             raise explain(op, adapted, error) from error
         outs = tuple([wrap(part) for part in parts])
         for out, step in zip(outs, steps_of(*adapted), strict=True):
-            mark_view(input, out, step, op.node_type.__name__)
+            mark_view(input, out, step, (op.node_type or node_type(op)).__name__)
         if outs and input._requires_grad and mode.enabled:
             record(op, (input,), raw, outs[0], (), outs if len(outs) > 1 else None)
         return outs
