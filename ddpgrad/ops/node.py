@@ -177,21 +177,23 @@ def record_single(
     node.shape = array.shape
     node.dtype = array.dtype
     node.sequence = next_sequence()
-    node._counters = node._versions = ()
     if op.keep:
-        plan = op.plans[-1]
-        node._kept = plan.pick((*raw, array, raw[0].shape))
-        if plan.inputs:
-            node._counters = (input._versions,)
-            node._versions = (input._versions[0],)
-        if watched:
-            node._counters += tuple(watched)
-            node._versions += tuple([counter[0] for counter in watched])
-        if plan.keeps_out:
-            node._counters += (out._versions,)
-            node._versions += (out._versions[0],)
+        pick, inputs, keeps_out = op.plans[-1]
+        node._kept = pick((*raw, array, raw[0].shape))
+        if watched or (inputs and keeps_out):
+            counters = [
+                *([input._versions] if inputs else ()),
+                *watched,
+                *([out._versions] if keeps_out else ()),
+            ]
+            node._counters, node._versions = tuple(counters), tuple([counter[0] for counter in counters])
+        elif inputs or keeps_out:
+            counter = input._versions if inputs else out._versions
+            node._counters, node._versions = (counter,), (counter[0],)
+        else:
+            node._counters = node._versions = ()
     else:
-        node._kept = ()
+        node._kept = node._counters = node._versions = ()
     out._requires_grad = True
     out._grad_fn = node
     if observers:
@@ -217,28 +219,28 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
     node.shape = array.shape
     node.dtype = array.dtype
     node.sequence = next_sequence()
-    node._counters = node._versions = ()
     if op.keep:
         pick, inputs, keeps_out = op.plans[bits]
         if op.shapes:
             node._kept = pick((a, b, array, a.shape, () if other is None else b.shape, None))
         else:
             node._kept = pick((a, b, array, None))
-        if inputs:
-            first = input if inputs[0] == 0 else other
-            if first is not None:
-                counter = first._versions
-                node._counters = (counter,)
-                node._versions = (counter[0],)
-            if len(inputs) == 2 and other is not None:
-                counter = other._versions
-                node._counters += (counter,)
-                node._versions += (counter[0],)
+        if len(inputs) == 2 and other is not None:
+            counter, second = input._versions, other._versions
+            node._counters, node._versions = (counter, second), (counter[0], second[0])
+        else:
+            # A number has no version.
+            kept = (input if inputs[0] == 0 else other) if inputs else None
+            if kept is None:
+                node._counters = node._versions = ()
+            else:
+                counter = kept._versions
+                node._counters, node._versions = (counter,), (counter[0],)
         if keeps_out:
             node._counters += (out._versions,)
             node._versions += (0,)
     else:
-        node._kept = ()
+        node._kept = node._counters = node._versions = ()
     out._requires_grad = True
     out._grad_fn = node
     if observers:
