@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -171,61 +171,31 @@ def lcm(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-@primitive(
-    promotion="same",
-    check=lambda input, other: require_integers("bitwise_and", input, other),
-    samples=_integers,
-    reference=np.bitwise_and,
-    inplace=True,
+def _of_bits(name: str, doc: str, reference: Any, samples: Any) -> Callable[[TensorLike, TensorLike], Tensor]:
+    """Declare the primitive `name` of two operands of integers or bools."""
+
+    def function(F: Any, input: TensorLike, other: TensorLike) -> Tensor: ...
+
+    function.__name__ = name
+    function.__doc__ = doc
+    return primitive(
+        promotion="same",
+        check=lambda input, other: require_integers(name, input, other),
+        samples=samples,
+        reference=reference,
+        inplace=True,
+    )(function)
+
+
+bitwise_and = _of_bits("bitwise_and", "Bitwise and; logical and of bools.", np.bitwise_and, _integers)
+bitwise_or = _of_bits("bitwise_or", "Bitwise or; logical or of bools.", np.bitwise_or, _integers)
+bitwise_xor = _of_bits("bitwise_xor", "Bitwise exclusive or.", np.bitwise_xor, _integers)
+bitwise_left_shift = _of_bits(
+    "bitwise_left_shift", "Integers shifted towards higher bits by `other`.", np.left_shift, _shifts
 )
-def bitwise_and(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise and; logical and of bools."""
-    ...
-
-
-@primitive(
-    promotion="same",
-    check=lambda input, other: require_integers("bitwise_or", input, other),
-    samples=_integers,
-    reference=np.bitwise_or,
-    inplace=True,
+bitwise_right_shift = _of_bits(
+    "bitwise_right_shift",
+    "Integers shifted towards lower bits by `other`, the sign kept.",
+    np.right_shift,
+    _shifts,
 )
-def bitwise_or(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise or; logical or of bools."""
-    ...
-
-
-@primitive(
-    promotion="same",
-    check=lambda input, other: require_integers("bitwise_xor", input, other),
-    samples=_integers,
-    reference=np.bitwise_xor,
-    inplace=True,
-)
-def bitwise_xor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Bitwise exclusive or."""
-    ...
-
-
-@primitive(
-    promotion="same",
-    check=lambda input, other: require_integers("bitwise_left_shift", input, other),
-    samples=_shifts,
-    reference=np.left_shift,
-    inplace=True,
-)
-def bitwise_left_shift(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Integers shifted towards higher bits by `other`."""
-    ...
-
-
-@primitive(
-    promotion="same",
-    check=lambda input, other: require_integers("bitwise_right_shift", input, other),
-    samples=_shifts,
-    reference=np.right_shift,
-    inplace=True,
-)
-def bitwise_right_shift(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Integers shifted towards lower bits by `other`, the sign kept."""
-    ...

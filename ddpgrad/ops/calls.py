@@ -165,8 +165,7 @@ def _single(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 into = kwargs.pop("out")
-                result = call(*args, **kwargs)
-                return result if into is None else write_out(op.name, into, result)
+                return _into(op, into, call(*args, **kwargs))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             tail = tails.get(len(args))
@@ -212,8 +211,7 @@ def _general(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 into = kwargs.pop("out")
-                result = call(*args, **kwargs)
-                return result if into is None else write_out(op.name, into, result)
+                return _into(op, into, call(*args, **kwargs))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             tail = tails.get(len(args))
@@ -277,6 +275,11 @@ def _general(op: Op) -> Callable[..., Any]:
         return out
 
     return call
+
+
+def _into(op: Op, out: Any, result: Any) -> Any:
+    """`result`, or `out` with it when the caller gave one."""
+    return result if out is None else write_out(op.name, out, result)
 
 
 def versions_of(arguments: Sequence[Any]) -> list[list[int]]:
