@@ -25,7 +25,7 @@ class AccumulateGrad(Node):
 
     def __init__(self, variable: Tensor) -> None:
         array = variable._array
-        self.next_functions = ()
+        self.edges = ()
         self.shape = array.shape
         self.dtype = array.dtype
         self.sequence = next_sequence()

@@ -31,7 +31,7 @@ def draw(root: Tensor | Node, names: Names | None = None, file: str | Path | Non
     order, lines, arrows = [start], [], []
     for node in order:  # grows while it is walked
         lines.append(_line(numbers[node], node, known))
-        for target, nr in node.next_functions:
+        for target, nr in node.edges:
             if target is None:
                 continue
             if target not in numbers:

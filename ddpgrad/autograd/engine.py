@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import spans
 from .._tensor import Tensor
 from ..errors import GraphError
 from .accumulate import AccumulateGrad
@@ -52,6 +53,7 @@ def run(
     walk = Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph)
     walks = _running.walks
     walks.append(walk)
+    began = spans.now() if spans.recorders and len(walks) == 1 else 0.0
     try:
         found = walk.run(roots, grads, inputs, accumulate)
         if len(walks) == 1:
@@ -65,6 +67,8 @@ def run(
             walk.cleanups.pop()()
         if not walks:
             _running.callbacks = []
+        if began:
+            spans.tell("backward", "backward", began)
 
 
 class _Running(threading.local):

@@ -288,7 +288,7 @@ def tensor_backward(
 def grad_fn(self: Tensor) -> Any:
     """The node that made this tensor; None for a leaf."""
     edge_of(self)
-    return self._grad_fn
+    return None if self._grad_fn is None else self._grad_fn.shown()
 
 
 __all__ = ["accumulator", "backward", "grad"]

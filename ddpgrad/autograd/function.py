@@ -78,7 +78,7 @@ class FunctionNode(Node):
                     "corresponding forward input was not a Tensor"
                 )
         found: list[Any] = []
-        for place, (target, nr) in zip(self.places, self.next_functions, strict=True):
+        for place, (target, nr) in zip(self.places, self.edges, strict=True):
             r = results[place]
             if target is None:
                 r = None
@@ -322,7 +322,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         node = ctx._node()
         edges = [
             *(edge_of(g) for g in grads if isinstance(g, Tensor)),
-            *(node.next_functions if node else ()),
+            *(node.edges if node else ()),
         ]
         if all(edge[0] is None for edge in edges):
             return results

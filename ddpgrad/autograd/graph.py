@@ -26,7 +26,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         )
     node, nr = edge_of(tensor)
     assert node is not None
-    return GradientEdge(node, nr)
+    return GradientEdge(node.shown(), nr)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

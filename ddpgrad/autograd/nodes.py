@@ -49,12 +49,12 @@ class RemovableHandle:
 class Node:
     """A step of backward: gradients of its outputs in, gradients of its inputs out.
 
-    shape, dtype: of the output (NumPy's terms), which gradients are brought to before the
+    edges: where the gradients of the inputs go. shape, dtype: of the output (NumPy's terms), which gradients are brought to before the
     node sees them; tuples of them when `outputs` is more than 1. sequence: grows with
     creation, so that later operations go first in backward.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "dtype", "next_functions", "sequence", "shape")
+    __slots__ = ("__dict__", "__weakref__", "dtype", "edges", "sequence", "shape")
 
     # What few nodes have lives in `__dict__`, with these class defaults.
     outputs: int = 1
@@ -68,8 +68,8 @@ class Node:
     _tensor_hooks: dict[int, dict[int, Any]] | None = None
     _metadata: dict[Any, Any] | None = None
 
-    def __init__(self, next_functions: Sequence[Edge], shape: Any, dtype: Any, outputs: int = 1) -> None:
-        self.next_functions = next_functions
+    def __init__(self, edges: Sequence[Edge], shape: Any, dtype: Any, outputs: int = 1) -> None:
+        self.edges = edges
         self.shape = shape
         self.dtype = dtype
         self.sequence = next_sequence()
@@ -83,6 +83,15 @@ class Node:
         """Tell who wants to know (`observers`) that this node was recorded."""
         for observer in observers:
             observer(self)
+
+    def shown(self) -> Node:
+        """The node, fit to be looked at: every node that reaches users has been through here."""
+        return self
+
+    @property
+    def next_functions(self) -> tuple[Edge, ...]:
+        """The nodes that the gradients of the inputs go to, and which output of theirs each is for."""
+        return tuple([(node if node is None else node.shown(), nr) for node, nr in self.edges])
 
     def name(self) -> str:
         """What PyTorch would call it, such as 'MulBackward0'."""
@@ -117,7 +126,7 @@ class Node:
         return self._tensor_hooks.setdefault(output_nr, {})
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
-        """Gradients for `next_functions`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
+        """Gradients for `edges`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
         raise NotImplementedError(f"{self.name()} does not define a gradient")
 
     def release(self) -> None:

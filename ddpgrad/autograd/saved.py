@@ -48,7 +48,7 @@ def pack_node(node: Node) -> None:
         return
     for kind, packing in packed_kinds.items():
         if isinstance(node, kind):
-            node.__class__ = packing(type(node))
+            node.__class__ = packing(type(node.shown()))
             node.pack(*hooks)  # type: ignore[attr-defined]
 
 

@@ -132,7 +132,7 @@ class ViewWrite(Node):
         return "torch::autograd::CopySlices"
 
     def apply(self, grad: Any, F: Any) -> tuple[Any, Any]:
-        kept = self.next_functions[0][0] is not None
+        kept = self.edges[0][0] is not None
         if isinstance(grad, Tensor):
             region = _region(F.to_contiguous(grad), self._steps)
             return (F.where(self._outside(grad), grad, F.full_like(grad, 0)) if kept else None), region

@@ -61,7 +61,7 @@ class Walk:
         roots = self.roots = set(stack)
         nodes = list(roots)
         for reached in nodes:  # grows while it is walked
-            for node, _ in reached.next_functions:
+            for node, _ in reached.edges:
                 if node is None:
                     continue
                 if node in waiting:
@@ -78,10 +78,10 @@ class Walk:
         needed = set(wanted)
         # A node comes after its inputs in sequence, except for the leaves' own nodes.
         for node in sorted(nodes, key=lambda n: n.sequence):
-            if any(n in needed for n, _ in node.next_functions):
+            if any(n in needed for n, _ in node.edges):
                 needed.add(node)
         self.needed = needed
-        self.stops = {n for n in wanted if not any(m in needed for m, _ in n.next_functions)}
+        self.stops = {n for n in wanted if not any(m in needed for m, _ in n.edges)}
         if not accumulate:
             self.captures = {}
             for i, edge in enumerate(inputs):
@@ -124,7 +124,7 @@ class Walk:
             results = node.apply(grad, F)
             if release:
                 node.release()
-            for (target, nr), g in zip(node.next_functions, results):  # noqa: B905
+            for (target, nr), g in zip(node.edges, results):  # noqa: B905
                 if target is None:
                     continue
                 leaf = target.__class__ is AccumulateGrad
@@ -170,7 +170,7 @@ class Walk:
         if node in self.stops:
             return
         if grad is None and not node.sees_undefined:
-            results: Sequence[Any] = (None,) * len(node.next_functions)
+            results: Sequence[Any] = (None,) * len(node.edges)
         else:
             if node.outputs > 1:
                 grad = self._materialize(node, grad or [None] * node.outputs, F)
@@ -181,7 +181,7 @@ class Walk:
             node.release()
         if node._hooks is not None:
             results = call_hooks(node, results, grad, F, self.vocabulary is not None)
-        for (target, nr), g in zip(node.next_functions, results, strict=True):
+        for (target, nr), g in zip(node.edges, results, strict=True):
             if target is None or (self.needed is not None and target not in self.needed):
                 continue
             if g is not None:
@@ -282,7 +282,7 @@ def _array_behind(node: Node) -> Any:
     for reached in order:  # grows while it is walked
         if isinstance(reached, AccumulateGrad):
             return reached.variable._array
-        order += [target for target, _ in reached.next_functions if target is not None]
+        order += [target for target, _ in reached.edges if target is not None]
     raise GraphError(f"{node.name()} leads to no leaf: no gradient can be made up for it; pass one")
 
 

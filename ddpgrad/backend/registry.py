@@ -14,6 +14,7 @@ handle; the portable body then computes them, unless the module lists the kernel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -64,7 +65,7 @@ class Backend:
     def find(self, name: str) -> Kernel:
         """The function that computes `name` on this device; `KernelMissingError` if there is none."""
         body = _bodies.get(name)
-        portable = self._elementary.get(name) if body is None else _bind(body, self)
+        portable = self._elementary.get(name) if body is None else partial(body, self)
         if name in self._families:
             module = import_module(self._families[name])
             native = getattr(module, name)
@@ -77,14 +78,6 @@ class Backend:
                 f"portable body defines it. Backends loaded: {', '.join(sorted(b.kind for b in loaded()))}"
             )
         return portable
-
-
-def _bind(body: Kernel, backend: Backend) -> Kernel:
-    def portable(*args: Any, **kwargs: Any) -> Any:
-        return body(backend, *args, **kwargs)
-
-    portable.__name__ = body.__name__
-    return portable
 
 
 def _with_fallback(native: Kernel, portable: Kernel) -> Kernel:

@@ -207,7 +207,7 @@ class _Call:
         for node in nodes:  # grows while it is walked
             if isinstance(node, AccumulateGrad) and id(node.variable) not in self.own:
                 return True
-            for target, _ in () if node is None else node.next_functions:
+            for target, _ in () if node is None else node.edges:
                 if target is not None and target not in seen:
                     seen.add(target)
                     nodes.append(target)

@@ -158,6 +158,7 @@ def _single(op: Op) -> Callable[..., Any]:
     """The public function of an op of one tensor and options; its result may be a view."""
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
+    many = op.varargs == 1 and complete == -1 and len(op.params) == 2  # `x.view(4, 16)` is `x.view((4, 16))`
     adapt, check, watch, is_view = op.adapt, op.check, op.watched, op.view
     differentiable, casts = _differentiable(op), _casts(op)
 
@@ -168,30 +169,35 @@ def _single(op: Op) -> Callable[..., Any]:
                 return _into(op, into, call(*args, **kwargs))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
-            tail = tails.get(len(args))
-            args = op.bind(args, kwargs) if tail is None else args + tail
+            if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):
+                args = (args[0], args[1:])
+            else:
+                tail = tails.get(len(args))
+                args = op.bind(args, kwargs) if tail is None else args + tail
         if casts:
             args = cast_arguments(op.name, args)
         input = args[0]
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+        try:
+            a = input._array
+        except AttributeError:
+            raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}") from None
         if check is not None:
             check(*args)
-        adapted = args if adapt is None else adapt(*args)
-        a = input._array
-        raw = (a, *adapted[1:])
+        options = args[1:] if adapt is None else adapt(*args)[1:]
         try:
-            result = kernels[a.__class__](*raw)
+            result = kernels[a.__class__](a, *options)
         except Exception as error:
-            raise explain(op, adapted, error) from error
+            raise explain(op, (input, *options), error) from error
         # A scalar of NumPy's becomes an array; what was moved to another device is one already.
         if result.__class__ is not a.__class__ and isinstance(result, np.generic):
             result = backend_for(a).asarray(result)
         out = wrap(result)
         if is_view:
-            mark_view(input, out, (call, adapted[1:]))
+            mark_view(input, out, (call, options))
         if input._requires_grad and mode.enabled and differentiable:
-            record_single(op, input, raw, out, versions_of([args[i] for i in watch]) if watch else ())
+            record_single(
+                op, input, (a, *options), out, versions_of([args[i] for i in watch]) if watch else ()
+            )
         return out
 
     return call

@@ -111,15 +111,34 @@ def subscript(input: Tensor, index: Any) -> Tensor:
                 "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a number"
             )
         return _selected(input, 0, index)
-    if kind is not slice:
+    basic = _slicing(index)
+    if basic is None:
         given, index = index, raw_index(input, index)
         if is_mixed(index):
             first, then = split_mixed(index)
             return index_by(slice_by(input, with_ellipsis(first)), then)
         if not is_basic(index):
             return index_by(input, given)  # whose tensors are guarded against changes in place
-    refuse_negative_steps(index)
-    return slice_by(input, with_ellipsis(index))
+        refuse_negative_steps(index)
+        basic = with_ellipsis(index)
+    return slice_by(input, basic)
+
+
+def _slicing(index: Any) -> tuple[Any, ...] | None:
+    """The usual basic index, of nothing but ints, forward slices, None and one Ellipsis, as `with_ellipsis` has it."""
+    if index.__class__ is not tuple:
+        index = (index,)
+    whole = False
+    for part in index:
+        kind = part.__class__
+        if kind is slice:
+            if part.step is not None:
+                refuse_negative_steps(part)
+        elif part is Ellipsis:
+            whole = True
+        elif kind is not int and part is not None:
+            return None
+    return index if whole else (*index, Ellipsis)
 
 
 def refuse_negative_steps(index: Any) -> None:
@@ -177,10 +196,11 @@ def getitem(F: Any, input: Any, index: Any) -> Any:
 
 
 def _adapt_select(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
-    if not input.ndim:
+    sizes = input._array.shape
+    if not sizes:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim = wrap_dim("select", dim, input.ndim)
-    size, place = input.shape[dim], int(index)
+    dim = wrap_dim("select", dim, len(sizes))
+    size, place = sizes[dim], int(index)
     if not -size <= place < size:
         raise IndexError(
             f"select(): index {place} is out of bounds for dimension {dim} with size {size} (tensor of shape "
@@ -296,18 +316,20 @@ def nonzero(F: Any, input: Tensor) -> Tensor:
 def positions(name: str, input: Tensor, index: Any) -> Any:
     """The raw array of integer tensor `index`, beside `input`."""
     array = index._array if isinstance(index, Tensor) else np.asarray(index)
-    if not array.size:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu" or array.dtype.itemsize < 4:
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {array.dtype}")
+    dtype = array.dtype
+    if dtype.char != "l":  # int64, as it should be
+        if not array.size:
+            array = array.astype(np.int64)
+        elif dtype.kind not in "iu" or dtype.itemsize < 4:
+            raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {dtype}")
     return _beside(input, array)
 
 
-def require_inside(name: str, index: Any, dim: int, size: int, error: type[Exception] = IndexError) -> None:
-    """`error` when an index on the host is negative or too large; what is on a GPU is not waited for."""
+def require_inside(name: str, index: Any, dim: int, size: int) -> None:
+    """`IndexError` when an index on the host is negative or too large; what is on a GPU is not waited for."""
     if isinstance(index, np.ndarray) and index.size and (index.min() < 0 or index.max() >= size):
         bad = index[(index < 0) | (index >= size)][0]
-        raise error(
+        raise IndexError(
             f"{name}(): index {bad} is out of bounds for dimension {dim} with size {size} (index out of range)"
         )
 
@@ -344,20 +366,22 @@ def index_select(F: Any, input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 def _adapt_gather(input: Tensor, dim: int, index: Any, sparse_grad: bool = False) -> tuple[Any, ...]:
-    dim, places = wrap_dim("gather", dim, input.ndim), positions("gather", input, index)
-    if places.size and max(places.ndim, 1) != max(input.ndim, 1):
+    dim, places = wrap_dim("gather", dim, input._array.ndim), positions("gather", input, index)
+    own, wanted = input._array.shape, places.shape
+    if own == wanted:
+        return input, dim, places, sparse_grad
+    if places.size and max(len(wanted), 1) != max(len(own), 1):
         raise RuntimeError(
-            f"gather(): Index tensor must have the same number of dimensions as input tensor, got {places.ndim} and "
-            f"{input.ndim}"
+            f"gather(): Index tensor must have the same number of dimensions as input tensor, got {len(wanted)} and "
+            f"{len(own)}"
         )
     if places.size and any(
-        n > m for d, (n, m) in enumerate(zip(places.shape, input.shape, strict=False)) if d != dim
+        n > m for d, (n, m) in enumerate(zip(wanted, own, strict=False)) if d != dim
     ):
         raise RuntimeError(
-            f"gather(): Size does not match: expected index {list(places.shape)} to be no larger than self "
-            f"{list(input.shape)} apart from dimension {dim}"
+            f"gather(): Size does not match: expected index {list(wanted)} to be no larger than self "
+            f"{list(own)} apart from dimension {dim}"
         )
-    require_inside("gather", places, dim, length_of(input, dim), RuntimeError)
     return input, dim, places, sparse_grad
 
 

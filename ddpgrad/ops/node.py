@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .._tensor import Tensor
 from ..autograd.accumulate import edge_of, tensor_at
@@ -15,23 +17,39 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
+_FLOAT32 = np.dtype(np.float32)
+
+
 class OpNode(Node):
     """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles.
 
-    Each op has its own subclass (`node_type`), named as PyTorch names its node.
+    A node that a user looks at becomes one of the op's own subclass (`node_type`), named as PyTorch
+    names it. Others stay as they are: CPython reads the attributes of one class faster than of many.
     """
 
-    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions")
+    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
 
     materialize_grads = False  # a rule of several outputs sees None for those that no gradient reached
 
-    op: ClassVar[Op]
+    op: Op
     _kept: tuple[Any, ...] | None
     _counters: Sequence[list[int]]
     _versions: Sequence[int]
 
+    def shown(self) -> OpNode:
+        if self.__class__ is OpNode:
+            self.__class__ = self.op.node_type or node_type(self.op)
+        return self
+
     def name(self) -> str:
-        return type(self).__name__
+        """By the op; where in PyTorch that is several overloads, what was kept tells which, while it is there."""
+        say = self.op.grad_name
+        if not callable(say):
+            return say
+        if self._kept is None:
+            return node_name(self.op.name)
+        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept, strict=True))}
+        return say(*[known[name] for name in inspect.signature(say).parameters])
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
         kept = self._kept
@@ -51,13 +69,12 @@ class OpNode(Node):
         if grad.__class__ is Tensor or grad.__class__ is tuple:
             kept = self._as_tensors(kept, grad)
         op = self.op
-        try:
-            conjugates = self.dtype.kind == "c" and op.holomorphic
-        except AttributeError:  # several outputs have a dtype each
-            conjugates = self.dtype[0].kind == "c" and op.holomorphic
-        if conjugates:
-            return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.next_functions)]
-        return op.backward(F, grad, kept, self.next_functions)
+        dtype = self.dtype
+        if dtype is not _FLOAT32 and op.holomorphic:
+            first = dtype[0] if dtype.__class__ is tuple else dtype  # several outputs have a dtype each
+            if first.kind == "c":
+                return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.edges)]
+        return op.backward(F, grad, kept, self.edges)
 
     def release(self) -> None:
         if self._counters or self.op.keeps_extras:  # what keeps only shapes can run again, as in PyTorch
@@ -86,9 +103,9 @@ class OpNode(Node):
         values = list(kept)
         for i, which in self.op.kept_tensors:
             if hasattr(values[i], "dtype"):
-                values[i] = tensor_at(values[i], self.next_functions[which])
+                values[i] = tensor_at(values[i], self.edges[which])
             elif isinstance(values[i], list):
-                values[i] = [tensor_at(v, e) for v, e in zip(values[i], self.next_functions, strict=True)]
+                values[i] = [tensor_at(v, e) for v, e in zip(values[i], self.edges, strict=True)]
         for i, name in enumerate(self.op.keep):
             if name == "out":
                 values[i] = tensor_at(values[i], (self, 0))
@@ -100,10 +117,10 @@ class OpNode(Node):
     def _modified(self, i: int) -> GraphError:
         op, kept = self.op, self._kept or ()
         if op.sequence:
-            names = [f"{op.params[0]}[{k}]" for k in range(len(self.next_functions))]
+            names = [f"{op.params[0]}[{k}]" for k in range(len(self.edges))]
         else:
             # Numbers have no version.
-            inputs = op.plans[_bits(self.next_functions) if op.rules else -1].inputs
+            inputs = op.plans[_bits(self.edges) if op.rules else -1].inputs
             names = [n for n in (op.params[k] for k in inputs) if hasattr(kept[op.keep.index(n)], "dtype")]
             names += [op.params[k] for k in op.watched]
         what = names[i] if i < len(names) else "the output"
@@ -114,27 +131,10 @@ class OpNode(Node):
         )
 
 
-class OverloadNode(OpNode):
-    """A node of an op that in PyTorch is several overloads: what was kept tells which, and so the name.
-
-    When that is freed, the name is the first overload's.
-    """
-
-    __slots__ = ()
-
-    def name(self) -> str:
-        if self._kept is None:
-            return type(self).__name__
-        say: Any = self.op.grad_name
-        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept, strict=True))}
-        return say(*[known[name] for name in inspect.signature(say).parameters])
-
-
 def node_type(op: Op) -> type[OpNode]:
-    """Make the class of the nodes that `op` leaves."""
-    several = callable(op.grad_name)
-    name = node_name(op.name) if several else op.grad_name
-    made: Any = type(name, (OverloadNode if several else OpNode,), {"__slots__": (), "op": op})
+    """Make the class that `op`'s nodes show to users."""
+    name = node_name(op.name) if callable(op.grad_name) else op.grad_name
+    made: Any = type(name, (OpNode,), {"__slots__": ()})
     op.node_type = made
     return made
 
@@ -168,9 +168,10 @@ def record_single(
     op: Op, input: Tensor, raw: tuple[Any, ...], out: Tensor, watched: Sequence[list[int]] = ()
 ) -> None:
     """`record` for an op of one tensor: leaner. raw: all arguments as the kernel had them."""
-    node = _new(op.node_type or node_type(op))
+    node = _new(OpNode)
+    node.op = op
     fn = input._grad_fn
-    node.next_functions = (
+    node.edges = (
         (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),
     )
     array = out._array
@@ -202,7 +203,8 @@ def record_single(
 
 def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
     """`record` for an op of two tensors and nothing else: leaner. a, b: their arrays, or b a number."""
-    node = _new(op.node_type or node_type(op))
+    node = _new(OpNode)
+    node.op = op
     # As `edge_of`, for the usual case that a tensor is no view and has a history.
     bits = 0
     edge = other_edge = NO_EDGE
@@ -214,7 +216,7 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
         bits |= 2
         fn = other._grad_fn
         other_edge = (fn, other._output_nr) if fn is not None and other._view is None else edge_of(other)
-    node.next_functions = (edge, other_edge)
+    node.edges = (edge, other_edge)
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
@@ -261,8 +263,9 @@ def record(
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
     as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
-    node = _new(op.node_type or node_type(op))
-    node.next_functions = tuple(
+    node = _new(OpNode)
+    node.op = op
+    node.edges = tuple(
         [edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given]
     )
     array = out._array
@@ -272,7 +275,7 @@ def record(
     if op.shapes:
         extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
     if op.keep:
-        plan = op.plans[_bits(node.next_functions) if op.rules else -1]
+        plan = op.plans[_bits(node.edges) if op.rules else -1]
         node._kept = plan.pick((*raw, array, *extras, None))
         if op.sequence:
             counters = [t._versions for t in given] if plan.inputs else []

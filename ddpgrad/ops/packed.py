@@ -82,7 +82,7 @@ def tensor_kept(node: OpNode, i: int, k: int | None, array: Any) -> Tensor:
     """The array at place `i` of what is kept (element `k` of a list there), as the tensor that it was."""
     for place, which in node.op.kept_tensors:
         if place == i:
-            return tensor_at(array, node.next_functions[which if k is None else k])
+            return tensor_at(array, node.edges[which if k is None else k])
     return wrap(backend_for(array).asarray(array))
 
 
@@ -109,7 +109,7 @@ def saved_attribute(node: OpNode, name: str) -> Any:
 
 
 def _pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack) -> None:
-    node.__class__ = packed_kind(type(node))
+    node.__class__ = packed_kind(type(node.shown()))
     node.pack(pack, unpack, only=i)  # type: ignore[attr-defined]
 
 

@@ -55,7 +55,7 @@ moveaxis = movedim
 
 def _reversed(input: Tensor) -> Tensor:
     """All dimensions in reverse order: `Tensor.T`."""
-    return shape.permute(input, *range(input.ndim)[::-1])
+    return shape.permute(input, tuple(range(input._array.ndim - 1, -1, -1)))
 
 
 def _matrix_transpose(name: str) -> Any:

@@ -33,8 +33,8 @@ def wrap_dims(name: str, dim: Any, ndim: int) -> Dim:
 
 def wrap_dim(name: str, dim: Any, ndim: int) -> int:
     """A dimension counted from the front; `IndexError` when out of range."""
-    if dim.__class__ is int and 0 <= dim < ndim:
-        return dim
+    if dim.__class__ is int and -ndim <= dim < ndim:
+        return dim if dim >= 0 else dim + ndim
     limit = max(ndim, 1)
     try:
         index = operator.index(dim)
@@ -96,6 +96,8 @@ def restore(F: Any, g: Any, shape: Any, dim: Dim, keepdim: bool) -> Any:
 
 def spread(F: Any, g: Any, shape: Any, dim: Dim, keepdim: bool) -> Any:
     """`g` at every place that was reduced."""
+    if dim is None:
+        return F.expand(g, shape)
     return F.expand(restore(F, g, shape, dim, keepdim), shape)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from .._tensor import Tensor
 from . import pointwise, shape
 from .declare import TensorLike, primitive
-from .index import length_of, positions, require_inside
+from .index import positions
 from .reduce import wrap_dim
 from .tensor_function import tensor_function
 
@@ -21,7 +21,6 @@ def _adapt_scatter(name: str) -> Any:
         dim, places = wrap_dim(name, dim, input.ndim), positions(name, input, index)
         if places.size:
             _require_fit(name, input, dim, places, src)
-        require_inside(name, places, dim, length_of(input, dim), RuntimeError)
         if isinstance(src, Tensor) and src._array.dtype != input._array.dtype:
             raise RuntimeError(
                 f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and {src.dtype.name}"

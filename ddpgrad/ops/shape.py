@@ -19,11 +19,12 @@ Ints = Sequence[int]
 
 def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
     """`shape` with a -1 worked out; `RuntimeError` when the number of elements does not fit."""
-    sizes = tuple([n if n.__class__ is int else int(n) for n in shape])
-    known = 1
-    for n in sizes:
-        known *= n if n != -1 else 1
     total = input._array.size
+    known = math.prod(shape)
+    if known.__class__ is int and known == total and total and -1 not in shape:
+        return tuple(shape)
+    sizes = tuple([n if n.__class__ is int else int(n) for n in shape])
+    known = math.prod([n for n in sizes if n != -1])
     if known == total and -1 not in sizes:
         return sizes
     if sizes.count(-1) == 1 and known > 0 and total % known == 0:
@@ -67,7 +68,7 @@ def _shares(a: Any, b: Any) -> bool:
     return owner is (b.base if b.base is not None else b)
 
 
-@op(
+@primitive(
     grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
     adapt=_adapt_view,
     view=True,
@@ -76,16 +77,17 @@ def _shares(a: Any, b: Any) -> bool:
 )
 def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
     """The same memory in another shape; an error where that needs a copy."""
-    return input.reshape(shape)
+    ...
 
 
 def _adapt_permute(input: Tensor, dims: Ints) -> tuple[Any, ...]:
-    if len(dims) != input.ndim:
+    ndim = input._array.ndim
+    if len(dims) != ndim:
         raise RuntimeError(
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
-            f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}"
+            f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
         )
-    order = tuple(wrap_dim("permute", d, input.ndim) for d in dims)
+    order = tuple([wrap_dim("permute", d, ndim) for d in dims])
     if len(set(order)) < len(order):
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     return input, order
@@ -107,13 +109,14 @@ def permute(F: Any, input: Tensor, *dims: Any) -> Tensor:
     ...
 
 
+def _adapt_transpose(input: Tensor, dim0: int, dim1: int) -> tuple[Any, ...]:
+    ndim = input._array.ndim
+    return input, wrap_dim("transpose", dim0, ndim), wrap_dim("transpose", dim1, ndim)
+
+
 @primitive(
     grads={"input": lambda F, g, dim0, dim1: F.transpose(g, dim0, dim1)},
-    adapt=lambda input, dim0, dim1: (
-        input,
-        wrap_dim("transpose", dim0, input.ndim),
-        wrap_dim("transpose", dim1, input.ndim),
-    ),
+    adapt=_adapt_transpose,
     view=True,
     samples=calls((0, 1), (1, -1)),
     reference=np.swapaxes,
@@ -125,21 +128,23 @@ def transpose(F: Any, input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
-    lead = len(shape) - input.ndim
+    own = input._array.shape
+    lead = len(shape) - len(own)
     if lead < 0:
         raise RuntimeError(
             f"expand({list(input.shape)}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be "
-            f"greater or equal to the number of dimensions in the tensor ({input.ndim})"
+            f"greater or equal to the number of dimensions in the tensor ({len(own)})"
         )
-    sizes = tuple(input.shape[i - lead] if n == -1 and i >= lead else int(n) for i, n in enumerate(shape))
-    for i, n in enumerate(sizes):
-        have = input.shape[i - lead] if i >= lead else 1
-        if have not in (1, n):
+    sizes = [int(n) for n in shape]
+    for i, have in enumerate(own, lead):
+        if sizes[i] == -1:
+            sizes[i] = have
+        elif have != 1 and have != sizes[i]:
             raise RuntimeError(
-                f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton "
-                f"dimension {i}. Target sizes: {list(sizes)}. Tensor sizes: {list(input.shape)}"
+                f"The expanded size of the tensor ({sizes[i]}) must match the existing size ({have}) at non-singleton "
+                f"dimension {i}. Target sizes: {sizes}. Tensor sizes: {list(own)}"
             )
-    return input, sizes
+    return input, tuple(sizes)
 
 
 @primitive(
@@ -158,9 +163,13 @@ def expand(F: Any, input: Tensor, *shape: Any) -> Tensor:
 
 
 def _adapt_squeeze(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
-    wanted = range(input.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
-    dims = {wrap_dim("squeeze", d, input.ndim) for d in wanted}
-    return input, tuple(sorted(d for d in dims if d < input.ndim and input.shape[d] == 1))
+    sizes = input._array.shape
+    if dim is None:
+        return input, tuple([d for d, n in enumerate(sizes) if n == 1])
+    ndim = len(sizes)
+    wanted = dim if isinstance(dim, (tuple, list)) else (dim,)
+    dims = sorted({wrap_dim("squeeze", d, ndim) for d in wanted})
+    return input, tuple([d for d in dims if d < ndim and sizes[d] == 1])
 
 
 @primitive(
@@ -177,7 +186,7 @@ def squeeze(F: Any, input: Tensor, dim: Any = None) -> Tensor:
 
 @primitive(
     grads={"input": lambda F, g, dim: F.squeeze(g, (dim,))},
-    adapt=lambda input, dim: (input, wrap_dim("unsqueeze", dim, input.ndim + 1)),
+    adapt=lambda input, dim: (input, wrap_dim("unsqueeze", dim, input._array.ndim + 1)),
     view=True,
     samples=calls((0,), (2,), (-1,)),
     reference=np.expand_dims,
@@ -190,20 +199,21 @@ def unsqueeze(F: Any, input: Tensor, dim: int) -> Tensor:
 @tensor_function()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one: a view where memory allows it, itself where nothing changes."""
-    start, end = wrap_dim("flatten", start_dim, input.ndim), wrap_dim("flatten", end_dim, input.ndim)
+    size = input._array.shape
+    start, end = wrap_dim("flatten", start_dim, len(size)), wrap_dim("flatten", end_dim, len(size))
     if start > end:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if start == end and input.ndim:
+    if start == end and size:
         return input
-    size = input.shape
     return reshape(input, (*size[:start], math.prod(size[start : end + 1]), *size[end + 1 :]))
 
 
 def _adapt_narrow(input: Tensor, dim: int, start: int, length: int) -> tuple[Any, ...]:
-    if not input.ndim:
+    sizes = input._array.shape
+    if not sizes:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    dim = wrap_dim("narrow", dim, input.ndim)
-    size = input.shape[dim]
+    dim = wrap_dim("narrow", dim, len(sizes))
+    size = sizes[dim]
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     if length < 0:

@@ -34,10 +34,11 @@ def mark_view(
     of the node when the function returned more views than this one.
     """
     array, source = out._array, input._array
-    if array is source:
-        array = out._array = source[...]
-    if array.base is not source and memory_of(array) is not memory_of(source):
-        return  # a reshape that had to copy
+    if array.base is not source:
+        if array is source:
+            array = out._array = source[...]
+        if memory_of(array) is not memory_of(source):
+            return  # a reshape that had to copy
     out._versions = input._versions
     view = input._view
     if view is None:

@@ -30,6 +30,7 @@ _FAMILIES = {
     "norm": ("layer_norm", "layer_norm_backward", "batch_norm", "batch_norm_backward"),
     "optimizer": ("update_", "sum_of_squares", "scale_"),
     "places": ("take_places", "add_places"),
+    "places_along": ("gather", "scatter_add"),
     "piecewise": (
         "leaky_relu", "leaky_relu_backward", "elu", "elu_backward", "softplus", "softplus_backward",
         "sigmoid", "sigmoid_backward",

@@ -38,7 +38,11 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     The copy on disk is renewed when the function's own file changes: whoever edits what is
     inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
-    compiled = njit(fastmath=_KERNEL, **_OPTIONS)(function)
+    return cached(njit(fastmath=_KERNEL, **_OPTIONS)(function))
+
+
+def cached(compiled: Any) -> Any:
+    """A compiled function, kept on disk where that can be; see `kernel`."""
     try:
         compiled.enable_caching()
     except RuntimeError as error:
@@ -46,7 +50,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
             f"compiled kernels cannot be kept on disk ({error}), so every process compiles them again; "
             "set NUMBA_CACHE_DIR to a folder that can be written",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return compiled
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..overwriting import to_write
 
 Array = Any
@@ -40,6 +42,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
     def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
         if not index.size:
             return xp.empty(index.shape, input.dtype)
+        _require_inside(xp, index, dim, input.shape[dim] if input.ndim else 1)
         if not input.ndim or not index.ndim:
             return input.reshape(-1)[index.reshape(-1)].reshape(index.shape)
         return input[_along(xp, index, dim)]
@@ -94,8 +97,18 @@ def _along(xp: ModuleType, index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+def _require_inside(xp: ModuleType, index: Array, dim: int, size: int) -> None:
+    """`RuntimeError` when an index on the host is negative or too large; what is on a GPU is not waited for."""
+    if xp is np and index.size and (index.min() < 0 or index.max() >= size):
+        bad = index[(index < 0) | (index >= size)][0]
+        raise RuntimeError(
+            f"index {bad} is out of bounds for dimension {dim} with size {size} (index out of range)"
+        )
+
+
 def _places(xp: ModuleType, out: Array, dim: int, index: Array) -> tuple[Array, Any]:
     """`out` and the index into it; with one dimension where one of them has none."""
+    _require_inside(xp, index, dim, out.shape[dim] if out.ndim else 1)
     if not out.ndim or not index.ndim or not index.size:
         return out.reshape(-1), index.reshape(-1)
     return out, _along(xp, index, dim)
