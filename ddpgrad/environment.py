@@ -16,7 +16,9 @@ change a run.
     DDPGRAD_NUMBA        0: portable NumPy kernels only
     DDPGRAD_CHECK_REPLICAS  steps between two checks that replicas are equal; 0: never
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
+    DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
+    TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
 """
 
 from __future__ import annotations
@@ -162,6 +164,12 @@ def blas_threads_chosen() -> bool:
     return any(name in os.environ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"))
 
 
+def allocator_chosen() -> bool:
+    """True when the user has set up the C library's memory allocation."""
+    names = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    return any(os.environ.get(name) for name in names)
+
+
 def numba_enabled() -> bool:
     """False when the user asked for portable NumPy kernels only."""
     return os.environ.get("DDPGRAD_NUMBA") != "0"
@@ -180,6 +188,11 @@ def steps_between_replica_checks() -> int:
 def only_rank() -> int | None:
     """The only rank in which breakpoint() is to stop, if the user chose one."""
     return _integer("DDPGRAD_ONLY_RANK") if "DDPGRAD_ONLY_RANK" in os.environ else None
+
+
+def trace_folder() -> str | None:
+    """Where a record of what the ranks did when is wanted, if anywhere."""
+    return os.environ.get("DDPGRAD_TRACE") or None
 
 
 def mapping() -> MutableMapping[str, str]:
@@ -209,3 +222,9 @@ def forget_job() -> None:
     mpi = [name for pair in _MPI_VARIABLES for name in pair]
     for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", "WORLD_SIZE", "RANK", "LOCAL_RANK", *mpi):
         os.environ.pop(name, None)
+
+
+def torch_home() -> str:
+    """The folder where PyTorch's libraries keep what they download."""
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache"))
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))

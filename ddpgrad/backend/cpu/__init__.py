@@ -11,6 +11,7 @@ from ... import environment
 from .. import device
 from ..elementary import elementary
 from ..registry import Backend
+from .allocator import keep_freed_memory
 
 # Modules of fused kernels, loaded when one of their names is first used.
 _FAMILIES = {
@@ -43,7 +44,7 @@ _FAMILIES = {
     "recurrent": (
         "lstm_sequence", "lstm_backward", "gru_sequence", "gru_backward", "rnn_sequence", "rnn_backward",
     ),
-    "reduce": ("mean", "sum",),
+    "reduce": ("mean", "sum", "amax", "amin", "var", "std"),
     "resample": ("resample", "resample_transposed"),
     "shape": ("expand",),
     "special": ("erf",),
@@ -58,6 +59,8 @@ def _device_of(array: Any) -> device.Device:
 
 def load() -> Backend:
     """The CPU backend. Without Numba (DDPGRAD_NUMBA=0) every kernel is the portable one."""
+    if not environment.allocator_chosen():
+        keep_freed_memory()
     # Like PyTorch, say nothing of infinities and nans that arithmetic makes; only where ddpgrad computes.
     for text in ("divide by zero", "invalid value", "overflow", "underflow"):
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")

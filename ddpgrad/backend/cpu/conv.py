@@ -1,7 +1,8 @@
 """Convolution over one to three dimensions and its two gradients for the CPU, float32 and float64.
 
 A signal is an image of height 1. A volume goes frame by frame: each slice of the kernel along the
-depth is a convolution of images, of those frames that it meets. Other types, more dimensions and
+depth is a convolution of images, of those frames that it meets. Where the kernel is as large as the
+stride, `tiles.py` does all of them. Other types, more dimensions and
 empty arrays are `NotImplemented`.
 """
 
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import conv2d, depthwise
+from . import conv2d, depthwise, tiles
 from .vectormath import compiled_for
 
 Array = np.ndarray
@@ -45,6 +46,8 @@ def convolution(
     """Cross-correlation of input (N, C, *size) with weight (O, C/groups, *kernel) plus bias (O,)."""
     if not _handled(input, weight) or (bias is not None and bias.dtype != input.dtype):
         return NotImplemented
+    if tiles.fits(weight.shape[2:], stride, padding, dilation, groups):
+        return tiles.convolve(input, weight, bias)
     options = _of_images(stride, padding, dilation, groups)
     if input.ndim == 4:
         return _images(input, weight, bias, options)
@@ -59,6 +62,8 @@ def convolution_input(
     """The gradient of `convolution` for its input, from g (N, O, *)."""
     if not _handled(g, weight):
         return NotImplemented
+    if tiles.fits(weight.shape[2:], stride, padding, dilation, groups):
+        return tiles.convolve_input(g, weight, input_shape)
     options = _of_images(stride, padding, dilation, groups)
     if g.ndim == 4:
         return _images_input(g, weight, input_shape, options)
@@ -74,6 +79,8 @@ def convolution_weight(
     """The gradient of `convolution` for its weight, from g (N, O, *)."""
     if not _handled(g, input):
         return NotImplemented
+    if tiles.fits(weight_shape[2:], stride, padding, dilation, groups):
+        return tiles.convolve_weight(g, input, weight_shape)
     options = _of_images(stride, padding, dilation, groups)
     if g.ndim == 4:
         return _images_weight(g, input, weight_shape, options)

@@ -22,6 +22,8 @@ Pair = tuple[int, int]
 # weight sums over columns, and each product has to be added to the others: so it wants more.
 _COLUMNS = 256
 _COLUMNS_SUMMED = 1024
+# Rows up to which the product for the gradient of the weight is made transposed.
+_FEW_ROWS = 128
 # Elements of the column buffer beyond which no further image joins.
 _BUFFER = 64 * 1024
 
@@ -111,12 +113,17 @@ def convolve_weight(
         parts = zip(_split(g, groups), _split(input, groups), strict=True)
         return np.concatenate([winograd.convolve_weight(a, b, padding) for a, b in parts])
     by_group = g.reshape(len(g), groups, outputs // groups, size[0] * size[1])
-    total = np.zeros((groups, outputs // groups, weight_shape[1] * kernel[0] * kernel[1]), g.dtype)
+    rows, height = outputs // groups, weight_shape[1] * kernel[0] * kernel[1]
+    # A product of few rows by many columns is slower than its transpose.
+    upright = rows > _FEW_ROWS
+    total = np.zeros((groups, rows, height) if upright else (groups, height, rows), g.dtype)
     wanted = _COLUMNS_SUMMED
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, wanted, False):
-        for product in np.matmul(_side_by_side(by_group[images], wanted), columns.swapaxes(2, 3)):
+        part = _side_by_side(by_group[images], wanted)
+        left, right = (part, columns) if upright else (columns, part)
+        for product in np.matmul(left, right.swapaxes(2, 3)):
             total += product
-    return total.reshape(weight_shape)
+    return np.ascontiguousarray(total if upright else total.swapaxes(1, 2)).reshape(weight_shape)
 
 
 def _by_winograd(
