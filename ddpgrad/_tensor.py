@@ -12,6 +12,7 @@ from weakref import ref
 
 import numpy as np
 
+from ._size import Size
 from .backend import dtype as dtypes
 from .backend.device import Device
 from .backend.dtype import DType
@@ -22,35 +23,22 @@ if TYPE_CHECKING:
     from .autograd.graph import Node
 
 
-class Size(tuple):
-    """A shape: a tuple of ints that prints as PyTorch's."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        product = 1
-        for n in self:
-            product *= n
-        return product
-
-    def __repr__(self) -> str:
-        return f"torch.Size([{', '.join(map(str, self))}])"
-
-
 class View(NamedTuple):
     """How a view was made, so that writing through it can reach the base's graph.
 
     base: the tensor that owns the memory. steps: (op, arguments after the input) from the
     base to this view; None when a custom Function made it, which cannot be done again. root:
     the base's grad_fn when the view was recorded; when it is no longer that, the view's own
-    grad_fn is out of date and is made again (`autograd/accumulate.py`). several: the name of the
-    node when one function returned this view together with others, which forbids writing to it.
+    grad_fn is out of date and is made again (`autograd/accumulate.py`). A view that was made while
+    nothing is recorded has a number instead: the version v of the memory then, or -1 - v in
+    inference mode. maker: "several" when one function returned this view together with others,
+    "Function" when a custom one did; both forbid writing to it under autograd.
     """
 
     base: Tensor
     steps: tuple[tuple[Any, tuple[Any, ...]], ...] | None
-    root: Node | None
-    several: str | None = None
+    root: Node | int | None
+    maker: str | None = None
 
 
 class Tensor:
@@ -106,10 +94,12 @@ class Tensor:
         def __getitem__(self, index: Any) -> Tensor: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
 
-    def __new__(cls, *args: Any) -> Any:
+    def __new__(cls, *args: Any, device: Any = None) -> Any:
         """`Tensor(2, 3)`: uninitialised memory of that shape; `Tensor([1, 2])`: the data as floats."""
         dtype = dtypes.get_default_dtype().numpy
         first = args[0] if len(args) == 1 else None
+        if device is not None:
+            return cls(*args).to(device)
         if isinstance(first, Tensor):
             out = wrap(first._array, cls)
             out._versions = first._versions
@@ -181,7 +171,14 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours, of every dimension or of `dim`."""
-        steps = tuple(s // self._array.itemsize for s in self._array.strides)
+        array = self._array
+        steps = [s // array.itemsize for s in array.strides]
+        if 0 in steps:
+            # NumPy's new dimension of length 1 has the step 0, PyTorch's that of elements that lie in order.
+            for d in reversed(range(len(steps))):
+                if not steps[d] and array.shape[d] == 1:
+                    steps[d] = steps[d + 1] * array.shape[d + 1] if d + 1 < len(steps) else 1
+        steps = tuple(steps)
         return steps if dim is None else steps[dim]
 
     def data_ptr(self) -> int:
@@ -195,8 +192,14 @@ class Tensor:
     def requires_grad(self) -> bool:
         return self._requires_grad
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool; set it to False")
+
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value is not True and value is not False:
+            raise RuntimeError(f"requires_grad must be a bool, got {type(value).__name__}")
         if self._grad_fn is not None and not value:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed "
@@ -210,9 +213,13 @@ class Tensor:
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone() it first."
             )
-        self._requires_grad = bool(value)
+        self._requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad is not True and requires_grad is not False:
+            raise TypeError(
+                f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
+            )
         self.requires_grad = requires_grad
         return self
 
@@ -286,6 +293,10 @@ class Tensor:
         """The same memory without history; in-place changes to it are not tracked."""
         return wrap(self._array)
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
@@ -340,14 +351,22 @@ class Tensor:
             )
         return bool(self._array.item())
 
+    def _number(self) -> Any:
+        """`item` for Python's conversions, which fail with a `ValueError`."""
+        if self._array.size != 1:
+            raise ValueError(
+                f"only one element tensors can be converted to Python scalars, got shape {list(self._array.shape)}"
+            )
+        return self.item()
+
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._number())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._number())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._number())
 
     def __index__(self) -> int:
         if self.dtype.category > 1:

@@ -93,11 +93,21 @@ def format_tensor(tensor: Tensor) -> str:
         body = _elements(array, len(head))
     if shown:
         parts.append(f"dtype={tensor.dtype!r}")
-    if tensor.grad_fn is not None:
-        parts.append(f"grad_fn=<{tensor.grad_fn.name().rpartition('::')[2]}>")
+    node = _node_name(tensor)
+    if node is not None:
+        parts.append(f"grad_fn=<{node}>")
     elif tensor._requires_grad:
         parts.append("requires_grad=True")
     return prefix + _with_parts(head + body, parts, len(head))
+
+
+def _node_name(tensor: Tensor) -> str | None:
+    """The name of the node that made `tensor`, as it is printed; None for a leaf."""
+    try:
+        node = tensor.grad_fn
+    except RuntimeError:  # a view whose base was changed since, in a way that its history cannot follow
+        return "Invalid"
+    return None if node is None else node.name().rpartition("::")[2]
 
 
 def _with_parts(text: str, parts: list[str], indent: int) -> str:

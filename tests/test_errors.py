@@ -87,7 +87,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "number of a class that there is not": (
         lambda: nn.CrossEntropyLoss()(torch.ones(2, 3), torch.tensor([1, 5])),
         IndexError,
-        "Target 5 is out of bounds: there are 3 classes.",
+        "cross_entropy([2, 3] float32): Target 5 is out of bounds: there are 3 classes.",
     ),
     "dimension out of range": (
         lambda: torch.ones(2, 3).transpose(0, 2),

@@ -11,6 +11,7 @@ from .grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
+    is_multithreading_enabled,
     no_grad,
     set_grad_enabled,
     set_multithreading_enabled,
@@ -23,6 +24,6 @@ from .variable import Variable
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "Node", "SavedTensor", "Variable", "backward", "detect_anomaly",
     "draw", "enable_grad", "engine", "forward_ad", "function", "functional", "grad", "grad_mode", "gradcheck", "gradgradcheck", "graph",
-    "inference_mode", "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "inference_mode", "is_grad_enabled", "is_multithreading_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
     "set_multithreading_enabled",
 ]  # fmt: skip

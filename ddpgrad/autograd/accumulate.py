@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
-from .._tensor import Tensor, wrap
+from .._tensor import Tensor, View, wrap
 from ..errors import GraphError
 from .grad_mode import mode
 from .nodes import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
@@ -66,16 +66,36 @@ class AccumulateGrad(Node):
         elif current is None:
             leaf._grad = wrap(grad)
         else:
-            current._array += grad
+            array = current._array
+            if array.shape != grad.shape or 0 in array.strides:
+                _check_addable(array, grad)
+            array += grad
             current._versions[0] += 1
         return ()
 
     def apply_tensor(self, grad: Tensor, F: Any) -> tuple[()]:
         """As `apply`, for a gradient that carries its own history (create_graph)."""
         leaf = self.variable
-        # A clone: the same tensor may be the gradient of other leaves, which later add to theirs in place.
-        leaf._grad = F.clone(grad) if leaf._grad is None else leaf._grad + grad
+        if leaf._grad is None:
+            # A copy: the same tensor may be the gradient of other leaves, which later add to theirs in place.
+            leaf._grad = F.new_zeros(grad.detach(), grad.shape).copy_(grad)
+        else:
+            leaf._grad = leaf._grad + grad
         return ()
+
+
+def _check_addable(array: Any, grad: Any) -> None:
+    """Refuse to add `grad` to a leaf's gradient, where that is not of its shape or stands for itself several times."""
+    if array.shape != grad.shape:
+        raise GraphError(
+            f"the .grad of a leaf has shape {list(array.shape)}, and the gradient that is to be added to it "
+            f"{list(grad.shape)}: set .grad to None after .data was replaced"
+        )
+    if array.size and any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
+        raise GraphError(
+            "unsupported operation: more than one element of the .grad of a leaf (shape "
+            f"{list(array.shape)}) refers to a single memory location. Please clone() it before it is assigned."
+        )
 
 
 def accumulator(tensor: Tensor) -> AccumulateGrad:
@@ -92,7 +112,7 @@ def edge_of(tensor: Tensor) -> Edge:
     if view is not None:
         origin = view.base._grad_fn
         # A base that was detached since (origin None) leaves its views the history that they have.
-        if origin is not view.root and origin is not None:
+        if origin is not view.root and (origin is not None or view.root.__class__ is int):
             refresh_view(tensor)
     node = tensor._grad_fn
     if node is not None:
@@ -106,11 +126,13 @@ def refresh_view(tensor: Tensor) -> None:
     """Make the history of a view again after its base was changed in place through another name."""
     view = tensor._view
     assert view is not None
-    if view.steps is None:
-        raise GraphError(
-            "a view that a custom Function returned is used after the tensor that it views was modified in place: "
-            "what the Function would return now is not known. Return a clone() from its forward()."
-        )
+    if isinstance(view.root, int) and tensor._versions[0] == (
+        view.root if view.root >= 0 else -1 - view.root
+    ):
+        return  # it never had a history, and nothing was written since
+    if is_fixed(view):
+        raise GraphError(why_fixed(tensor, view, "its base or another view of its base has been"))
+    assert view.steps is not None
     previous, mode.enabled = mode.enabled, True
     try:
         again = view.base
@@ -127,6 +149,45 @@ def refresh_view(tensor: Tensor) -> None:
     node, nr = edge_of(again)
     assert node is not None
     set_history(tensor, node, nr)
+
+
+def is_fixed(view: View) -> bool:
+    """Whether the history of `view` can not follow writes to its memory."""
+    return view.maker is not None or view.root.__class__ is int
+
+
+def why_fixed(tensor: Tensor, view: View, what: str) -> str:
+    """The text of the error when `view` of `tensor` is fixed, and `what` (being) modified in place under autograd."""
+    node = tensor._grad_fn
+    switched = isinstance(view.root, int) or node is None
+    normal = isinstance(view.root, int) and view.root < 0
+    where = "inference mode" if normal else "no_grad mode"
+    after = "in normal mode" if normal else "with grad mode enabled"
+    if switched and (view.maker is None or node is None):
+        origin = (
+            "A view was"
+            if node is None
+            else f"Output {tensor._output_nr} of {node.name()} is a view of a view which was"
+        )
+        text = f"{origin} created in {where} and {what} modified inplace {after}."
+    else:
+        assert node is not None
+        text = f"Output {tensor._output_nr} of {node.name()} is a view and {what} modified inplace."
+    if view.maker == "several":
+        return (
+            f"{text} This view is the output of a function that returns multiple views. Such functions do not allow the "
+            "output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+        )
+    if view.maker is not None:
+        return (
+            f"{text} This view was created inside a custom Function (or because an input was returned as-is), whose "
+            "backward would be skipped. Return a clone() from its forward()."
+        )
+    block = "inference_mode" if normal else "no_grad"
+    return (
+        f"{text} Move both the view and the operation either inside the {block} block (if the operation is not to be "
+        "recorded) or outside of it."
+    )
 
 
 def tensor_at(array: Any, edge: Edge) -> Tensor:

@@ -5,6 +5,7 @@ Source of the behaviour: https://pytorch.org/docs/stable/autograd.html#anomaly-d
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -102,16 +103,13 @@ def report(node: Node) -> None:
     """Warn where the operation of `node` was called, and what led there."""
     name = node.name()
     if _TRACE not in node.metadata:
-        warnings.warn(
+        _warn(
             f"Error detected in {name}. No forward pass information available. Enable detect anomaly during forward "
-            "pass for more information.",
-            stacklevel=2,
+            "pass for more information."
         )
         return
     trace = "".join(node.metadata[_TRACE])
-    warnings.warn(
-        f"Error detected in {name}. Traceback of forward call that caused the error:\n{trace}", stacklevel=2
-    )
+    _warn(f"Error detected in {name}. Traceback of forward call that caused the error:\n{trace}")
     parent = node.metadata.get(_PARENT)
     while parent is not None:
         known = parent.metadata.get(_TRACE)
@@ -120,11 +118,16 @@ def report(node: Node) -> None:
             if known
             else "No forward pass information available."
         )
-        warnings.warn(
-            f"\n\nPrevious calculation was induced by {parent.name()}. {trace}",
-            stacklevel=2,
-        )
+        _warn(f"\n\nPrevious calculation was induced by {parent.name()}. {trace}")
         parent = parent.metadata.get(_PARENT)
+
+
+def _warn(text: str) -> None:
+    """Warn; where warnings are errors, write, for the error that is on its way says more."""
+    try:
+        warnings.warn(text, stacklevel=3)
+    except Warning:
+        print(text, file=sys.stderr)
 
 
 def apply(node: Node, grad: Any, F: Any) -> Sequence[Any]:

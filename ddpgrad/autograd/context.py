@@ -13,6 +13,8 @@ from .accumulate import edge_of, tensor_at
 from .nodes import Edge, Node
 from .saved import Pack, SavedTensor, Unpack, current_hooks, packed
 
+_OF_THE_NODE = frozenset(("name", "next_functions", "metadata", "register_hook", "register_prehook"))
+
 
 class FunctionCtx:
     """What `forward` and `backward` of a `Function` call `ctx`: what one call remembers.
@@ -29,6 +31,13 @@ class FunctionCtx:
         self.non_differentiable: tuple[Tensor, ...] = ()
         self._saved: tuple[Saved | None, ...] | None = ()
         self._node = ref(node)  # weak: the node holds this object
+
+    def __getattr__(self, name: str) -> Any:
+        # In PyTorch this object is the node itself.
+        node = self._node() if name in _OF_THE_NODE else None
+        if node is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(node, name)
 
     # -- what users call in forward or setup_context ---------------------------------------
 
@@ -100,7 +109,7 @@ class FunctionCtx:
             self._saved = tuple(saved)
 
         kept = (self._saved or ())[i]
-        return SavedTensor(None if isinstance(kept, PackedSaved) else replace, empty=kept is None)
+        return SavedTensor.of(None if isinstance(kept, PackedSaved) else replace, empty=kept is None)
 
 
 class Saved:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from .. import spans
@@ -18,6 +19,7 @@ from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .hooks import call_hooks, call_prehooks
 from .nodes import Edge, Node, call_node
+from .reentrance import PASSES_A_THREAD, carried, in_new_thread
 from .walk import Walk
 
 # The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
@@ -49,6 +51,21 @@ def run(
     `accumulate` leaves among them are filled; otherwise the gradients are returned in the
     order of `inputs`, None where the roots do not depend on one.
     """
+    depth = len(_running.walks)
+    arguments = roots, grads, retain_graph, create_graph, inputs, accumulate
+    if depth and not depth % PASSES_A_THREAD:
+        return in_new_thread(partial(_run, *arguments), depth)
+    return _run(*arguments)
+
+
+def _run(
+    roots: Sequence[Edge],
+    grads: Sequence[Tensor],
+    retain_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[Edge] | None,
+    accumulate: bool,
+) -> list[Tensor | None]:
     previous, mode.enabled = mode.enabled, create_graph
     walk = Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph)
     walks = _running.walks
@@ -80,6 +97,7 @@ class _Running(threading.local):
 
 
 _running = _Running()
+carried.append(_running)
 
 
 def queue_callback(callback: Callable[[], None]) -> None:

@@ -136,8 +136,11 @@ def grad(
     Source: torch.autograd.grad.
     """
     if not only_inputs:
-        raise ValueError(
-            "only_inputs argument is deprecated and must be True; use backward() to fill all leaves"
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other "
+            "parts of the graph, please use torch.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
         )
     sources, wanted = _sequence(outputs), _sequence(inputs)
     if is_grads_batched:
@@ -149,7 +152,7 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     if not wanted:
-        raise ValueError("grad requires non-empty inputs.")
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     for t in wanted:
         if isinstance(t, Tensor):
             _must_require_grad(t)
@@ -191,14 +194,19 @@ def _must_require_grad(tensor: Tensor) -> None:
 def _batched(
     sources: Sequence[Target],
     wanted: Sequence[Target],
-    batches: Sequence[Tensor],
+    batches: Sequence[Tensor | None],
     create_graph: bool,
     allow_unused: bool | None,
     materialize: bool,
 ) -> tuple[Tensor | None, ...]:
     """Gradients for every row of the first dimension of `batches`, stacked. A loop."""
+    given: list[Tensor] = []
     for i, (t, b) in enumerate(zip(sources, batches, strict=True)):
         shape = _kind(t)[0]
+        if b is None:
+            raise RuntimeError(
+                f"If `is_grads_batched=True`, every grad_outputs must be given; number {i} is None."
+            )
         if b.ndim == 0 or b._array.shape[1:] != shape:
             raise RuntimeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. "
@@ -206,18 +214,22 @@ def _batched(
                 f"mismatch was detected: grad_output[{i}] has a shape of {b.shape} and output[{i}] has a shape of "
                 f"{Size(shape)}."
             )
+        given.append(b)
     rows = [
         grad(
             sources,
             wanted,
-            [b[i] for b in batches],
+            [b[i] for b in given],
             retain_graph=True,
             create_graph=create_graph,
             allow_unused=allow_unused,
             materialize_grads=materialize,
         )
-        for i in range(batches[0].shape[0])
+        for i in range(given[0].shape[0])
     ]
+    if not rows:
+        zeros = engine.vocabulary().new_zeros
+        return tuple(zeros(given[0], (0, *_kind(x)[0])) for x in wanted)
     stack = engine.vocabulary().stack
     return tuple(None if column[0] is None else stack(list(column), 0) for column in zip(*rows, strict=True))
 
@@ -264,9 +276,9 @@ def retain_grad(self: Tensor) -> None:
     self._retains_grad = True
     owner = ref(self)
 
-    def keep(g: Tensor) -> None:
+    def keep(g: Tensor | None) -> None:
         tensor = owner()
-        if tensor is not None:
+        if tensor is not None and g is not None:
             tensor._grad = g if tensor._grad is None else tensor._grad + g
 
     node, nr = edge_of(self)

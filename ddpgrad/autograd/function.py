@@ -18,8 +18,9 @@ from . import engine
 from .accumulate import edge_of
 from .context import FunctionCtx, save
 from .grad_mode import mode
-from .nodes import NO_EDGE, Edge, Node
-from .views import check_writable, written
+from .nodes import Node
+from .refusal import refuse
+from .views import check_writable, remember_plain_view, written
 
 
 class FunctionNode(Node):
@@ -60,7 +61,7 @@ class FunctionNode(Node):
 
     def _checked(self, results: Any) -> list[Any]:
         """What backward returned, for the tensor arguments only."""
-        results = tuple(results) if isinstance(results, (tuple, list)) else (results,)
+        results = results if isinstance(results, tuple) else (results,)
         expected = len(self.ctx.needs_input_grad)
         if len(results) < expected or any(r is not None for r in results[expected:]):
             raise RuntimeError(
@@ -120,6 +121,8 @@ class Function:
     terms of Tensor operations, it can itself be differentiated.
     """
 
+    # What PyTorch's vmap would ask for; here it calls forward for every example.
+    generate_vmap_rule: ClassVar[bool] = False
     _backward_cls: ClassVar[type[FunctionNode]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -180,20 +183,19 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` on `args` and record it."""
-        if cls.setup_context is not Function.setup_context:
-            args = _with_defaults(cls, args, kwargs)
-        elif kwargs:
-            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        separate = cls.setup_context is not Function.setup_context
+        if separate or kwargs:
+            args = _by_position(cls.forward, args, kwargs, takes_ctx=not separate)
         node = cls._backward_cls(args)
         ctx = node.ctx
         recording = mode.enabled and any(ctx.needs_input_grad)
         previous, mode.enabled = mode.enabled, False
         try:
-            if cls.setup_context is Function.setup_context:
-                output = cls.forward(ctx, *args)
-            else:
+            if separate:
                 output = cls.forward(*args)
                 cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args)
         finally:
             mode.enabled = previous
         outputs = output if isinstance(output, tuple) else (output,)
@@ -201,13 +203,14 @@ class Function:
         return joined if isinstance(output, tuple) else joined[0]
 
 
-def _with_defaults(
-    function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+def _by_position(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], takes_ctx: bool
 ) -> tuple[Any, ...]:
     """All arguments of `forward` by position, which is how `setup_context` and `backward` count them."""
-    bound = inspect.signature(function.forward).bind(*args, **kwargs)
+    first = (None,) if takes_ctx else ()
+    bound = inspect.signature(forward).bind(*first, *args, **kwargs)
     bound.apply_defaults()
-    return bound.args
+    return bound.args[len(first) :]
 
 
 class InplaceFunction(Function):
@@ -253,11 +256,11 @@ def _join(
     else:
         node.shape, node.dtype, node.outputs = shapes, dtypes, len(outputs)
     node.materialize_grads = ctx.materialize_grads
-    # A tensor that is returned twice comes out as one.
-    first = {id(o): nr for nr, o in reversed(list(enumerate(outputs)))}
+    # A tensor that is returned twice comes out as one, whose gradient is that of the last place.
+    last = {id(o): nr for nr, o in enumerate(outputs)}
     made = {nr: _output(node, nr, o, args, recording) for nr, o in enumerate(outputs)
-            if isinstance(o, Tensor) and first[id(o)] == nr}  # fmt: skip
-    joined = tuple(made.get(first[id(o)], o) for o in outputs)
+            if isinstance(o, Tensor) and last[id(o)] == nr}  # fmt: skip
+    joined = tuple(made.get(last[id(o)], o) for o in outputs)
     if recording:
         # An output that is saved is saved as the user gets it.
         given: dict[int, Any] = {id(before): after for before, after in zip(outputs, joined, strict=True)}
@@ -273,9 +276,11 @@ def _output(node: FunctionNode, nr: int, output: Tensor, args: Sequence[Any], re
     if _among(output, ctx.dirty_tensors):
         if recording and not constant:
             written(output, node, nr)
+        elif output._requires_grad:
+            return output.detach()
         return output
     if not recording or constant:
-        return output.detach() if _among(output, args) else output
+        return _unrecorded(output, args)
     of = next((a for a in args if isinstance(a, Tensor) and a._versions is output._versions), None)
     out = output
     if of is not None or out._requires_grad:
@@ -283,9 +288,25 @@ def _output(node: FunctionNode, nr: int, output: Tensor, args: Sequence[Any], re
         out = output.detach()
         if of is not None:
             base = of if of._view is None else of._view.base
-            several = node.name() if node.outputs > 1 else None
-            out._view = View(base, None, base._grad_fn, several)
+            out._view = View(base, None, base._grad_fn, "several" if node.outputs > 1 else "Function")
+    elif out._view is not None:
+        base = out._view.base
+        out._view = View(base, None, base._grad_fn, "several" if node.outputs > 1 else "Function")
     out._grad_fn, out._output_nr, out._requires_grad = node, nr, True
+    return out
+
+
+def _unrecorded(output: Tensor, args: Sequence[Any]) -> Tensor:
+    """An output without history, as the user gets it: what shares memory with an argument is a view of it."""
+    out = output
+    if _among(output, args):
+        out = output.detach()
+        if not output._requires_grad and not output.is_inference():
+            base = output if output._view is None else output._view.base
+            out._view = View(base, None, output._versions[0], "Function")
+            remember_plain_view(base, out)
+    elif out._view is not None:
+        out._view = out._view._replace(maker="Function")
     return out
 
 
@@ -294,17 +315,6 @@ def _among(tensor: Any, values: Sequence[Any]) -> bool:
 
 
 # -- backward that cannot be differentiated --------------------------------------------------
-
-
-class _Refusal(Node):
-    """Stands where the second derivative of a `once_differentiable` backward would be."""
-
-    of: str = ""
-
-    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
-        raise GraphError(
-            f"trying to differentiate twice a function that was marked with @once_differentiable: {self.of}"
-        )
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -326,23 +336,15 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         ]
         if all(edge[0] is None for edge in edges):
             return results
-        several = isinstance(results, tuple)
-        name = backward.__qualname__
-        return (
-            tuple(_refusing(name, r, edges) for r in results) if several else _refusing(name, results, edges)
+        error = GraphError(
+            "trying to differentiate twice a function that was marked with @once_differentiable: "
+            f"{backward.__qualname__}"
         )
+        several = results if isinstance(results, tuple) else (results,)
+        found = tuple(refuse(r, error, edges) if isinstance(r, Tensor) else r for r in several)
+        return found if isinstance(results, tuple) else found[0]
 
     return wrapper
-
-
-def _refusing(name: str, result: Any, edges: Sequence[Edge]) -> Any:
-    if not isinstance(result, Tensor):
-        return result
-    out = result.detach()
-    node = _Refusal(tuple(e for e in edges if e is not NO_EDGE), out._array.shape, out._array.dtype)
-    node.of = name
-    out._grad_fn, out._requires_grad = node, True
-    return out
 
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
@@ -141,11 +141,30 @@ def is_inference_mode_enabled() -> bool:
     return inference.on
 
 
-class set_multithreading_enabled(contextlib.nullcontext[None]):
-    """Accepted for PyTorch's sake: backward always runs in the thread that calls it."""
+class _Multithreading(threading.local):
+    enabled: bool = True
+
+
+_multithreading = _Multithreading()
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` was told last."""
+    return _multithreading.enabled
+
+
+class set_multithreading_enabled:
+    """Accepted for PyTorch's sake, and remembered: backward always runs in the thread that calls it."""
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
+        self._before = _multithreading.enabled
+        _multithreading.enabled = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        _multithreading.enabled = self._before
 
 
 class set_grad_enabled(_GradContext):

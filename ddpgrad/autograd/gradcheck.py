@@ -227,6 +227,12 @@ class _Check:
             try:
                 found = grad(roots, inputs, seeds, allow_unused=True) if roots else ()
             except Exception as error:
+                warnings.warn(
+                    "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but "
+                    "it may break existing callers of this function. If this is true for you, you can call this function "
+                    'with "check_undefined_grad=False" to disable the feature',
+                    stacklevel=3,
+                )
                 raise GradcheckError(
                     "Expected backward function to handle undefined output grads (None), but it raised "
                     f"{type(error).__name__}: {error}"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from .._tensor import Tensor
 from .grad_mode import mode
 from .nodes import Node, observers
+from .reentrance import carried
 
 Pack = Callable[[Tensor], Any]
 Unpack = Callable[[Any], Tensor]
@@ -32,6 +33,7 @@ class _Hooks(threading.local):
 
 
 _hooks = _Hooks()
+carried.append(_hooks)
 _active = 0  # pairs of all threads
 _lock = threading.Lock()
 
@@ -74,6 +76,8 @@ class saved_tensors_hooks:
 
     def __exit__(self, *exc: object) -> None:
         global _active
+        if not _hooks.pairs:
+            return  # a hook has left the block before
         _hooks.pairs.pop()
         with _lock:
             _active -= 1
@@ -110,11 +114,39 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         _hooks.disabled = before
 
 
+class _Mutation(threading.local):
+    """The block of `allow_mutation_on_saved_tensors` that this thread is in."""
+
+    block: object = None
+
+
+_mutation = _Mutation()
+carried.append(_mutation)
+
+
 @contextlib.contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[None]:
-    """Within the block, saved tensors may be changed in place afterwards: a copy of each is saved, at once."""
-    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda copy: copy):
-        yield
+def allow_mutation_on_saved_tensors() -> Iterator[object]:
+    """Within the block, saved tensors may be changed in place afterwards: a copy of each is saved, at once.
+
+    As in PyTorch, backward belongs into the block too (`AssertionError` outside), and blocks do not nest.
+    """
+    if _mutation.block is not None:
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    block = _mutation.block = object()
+
+    def unpack(copy: Tensor) -> Tensor:
+        if _mutation.block is not block:
+            raise AssertionError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was "
+                "recorded."
+            )
+        return copy
+
+    try:
+        with saved_tensors_hooks(lambda tensor: tensor.clone(), unpack):
+            yield block
+    finally:
+        _mutation.block = None
 
 
 class Packed(NamedTuple):
@@ -152,20 +184,34 @@ def packed(tensor: Tensor, pack: Pack, unpack: Unpack) -> Packed:
 class SavedTensor:
     """One saved tensor of a node, to which hooks can be given: what `node._raw_saved_…` is."""
 
-    def __init__(self, replace: Callable[[Pack, Unpack], None] | None, empty: bool = False) -> None:
-        self._replace = replace
-        self._empty = empty
+    _replace: Callable[[Pack, Unpack], None] | None
+    _empty: bool
 
-    def register_hooks(self, pack_hook: Pack, unpack_hook: Unpack) -> None:
-        """Keep what `pack_hook` makes of the saved tensor. Once at most; `RuntimeError` otherwise."""
+    def __init__(self, *args: Any) -> None:
+        raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
+
+    @classmethod
+    def of(cls, replace: Callable[[Pack, Unpack], None] | None, empty: bool = False) -> SavedTensor:
+        """The one whose hooks `replace` puts in place; None: it has some."""
+        saved = cls.__new__(cls)
+        saved._replace, saved._empty = replace, empty
+        return saved
+
+    def register_hooks(self, *hooks: Any) -> None:
+        """Keep what `hooks[0](tensor)` makes of the saved tensor; `hooks[1]` makes it the tensor again.
+
+        Once at most; `RuntimeError` otherwise.
+        """
         if self._empty:
             raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
         if self._replace is None:
             raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set")
-        for hook in (pack_hook, unpack_hook):
-            if not callable(hook):
-                raise TypeError(f"register_hooks expects two functions, got {type(hook).__name__}")
-        self._replace(pack_hook, unpack_hook)
+        if len(hooks) != 2 or not all(map(callable, hooks)):
+            raise TypeError(
+                "register_hooks(): incompatible function arguments: expected (pack_hook, unpack_hook), got "
+                f"({', '.join(type(hook).__name__ for hook in hooks)})"
+            )
+        self._replace(*hooks)
         self._replace = None
 
 

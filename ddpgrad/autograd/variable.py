@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .._tensor import Tensor
@@ -19,5 +20,10 @@ class Variable(metaclass=_Meta):
     # Where programs look for `queue_callback`.
     _execution_engine = engine
 
-    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
+    def __new__(cls, data: Tensor, requires_grad: bool = False, volatile: bool | None = None) -> Any:
+        if volatile is not None:
+            warnings.warn(
+                "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+                stacklevel=2,
+            )
         return data.detach().requires_grad_(requires_grad)

@@ -14,7 +14,7 @@ from weakref import ref
 from .._tensor import Tensor, View, wrap
 from ..backend.registry import backend_for
 from ..modes import InferenceVersions, inference
-from .accumulate import edge_of, refresh_view, set_history
+from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
 from .grad_mode import mode
 from .nodes import NO_EDGE, Node
 
@@ -38,11 +38,15 @@ def history_changed(base: Tensor) -> None:
         view = weak()
         if view is not None and view._view is not None and view._grad_fn is None:
             view._requires_grad = True
-            refresh_view(view)
+            if not is_fixed(view._view):  # such a one says so when it is used
+                refresh_view(view)
 
 
-def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis) -> None:
-    """Refuse in-place operation `name` on what it would silently get wrong. index: the part it writes to."""
+def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis, needs_grad: bool = False) -> None:
+    """Refuse in-place operation `name` on what it would silently get wrong.
+
+    index: the part it writes to. needs_grad: whether something that requires a gradient is written.
+    """
     array = tensor._array
     if 0 in array.strides and index is not Ellipsis:
         array = array[index]
@@ -64,44 +68,20 @@ def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis) -> None:
     if not mode.enabled:
         return
     view = tensor._view
-    if view is not None and view.several is not None and tensor._grad_fn is not None:
-        raise RuntimeError(
-            f"{name}(): Output {tensor._output_nr} of {view.several} is a view and is being modified inplace. This view "
-            "is the output of a function that returns multiple views. Such functions do not allow the output views to "
-            "be modified inplace. You should replace the inplace operation by an out-of-place one."
-        )
+    if view is not None:
+        of_leaf = view.base._requires_grad and view.base._grad_fn is None
+        if (tensor._requires_grad or needs_grad) and is_fixed(view):
+            raise RuntimeError(f"{name}(): {why_fixed(tensor, view, 'is being')}")
+        if of_leaf:
+            raise RuntimeError(
+                f"{name}(): a view of a leaf Variable that requires grad is being used in an in-place operation. Do it "
+                "under torch.no_grad(), or out of place."
+            )
     if tensor._requires_grad and tensor._grad_fn is None:
-        if tensor._view is not None and tensor._view.base._requires_grad:
-            raise _made_without_recording(name)
         raise RuntimeError(
             f"{name}(): a leaf Variable that requires grad is being used in an in-place operation. Do it under "
             "torch.no_grad(), or out of place."
         )
-    if view is None:
-        return
-    if view.steps is None:
-        node = tensor._grad_fn
-        raise RuntimeError(
-            f"{name}(): Output {tensor._output_nr} of {'a custom Function' if node is None else node.name()} is a view "
-            "and is being modified inplace. This view was created inside a custom Function (or because an input was "
-            "returned as-is), whose backward would be skipped. Return a clone() from its forward()."
-        )
-    if not view.base._requires_grad:
-        return
-    if view.base._grad_fn is None:
-        raise RuntimeError(
-            f"{name}(): a view of a leaf Variable that requires grad is being used in an in-place operation. Do it "
-            "under torch.no_grad(), or out of place."
-        )
-    if not tensor._requires_grad:
-        raise _made_without_recording(name)
-
-
-def _made_without_recording(name: str) -> RuntimeError:
-    return RuntimeError(
-        f"{name}(): A view was created in no_grad mode and is being modified inplace with grad mode enabled. Move both "
-        "the view and the operation inside the no_grad (or inference_mode) block, or both outside of it."
-    )
 
 
 def written(target: Tensor, node: Node, output_nr: int = 0) -> None:
@@ -112,13 +92,13 @@ def written(target: Tensor, node: Node, output_nr: int = 0) -> None:
         return
     view = target._view
     base = view.base
-    set_history(base, ViewWrite(base, view, (node, output_nr)))
+    set_history(base, CopySlices(base, view, (node, output_nr)))
     target._requires_grad = True
     refresh_view(target)
     history_changed(base)
 
 
-class ViewWrite(Node):
+class CopySlices(Node):
     """The history of a base after a write through a view: old value and written value."""
 
     __slots__ = ("_steps",)

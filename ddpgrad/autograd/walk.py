@@ -38,6 +38,8 @@ class Walk:
         nodes = self._count_dependencies(node for node, _ in roots if node is not None)
         if inputs is not None:
             self._restrict(nodes, inputs, accumulate)
+        if not roots:
+            return [None] * len(inputs or ())
         backend = backend_for(grads[0]._array)
         F = self.vocabulary or backend
         seeded = []
@@ -159,13 +161,13 @@ class Walk:
         grad = self.buffers.pop(node, None)
         if self.vocabulary is None and grad is not None:
             grad, F = _on_its_backend(grad, F)
-        if node._tensor_hooks is not None and grad is not None:
+        if node._tensor_hooks is not None:
             grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
         if self.captures:
             self._capture(node, grad)
         if node in self.stops and self.captures:
             return
-        if node._prehooks is not None and grad is not None:
+        if node._prehooks is not None:
             grad = call_prehooks(node, grad, F, self.vocabulary is not None)
         if node in self.stops:
             return
@@ -195,10 +197,8 @@ class Walk:
 
     def _leaf(self, node: AccumulateGrad, F: Any) -> None:
         grad = self.buffers.pop(node, None)
-        if grad is None:
-            return
         leaf = node.variable
-        if self.vocabulary is None:
+        if self.vocabulary is None and grad is not None:
             grad, F = _on_its_backend(grad, F)
         if leaf._hooks is not None:
             grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
@@ -207,9 +207,11 @@ class Walk:
             return
         if node._prehooks is not None:
             grad = call_prehooks(node, grad, F, self.vocabulary is not None)
-        if not leaf._requires_grad or grad is None:
+        if not leaf._requires_grad:
             return
-        if self.vocabulary is not None:
+        if grad is None:
+            pass
+        elif self.vocabulary is not None:
             node.apply_tensor(grad, F)
         else:
             # What hooks were shown, they may have kept.
@@ -221,7 +223,8 @@ class Walk:
             for hook in list(leaf._post_accumulate_hooks.values()):
                 if hook(leaf) is not None:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-        if node._hooks is not None:
+        # Without a gradient, who waits for this leaf to be filled would be told something wrong.
+        if node._hooks is not None and grad is not None:
             call_hooks(node, (), grad, F, self.vocabulary is not None)
 
     def _add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:

@@ -8,6 +8,8 @@ from ..errors import DeviceError
 from ..rank_local import RankLocal
 
 KINDS = ("cpu", "cuda")
+_NAMED = ("meta", "mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")
+"""Kinds of PyTorch's that a program may name, and compare with; no tensor is ever there."""
 
 
 class Device:
@@ -25,7 +27,7 @@ class Device:
             if not number.isdigit():
                 raise DeviceError(f"invalid device string '{kind}:{number}': the index must be a number")
             index = int(number)
-        if kind not in KINDS:
+        if kind not in KINDS and kind not in _NAMED:
             raise DeviceError(f"unknown device '{kind}': expected one of {', '.join(KINDS)} (or 'cuda:0' …)")
         self.type: str = kind
         self.index = index
@@ -115,4 +117,6 @@ def of(device: Any) -> Device:
         return Device("cuda", current_cuda())
     if found.type == "cpu":
         return CPU
+    if found.type not in KINDS:
+        raise DeviceError(f"device '{found.type}': ddpgrad has tensors on {' and '.join(KINDS)}, and nowhere else")
     return found

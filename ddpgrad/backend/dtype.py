@@ -33,9 +33,17 @@ class DType:
     def is_complex(self) -> bool:
         return self.category == 3
 
+    def to_complex(self) -> DType:
+        """The complex type with parts of this one."""
+        return complex128 if self in (float64, complex128) else complex64
+
+    def to_real(self) -> DType:
+        """The type of the parts of this complex one; other types are their own."""
+        return {complex64: float32, complex128: float64}.get(self, self)
+
     @property
     def is_signed(self) -> bool:
-        return self.name not in ("bool", "uint8")
+        return self.numpy.kind not in "bu"
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -52,6 +60,9 @@ class DType:
 
 bool_ = DType("bool", np.bool_, 0)
 uint8 = DType("uint8", np.uint8, 1)
+uint16 = DType("uint16", np.uint16, 1)
+uint32 = DType("uint32", np.uint32, 1)
+uint64 = DType("uint64", np.uint64, 1)
 int8 = DType("int8", np.int8, 1)
 int16 = DType("int16", np.int16, 1)
 int32 = DType("int32", np.int32, 1)
@@ -63,10 +74,20 @@ float64 = DType("float64", np.float64, 2)
 complex64 = DType("complex64", np.complex64, 3)
 complex128 = DType("complex128", np.complex128, 3)
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 2)
+float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2, 2)
+float8_e4m3fnuz = DType("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
+float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
+
+_FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
+_WIDE_UNSIGNED = (uint16, uint32, uint64)
+ALL = (
+    bool_, uint8, *_WIDE_UNSIGNED, int8, int16, int32, int64, *_FLOAT8, float16, bfloat16, float32, float64,
+    complex64, complex128,
+)  # fmt: skip
 BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL}
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
-_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
+_PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 _default: RankLocal[DType] = RankLocal(lambda: float32)
 
@@ -87,8 +108,6 @@ def of(dtype: Any) -> DType:
     """The `DType` for a `DType`, a NumPy dtype or scalar type, or Python's bool, int, float, complex."""
     if isinstance(dtype, DType):
         return dtype
-    if dtype is float:
-        return get_default_dtype()
     if dtype in _PYTHON:
         return _PYTHON[dtype]
     try:
@@ -130,6 +149,14 @@ def promote_types(a: DType, b: DType) -> DType:
         return high
     if {a, b} == {float16, bfloat16}:
         return float32
+    if a in _FLOAT8 or b in _FLOAT8:
+        raise RuntimeError(
+            f"Promotion for Float8 Types is not supported, attempted to promote {a.name} and {b.name}"
+        )
+    if a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED:
+        raise RuntimeError(
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
+        )
     return BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
 
 
@@ -178,8 +205,13 @@ class finfo:
         self.max = float(info.max)
         self.min = float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = float(info.resolution)
+        self.resolution = 10.0 ** -int(info.precision)
         self.dtype = self._dtype.name
+
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        limits = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"finfo({limits}, dtype={self.dtype})"
 
 
 class iinfo:
@@ -192,3 +224,6 @@ class iinfo:
         info = np.iinfo(self._dtype.numpy)
         self.bits, self.max, self.min = int(info.bits), int(info.max), int(info.min)
         self.dtype = self._dtype.name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

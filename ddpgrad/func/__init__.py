@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .modules import functional_call, stack_module_state
-from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp
+from .modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 from .vmap import vmap
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp",
-    "vmap",
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip

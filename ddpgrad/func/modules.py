@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from .._tensor import Tensor
+from ..nn.batchnorm import _BatchNorm as BatchNorm
 from ..nn.module import Module
 from ..ops.stacking import stack
 
@@ -74,6 +75,18 @@ def _tied(given: dict[str, Tensor], members: Mapping[str, Tensor]) -> dict[str, 
         if first is not tensor:
             raise ValueError(f"functional_call got several values for tied parameters, one of them '{name}'")
     return {name: replaced[id(own)] for name, own in members.items() if id(own) in replaced}
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let every batch norm in `root` use the statistics of the batch at hand, and keep none; in place.
+
+    Running statistics are written to in forward, which a function of examples may not do.
+    """
+    for module in root.modules():
+        if isinstance(module, BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

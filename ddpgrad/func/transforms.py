@@ -69,6 +69,7 @@ def vjp(func: Func, *primals: Any, has_aux: bool = False) -> Any:
     (output, aux), and the result is (output, vjp_fn, aux).
     """
     call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux)
+    call.require_tensors("vjp(f, *primals)")
 
     def vjp_fn(cotangents: Any) -> tuple[Any, ...]:
         return call.like_arguments(call.gradients(flatten(cotangents)[0]))
@@ -82,20 +83,51 @@ def jvp(func: Func, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_
 
     With `has_aux`, `func` returns (output, aux), and the result is (output, derivative, aux).
     """
-    given, _ = flatten(tangents)
+    for name, values in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(values, tuple):
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): Expected {name} to be a tuple. E.g. it should be valid to call f(*primals)."
+            )
     call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux)
-    if [t.shape for t in given] != [t.shape for t in call.inputs]:
-        raise RuntimeError(
-            f"jvp(f, primals, tangents): Expected primals and tangents to have the same structure and shapes, got "
-            f"{[tuple(t.shape) for t in call.inputs]} and {[tuple(t.shape) for t in given]}"
-        )
-    with enable_grad():
-        seeds = [zeros_like(out).requires_grad_() for out in call.outputs]
-        back = call.gradients(seeds, create_graph=True)
-        found = _grad(back, seeds, given, call.create_graph or any(t.requires_grad for t in given))
-    derivative = call.rebuild_output(found if call.recording else [t.detach() for t in found])
+    derivative = _Linear(call, "jvp(f, primals, tangents)")(tangents)
     output = call.settled(call.output)
     return (output, derivative, call.settled(call.aux)) if has_aux else (output, derivative)
+
+
+def linearize(func: Func, *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """(func(*primals), jvp_fn): `jvp_fn(*tangents)` is the derivative of `func` at `primals` along `tangents`.
+
+    For many tangents at one place: `func` is evaluated once.
+    """
+    call = _Call(func, primals, {}, tuple(range(len(primals))), False)
+    linear = _Linear(call, "linearize(f, *primals)")
+
+    def jvp_fn(*tangents: Any) -> Any:
+        return linear(tangents)
+
+    return call.settled(call.output), jvp_fn
+
+
+class _Linear:
+    """The derivative of an evaluation along any tangents: its reverse pass, differentiated once more by its seeds."""
+
+    def __init__(self, call: _Call, name: str) -> None:
+        self.call, self.name = call, name
+        call.require_tensors(name)
+        with enable_grad():
+            self.seeds = [zeros_like(out).requires_grad_() for out in call.outputs]
+            self.back = call.gradients(self.seeds, create_graph=True)
+
+    def __call__(self, tangents: tuple[Any, ...]) -> Any:
+        call = self.call
+        given, _ = flatten(tangents)
+        if [t.shape for t in given] != [t.shape for t in call.inputs]:
+            raise RuntimeError(
+                f"{self.name}: Expected primals and tangents to have the same structure and shapes, got "
+                f"{[tuple(t.shape) for t in call.inputs]} and {[tuple(t.shape) for t in given]}"
+            )
+        found = _grad(self.back, self.seeds, given, call.create_graph or any(t.requires_grad for t in given))
+        return call.rebuild_output(found if call.recording else [t.detach() for t in found])
 
 
 def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None) -> Func:
@@ -143,8 +175,8 @@ class _Call:
         leaves, self.rebuild_arguments = flatten(tuple(args[i] for i in places))
         for leaf in leaves:
             if not isinstance(leaf, Tensor):
-                raise RuntimeError(
-                    f"Expected tensors to differentiate in, got {type(leaf).__name__}; see argnums"
+                raise ValueError(
+                    f"Thing passed to transform API must be Tensor, got {type(leaf)}; argnums says which arguments count"
                 )
         with enable_grad():
             self.inputs = [_own(leaf, self.recording) for leaf in leaves]
@@ -160,6 +192,14 @@ class _Call:
         # Leaves of our own are not what others wait for.
         self.own = {id(t) for t in self.inputs if t.is_leaf}
         self.create_graph = self.recording and self._others_behind(self.outputs)
+
+    def require_tensors(self, name: str) -> None:
+        """`RuntimeError` where the function returned something else."""
+        for out in self.outputs:
+            if not isinstance(out, Tensor):
+                raise RuntimeError(
+                    f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(out)}"
+                )
 
     def gradients(self, seeds: Sequence[Tensor] | None, create_graph: bool = False) -> list[Tensor]:
         """seeds . d outputs / d inputs."""

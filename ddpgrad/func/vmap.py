@@ -32,18 +32,30 @@ def vmap(
         raise RuntimeError(
             f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
         )
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+    name = getattr(func, "__name__", "func")
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not isinstance(in_dims, (int, tuple)):
+            raise ValueError(
+                f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) "
+                f"tuple matching the structure of inputs, got: {type(in_dims)}."
+            )
         leaves, rebuild = flatten(args)
-        dims = spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, args, "in_dims")
-        count = _batch_size(getattr(func, "__name__", "func"), leaves, dims)
+        dims = spread(in_dims, args, "in_dims")
+        count = _batch_size(name, leaves, dims)
         state = get_rng_state()
         results = []
-        for i in range(count):
+        for i in range(count or 1):
             if randomness == "same":
                 set_rng_state(state)
-            example = [x if d is None else x.select(d, i) for x, d in zip(leaves, dims, strict=True)]
+            # Without examples, one of zeros tells the shapes of the results.
+            example = [
+                x if d is None else x.select(d, i) if count else _zeros(x, d)
+                for x, d in zip(leaves, dims, strict=True)
+            ]
             results.append(func(*rebuild(example), **kwargs))
         if randomness == "error" and not get_rng_state().equal(state):
             raise RuntimeError(
@@ -53,7 +65,7 @@ def vmap(
         columns = zip(*(flatten(result)[0] for result in results), strict=True)
         to = spread(out_dims, results[0], "out_dims")
         return flatten(results[0])[1](
-            [_stacked(column, dim) for column, dim in zip(columns, to, strict=True)]
+            [_stacked(name, column, dim, count) for column, dim in zip(columns, to, strict=True)]
         )
 
     return wrapper
@@ -83,15 +95,33 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
             "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
             f"{sizes} for the mapped dimension"
         )
-    if not sizes[0]:
-        raise ValueError(
-            f"vmap({name}): the mapped dimension is empty, and so the results have no known shape"
-        )
     return sizes[0]
 
 
-def _stacked(values: tuple[Any, ...], dim: int | None) -> Any:
+def _zeros(x: Tensor, dim: int) -> Tensor:
+    """Zeros in the shape of one example of `x`, of which there are none."""
+    dim %= x.ndim
+    return x.new_zeros((*x.shape[:dim], *x.shape[dim + 1 :]))
+
+
+def _stacked(name: str, values: tuple[Any, ...], dim: Any, count: int) -> Any:
+    """The results of all examples as one tensor, along `dim`; None: they must be the same."""
     for value in values:
         if not isinstance(value, Tensor):
-            raise ValueError(f"vmap: `func` must only return Tensors, got type {type(value)}")
-    return values[0] if dim is None else stack(list(values), dim)
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}. Did you mean to set "
+                "out_dims?"
+            )
+    if dim is None:
+        if any(value is not values[0] and not value.equal(values[0]) for value in values):
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` can not return what differs between examples when out_dim is None"
+            )
+        return values[0]
+    if not isinstance(dim, int):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={dim}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
+    stacked = stack(list(values), dim)
+    return stacked if count else stacked.narrow(dim, 0, 0)

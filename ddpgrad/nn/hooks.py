@@ -232,7 +232,7 @@ def _through_gate(tensors: Sequence[Tensor], entering: bool) -> tuple[Gate, list
         out._requires_grad, out._grad_fn, out._output_nr = True, gate, nr
         if entering or tensor._view is not None:
             base = tensor if tensor._view is None else tensor._view.base
-            out._view = View(base, None, base._grad_fn)
+            out._view = View(base, None, base._grad_fn, "Function")
         passed.append(out)
     return gate, passed
 

@@ -10,8 +10,8 @@ Norms and distances: norms, matrix_norms, distance; layers that normalise: norm
 Shapes: shape, rearranging, stacking, splitting, diagonal, strided, copies
 Indices: index, scattering, putting, embedding
 New tensors: creation, data, draws, interop, window_functions
-Products and linear algebra: matrix, products, einsum, linalg, factors, factorizations, inverses,
-    low_rank, adjoint; transforms: fourier, spectrogram
+Products and linear algebra: matrix, products, einsum, linalg, factors, factorizations, indefinite,
+    inverses, low_rank, adjoint; transforms: fourier, spectrogram
 Layers: conv, pool, windows, places, resample, interpolation, fold, attention, recurrent
 Losses and updates: loss, bernoulli_loss, update
 """
@@ -41,6 +41,7 @@ from . import (
     factorizations,
     factors,
     fourier,
+    indefinite,
     index,
     inplace,
     interop,
@@ -81,10 +82,20 @@ from .vocabulary import VOCABULARY
 set_tensor_vocabulary(VOCABULARY)
 methods.attach()
 
+
+def __getattr__(name: str) -> object:
+    """As `torch.ops` this page has the ops that users register (`torch.library`)."""
+    from .. import library
+
+    if name == "load_library":
+        return library.load_library
+    return library.namespace(name)
+
+
 __all__ = [
     "OPS", "VOCABULARY", "data", "draws", "interop", "activation", "arithmetic", "attention", "binary", "complex", "composed",
     "conv", "counting", "creation", "diagonal", "differences", "distance", "dropout", "einsum", "elementwise",
-    "embedding", "factorizations", "factors", "fourier", "index", "inplace", "inverses", "linalg",
+    "embedding", "factorizations", "factors", "fourier", "indefinite", "index", "inplace", "inverses", "linalg",
     "loss", "low_rank", "matrix", "matrix_norms", "methods", "norm", "norms", "packed", "pointwise", "pool",
     "products", "putting", "queries", "rearranging", "recurrent", "reduce", "scan", "scattering",
     "selection", "shape", "sorting", "special", "spectrogram", "splitting", "stacking", "statistics",

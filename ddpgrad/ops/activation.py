@@ -21,6 +21,8 @@ from .samples import along, calls, one
 )
 def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""
+    if input.dtype.kind in "bc":
+        raise NotImplementedError(f"not implemented for {input.dtype}")
     return F.maximum(input, 0)
 
 
@@ -291,7 +293,12 @@ def glu_backward(F: Any, g: Any, input: Any, dim: int) -> Any:
 def _adapt_softmax(input: Tensor, dim: int) -> tuple[Any, ...]:
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")
-    return input, wrap_dim("softmax", dim, input.ndim)
+    array = input._array
+    if array.dtype.kind in "bui":
+        raise NotImplementedError(
+            f"softmax(): not implemented for {input.dtype.name}. Use x.float(), or the argument `dtype`."
+        )
+    return input, wrap_dim("softmax", dim, array.ndim)
 
 
 def _np_softmax(x: Any, dim: int) -> Any:

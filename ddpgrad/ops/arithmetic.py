@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,38 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
+def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands and then the factor of a call in the former order: `add(input, alpha, other)`."""
+    factor, *operands = args
+    if isinstance(factor, Tensor) or not all(isinstance(operand, Tensor) for operand in operands):
+        kinds = ", ".join(type(arg).__name__ for arg in args)
+        raise TypeError(
+            f"{name}(): the arguments after the first, ({kinds}), are not {len(operands)} operands"
+        )
+    warnings.warn(
+        f"{name}(): the factor before the operands is deprecated; write {name}(..., {keyword}={factor})",
+        stacklevel=3,
+    )
+    return (*operands, factor)
+
+
 def _category(value: Any) -> int:
     return value.dtype.category if isinstance(value, Tensor) else dtypes.scalar_category(value)
 
 
 @tensor_function()
-def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other."""
+    if former:
+        other, alpha = factor_first("add", "alpha", (other, *former))
     return pointwise.add(input, scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
 
 
 @tensor_function(aliases=("subtract",))
-def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other."""
+    if former:
+        other, alpha = factor_first("sub", "alpha", (other, *former))
     return pointwise.sub(input, scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
 
 
@@ -112,15 +132,19 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 @tensor_function(inplace=True, out=True)
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
+    if former:
+        tensor1, tensor2, value = factor_first("addcmul", "value", (tensor1, tensor2, *former))
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
 @tensor_function(inplace=True, out=True)
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
+    if former:
+        tensor1, tensor2, value = factor_first("addcdiv", "value", (tensor1, tensor2, *former))
     if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
         raise RuntimeError(
             f"addcdiv(): Integer division with addcdiv is not supported, got {tensor1.dtype.name} and "

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._tensor import Tensor
 from ..autograd.grad_mode import mode
+from ..autograd.reentrance import carried
 from ..backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
 from ..backend.registry import backend_for
 from .autocast_lists import BANNED, FLOAT32, LISTED, LOWER, PROMOTED
@@ -43,6 +44,7 @@ class _State(threading.local):
 
 
 state = _State()
+carried.append(state)
 
 
 def is_listed(name: str) -> bool:

@@ -18,7 +18,7 @@ from .autocast import cast_arguments, casting, is_listed
 from .explain import explain
 from .node import record, record_pair, record_single
 from .out import write_out
-from .promotion import promote
+from .promotion import promotion_of
 from .views import mark_view, several_views
 
 if TYPE_CHECKING:
@@ -208,9 +208,13 @@ def _general(op: Op) -> Callable[..., Any]:
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
-    numbers = op.numbers
+    numbers, promote = op.numbers, promotion_of(op)
+    promotes = op.promotion is not None
+    first_place = tensors[0] if tensors else 0
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
+    # Places of outputs without a gradient that are kept, and that users may change.
+    guarded = [i for i, name in enumerate(op.extras[: visible - 1], 1) if name in op.keep]
     differentiable, casts = _differentiable(op), _casts(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -235,8 +239,8 @@ def _general(op: Op) -> Callable[..., Any]:
         given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
         raw = list(args)
         dtype = None
-        if op.promotion is not None:
-            dtype = promote(op, given, raw)
+        if promotes:
+            dtype = promote(given, raw)
         elif sequence:
             raw[0] = [_array(op, t) for t in given]
         else:
@@ -248,7 +252,9 @@ def _general(op: Op) -> Callable[..., Any]:
                     i in numbers and isinstance(value, (bool, int, float, complex))
                 ):
                     raw[i] = _array(op, value)
-        first = raw[0][0] if sequence else _first_array(op, raw)
+        first = raw[0][0] if sequence else raw[first_place]
+        if not hasattr(first, "dtype"):
+            first = _first_array(op, raw)
         try:
             result = kernels[first.__class__](*raw)
         except Exception as error:
@@ -265,20 +271,21 @@ def _general(op: Op) -> Callable[..., Any]:
                 dtype.numpy
             )  # NumPy takes a bfloat16 array and a number to float32 or float64
         out = wrap(result)
+        outs = [out]
+        if visible > 1:
+            asarray = backend_for(first).asarray
+            outs += [wrap(asarray(m)) for m in more[: visible - 1]]
         if mode.enabled and differentiable:
             for t in given:
                 if isinstance(t, Tensor) and t._requires_grad:
                     watched = versions_of([received[i] for i in watch])
                     if op.differentiable > 1:
-                        outs = [out, *(wrap(backend_for(first).asarray(m)) for m in more)]
                         record(op, given, tuple(raw), out, more, outs[: op.differentiable], watched)
-                        return tuple(outs[:visible])
-                    record(op, given, tuple(raw), out, more, None, watched)
+                    else:
+                        watched += [outs[i]._versions for i in guarded]
+                        record(op, given, tuple(raw), out, more, None, watched)
                     break
-        if visible > 1:
-            asarray = backend_for(first).asarray
-            return (out, *(wrap(asarray(m)) for m in more[: visible - 1]))
-        return out
+        return out if visible == 1 else tuple(outs)
 
     return call
 

@@ -1,4 +1,4 @@
-"""Distinct elements, places in sorted sequences, and histograms. Nothing here has a gradient."""
+"""Distinct elements, places in sorted sequences, and histograms. No derivative is written for what is here."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from typing import Any
 
 from .. import return_types
 from .._tensor import Tensor, wrap
+from ..autograd.refusal import without_derivative
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for
 from .creation import linspace
 from .explain import require_one_kind
-from .reduce import widened, wrap_dim
+from .reduce import require_order, widened, wrap_dim
 from .tensor_function import tensor_function
 
 
-def _asked(values: Any, inverse: Any, counts: Any, return_inverse: bool, return_counts: bool) -> Any:
-    """The values alone, or with what is asked for besides, as Tensors."""
-    results = [wrap(values)]
+def _asked(
+    name: str,
+    input: Tensor,
+    values: Any,
+    inverse: Any,
+    counts: Any,
+    return_inverse: bool,
+    return_counts: bool,
+) -> Any:
+    """The values of function `name` alone, or with what is asked for besides, as Tensors."""
+    results = [without_derivative(wrap(values), name, input)]
     results += [wrap(inverse)] if return_inverse else []
     results += [wrap(counts)] if return_counts else []
     return tuple(results) if len(results) > 1 else results[0]
@@ -38,6 +47,7 @@ def unique(
     `return_counts`, also how often each occurs. Each nan is an element of its own.
     """
     array = input._array
+    require_order("unique", input)
     if dim is not None:
         dim = wrap_dim("unique", dim, input.ndim)
         if not input.numel() and input.shape[dim] and input.ndim:
@@ -46,7 +56,7 @@ def unique(
                 f"{list(input.shape)}"
             )
     values, inverse, counts = backend_for(array).unique(array, dim if input.ndim else None)
-    return _asked(values, inverse, counts, return_inverse, return_counts)
+    return _asked("unique", input, values, inverse, counts, return_inverse, return_counts)
 
 
 @tensor_function()
@@ -60,7 +70,9 @@ def unique_consecutive(
     length = x.shape[along]
     counts = F.full((length,), 1, dtypes.int64) if length else F.full((0,), 0, dtypes.int64)
     if not length:
-        return _asked(x, F.reshape(counts, (0,)), counts, return_inverse, return_counts)
+        return _asked(
+            "unique_consecutive", input, x, F.reshape(counts, (0,)), counts, return_inverse, return_counts
+        )
     others = tuple(d for d in range(x.ndim) if d != along)
     differs = F.narrow(x, along, 1, length - 1) != F.narrow(x, along, 0, length - 1)
     new = F.cat([F.full((1,), True, dtypes.bool_), F.any(differs, others, False) if others else differs])
@@ -69,7 +81,8 @@ def unique_consecutive(
     ends = F.cat([first[1:], F.full((1,), length, dtypes.int64)])
     if dim is None:
         inverse = F.reshape(inverse, input.shape)
-    return _asked(F.index_select(x, along, first), inverse, ends - first, return_inverse, return_counts)
+    values = F.index_select(x, along, first)
+    return _asked("unique_consecutive", input, values, inverse, ends - first, return_inverse, return_counts)
 
 
 def _is_right(name: str, right: bool, side: str | None) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor, wrap
+from .._tensor import Size, Tensor, wrap
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_of, to_device
@@ -69,6 +69,12 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
 
 def shape_of(name: str, size: Sequence[Any]) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence, as a tuple; the errors of a wrong size."""
+    plain = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    for n in plain:
+        if n.__class__ is not int or n < 0:
+            break
+    else:
+        return tuple(plain)
     if len(size) == 1 and not isinstance(size[0], (int, np.integer)) and not _is_number(size[0]):
         size = size[0]
         if not isinstance(size, (tuple, list)):
@@ -107,21 +113,30 @@ def _filled(
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend, shape = backend_of(where.type), shape_of(name, size)
-    if value is not None and kind.category == 1:
-        value = _whole(value, kind)
+    if value is not None:
+        value = as_element(value, kind)
     out = wrap(backend.empty(shape, kind) if value is None else backend.full(shape, value, kind))
     if requires_grad:
         out.requires_grad = True
     return out
 
 
-def _whole(value: Any, kind: dtypes.DType) -> int:
-    """`value` as integers of `kind` hold it: truncated, negative ones wrapped round for unsigned types."""
-    top = int(np.iinfo(kind.numpy).max)
-    whole = int(value)
-    if not -top - 1 <= whole <= top:
+def as_element(value: Any, kind: dtypes.DType) -> Any:
+    """A number as elements of `kind` hold it: cut to an integer, negative ints wrapped round for unsigned types.
+
+    `RuntimeError` for what does not fit, such as nan or 300 in a uint8.
+    """
+    if isinstance(value, complex) and 0 < kind.category < 3 and value.imag:
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
-    return whole % (top + 1) if not kind.is_signed else whole
+    if kind.category != 1:
+        return value
+    number = value.real if isinstance(value, complex) else value
+    top, bottom = int(np.iinfo(kind.numpy).max), int(np.iinfo(kind.numpy).min)
+    if isinstance(number, int):
+        bottom = -top - 1
+    if not bottom - 1 < number < top + 1:  # nor nan
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    return int(number) % (top + 1) if not kind.is_signed else int(number)
 
 
 def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
@@ -207,6 +222,21 @@ def new(function: Any) -> Any:
     return method
 
 
+def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor."""
+    first = args[0] if len(args) == 1 else None
+    if isinstance(first, Tensor):
+        if first.dtype is not self.dtype:
+            raise TypeError(f"new(): expected a tensor of dtype {self.dtype.name}, got {first.dtype.name}")
+        return first.detach()
+    if isinstance(first, float):
+        raise TypeError("new(): data must be a sequence (got float)")
+    make: Any = self  # whose methods are attached below
+    if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
+        return make.new_tensor(first, device=device)
+    return make.new_empty(first if isinstance(first, Size) else args or (0,), device=device)
+
+
 @factory
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None) -> np.ndarray:
     """Uninitialised memory seen with sizes and steps, in elements."""
@@ -254,6 +284,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> 
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kind = dtypes.of(dtype)
+    if kind.category in (0, 3):
+        raise NotImplementedError(f"arange(): not implemented for {kind.name}")
     if kind is dtypes.int64:
         start, end, step = int(start), int(end), int(step)
         if not step:
@@ -273,16 +305,28 @@ def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.
     kind = dtypes.numpy_of(dtype or number_kind or dtypes.get_default_dtype())
     if kind.kind in "iu":
         start, end = math.trunc(start), math.trunc(end)  # type: ignore[arg-type]
-    step = (end - start) / (count - 1) if count > 1 else 0
-    places = np.arange(count)
-    forward, backward = step * places, step * (count - 1 - places)
-    return np.where(places < max(count / 2, 1), start + forward, end - backward), kind
+    wider = _WIDER.get(kind.name)
+    if wider is not None:
+        start, end = kind.type(start), kind.type(end)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = (end - start) / type(end)(count - 1) if count > 1 else 0
+        if wider is not None:
+            start, end, step = wider(start), wider(end), wider(step)
+        places = np.arange(count)
+        forward, backward = step * places, step * (count - 1 - places)
+        return np.where(places < max(count // 2, 1), start + forward, end - backward), kind
+
+
+# A step is rounded to the dtype, a value only once, as by PyTorch's fused multiply-add: the same bits.
+_WIDER: dict[str, Any] = {"float32": np.float64, "float64": np.longdouble}
 
 
 @factory
 def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None) -> np.ndarray:
     """`steps` evenly spaced values from start to end, both included."""
     values, kind = _steps("linspace", start, end, steps, dtype)
+    if kind.kind == "b":
+        raise NotImplementedError("linspace(): not implemented for bool")
     return values.astype(kind)
 
 
@@ -315,7 +359,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 class Layout:
-    """How elements are stored: `strided` is the only one here."""
+    """How elements are stored: `strided` is the only one of tensors here. The others have names, to compare with."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -332,5 +376,8 @@ class MemoryFormat(Layout):
 
 
 strided = Layout("strided")
+sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = map(
+    Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
+)
 contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
 channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,14 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray:
         array.dtype.kind == "u" and int(array.max(initial=0)) > np.iinfo(np.int64).max
     ):
         raise ValueError("tensor(): Overflow when unpacking long long: a number does not fit into 64 bits")
-    if array.dtype.kind == "c" and kind.kind != "c":
+    if array.dtype.kind == "c" and kind.kind not in "cb":
         raise TypeError(f"tensor(): must be real number, not complex, for dtype {dtypes.BY_NUMPY[kind].name}")
-    if kind.kind in "iu" and array.dtype.kind in "iu" and array.size:
+    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
         top = int(np.iinfo(kind).max)
-        if int(array.max()) > top or int(array.min()) < -top - 1:
+        # Python's ints wrap round in unsigned types, floats do not.
+        bottom = -top - 1 if array.dtype.kind in "iu" else int(np.iinfo(kind).min)
+        low, high = array.min().item(), array.max().item()
+        if not bottom - 1 < low <= high < top + 1:  # nor nan
             raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
     return array.astype(kind)
 
@@ -189,12 +193,22 @@ def to_dlpack(tensor: Tensor) -> Any:
     return tensor.__dlpack__()
 
 
+def _writable(array: np.ndarray) -> np.ndarray:
+    """The memory of an array that NumPy takes for read-only, as it does where the first DLPack protocol cannot say."""
+    if array.flags.writeable or not array.size:
+        return array
+    span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    memory = (ctypes.c_char * span).from_address(array.__array_interface__["data"][0])
+    memory.owner = array  # type: ignore[attr-defined]
+    return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)
+
+
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor on the memory of another library's array, through `__dlpack__`."""
     if isinstance(ext_tensor, Tensor):
         return ext_tensor.detach()
     if type(ext_tensor).__name__ == "PyCapsule":
-        ext_tensor = _Capsule(ext_tensor)
+        return wrap(_writable(np.from_dlpack(_Capsule(ext_tensor))))
     if not hasattr(ext_tensor, "__dlpack__"):
         raise TypeError(f"from_dlpack(): {type(ext_tensor).__name__} has no __dlpack__, and is no capsule")
     if ext_tensor.__dlpack_device__()[0] in (1, 3):

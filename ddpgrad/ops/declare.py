@@ -91,12 +91,11 @@ class Op:
         "inplace",
         "joint",
         "keep",
-        "keeps_extras",
+        "keeps_values",
         "kept_tensors",
         "kernels",
         "method",
         "name",
-        "node_type",
         "numbers",
         "outputs",
         "params",
@@ -140,7 +139,6 @@ class Op:
             if self.varargs is None and inspect.Parameter.empty not in self.defaults[n:]
         }
         self.kernels = KernelByArray(name)
-        self.node_type: type[OpNode] | None = None  # made when the op is first recorded: most never are
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in its place, defaults filled in; `TypeError` as for any function."""
@@ -293,7 +291,7 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
         i for i, p in enumerate(op.signature.parameters.values())
         if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
     )  # fmt: skip
-    op.keeps_extras = any(n in op.extras for n in names)
+    op.keeps_values = bool(op.kept_tensors) or any(n in op.extras for n in names)
     op.joint = joint
     op.rules = ()
     if grads and joint is None:

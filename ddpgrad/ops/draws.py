@@ -115,6 +115,16 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return finish(drawn.astype(input.dtype.numpy), input.device)
 
 
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with probability `prob`; both are broadcast against each other."""
+    if not count.is_floating_point():
+        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {count.dtype.name}")
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}")
+    drawn = _source(generator).binomial(count.numpy(force=True), prob.numpy(force=True))
+    return finish(drawn.astype(count.dtype.numpy), count.device)
+
+
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
     dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any,

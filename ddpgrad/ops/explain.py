@@ -89,7 +89,9 @@ def no_rule(what: str) -> Callable[[Any, Any], Any]:
 def require_integers(name: str, *operands: Any) -> None:
     """`NotImplementedError`, as PyTorch has it, unless all operands are integers or bools."""
     for x in operands:
-        if not isinstance(x, (bool, int)) and not (isinstance(x, Tensor) and x.dtype.category < 2):
+        if not isinstance(x, (bool, int, np.integer, np.bool_)) and not (
+            isinstance(x, Tensor) and x.dtype.category < 2
+        ):
             kind = x.dtype.name if isinstance(x, Tensor) else type(x).__name__
             raise NotImplementedError(f"{name}(): not implemented for {kind}; expected integers or bools")
 

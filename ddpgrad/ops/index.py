@@ -24,9 +24,20 @@ def raw_index(input: Tensor, index: Any) -> Any:
             stacklevel=3,
         )
         index = tuple(index)
-    if isinstance(index, tuple):
-        return tuple([_raw_part(input, part) for part in index])
-    return _raw_part(input, index)
+    if not isinstance(index, tuple):
+        return _raw_part(input, index)
+    parts = [_raw_part(input, part) for part in index]
+    if any(part is Ellipsis for part in parts) and sum(map(_taken, parts)) == input._array.ndim:
+        # It stands for no dimension; NumPy would let it separate the arrays on its sides.
+        parts = [part for part in parts if part is not Ellipsis]
+    return tuple(parts)
+
+
+def _taken(part: Any) -> int:
+    """How many dimensions of what is indexed a part of a raw index is for."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
 
 
 def _is_several(part: Any) -> bool:
@@ -48,6 +59,8 @@ def _raw_part(input: Tensor, part: Any) -> Any:
             )
         # A 0-dimensional integer tensor selects, as an int does.
         return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else _beside(input, array)
+    if kind is bool:
+        return _beside(input, np.asarray(part))
     if isinstance(part, (list, range)):
         part = np.asarray(part, dtype=np.int64 if not len(part) else None)
     return _beside(input, part) if isinstance(part, np.ndarray) else part
@@ -248,6 +261,13 @@ def _adapt_index_put(input: Tensor, index: Any, value: TensorLike) -> tuple[Any,
     return input, raw_index(input, index), value
 
 
+def _name_of_write(index: Any) -> str:
+    """What PyTorch calls the node of a write: of all, of a part that is a view, or of other places."""
+    if index is Ellipsis or (index.__class__ is tuple and len(index) == 1 and index[0] is Ellipsis):
+        return "torch::autograd::CopyBackwards"
+    return "torch::autograd::CopySlices" if is_basic(index) else "IndexPutBackward0"
+
+
 def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
     region = F.getitem(g, index)
     # NumPy and PyTorch let a value have more leading dimensions of length 1 than the region.
@@ -267,6 +287,7 @@ def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
     ],
     reference=lambda x, i, v: _np_put(x, i, v),
     method=False,
+    grad_name=_name_of_write,
 )
 def index_put(F: Any, input: Tensor, index: Any, value: TensorLike) -> Tensor:
     """`input` with `value`, broadcast, at `index`."""
@@ -375,9 +396,7 @@ def _adapt_gather(input: Tensor, dim: int, index: Any, sparse_grad: bool = False
             f"gather(): Index tensor must have the same number of dimensions as input tensor, got {len(wanted)} and "
             f"{len(own)}"
         )
-    if places.size and any(
-        n > m for d, (n, m) in enumerate(zip(wanted, own, strict=False)) if d != dim
-    ):
+    if places.size and any(n > m for d, (n, m) in enumerate(zip(wanted, own, strict=False)) if d != dim):
         raise RuntimeError(
             f"gather(): Size does not match: expected index {list(wanted)} to be no larger than self "
             f"{list(own)} apart from dimension {dim}"

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor, wrap
-from ..autograd.accumulate import edge_of
+from ..autograd.accumulate import edge_of, refresh_view
 from ..autograd.grad_mode import mode
 from ..autograd.views import check_writable, written
 from ..backend.registry import backend_for
 from .autocast import casting
 from .calls import versions_of
+from .creation import as_element
 from .declare import OPS, Op
 from .explain import explain
 from .index import (
@@ -54,8 +55,8 @@ def _inplace(
     op: Op | None,
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(f"{name}_", self)
         recording = mode.enabled and (self._requires_grad or any_requires_grad(args, kwargs))
+        check_writable(f"{name}_", self, needs_grad=recording)
         if not recording and op is not None and _computed_in_place(op, self, args, kwargs):
             self._versions[0] += 1
             return self
@@ -140,6 +141,11 @@ def _take_history(copy: Tensor, of: Tensor) -> None:
     if of._requires_grad:
         node, nr = edge_of(of)
         assert node is not None
+        if of._view is not None and node._tensor_hooks is not None:
+            # The gradient of what a view held before goes to its base: hooks on the view do not see it.
+            refresh_view(of)
+            node, nr = edge_of(of)
+            assert node is not None
         copy._grad_fn, copy._output_nr, copy._requires_grad = node, nr, True
 
 
@@ -154,6 +160,8 @@ def _give_history(target: Tensor, result: Tensor) -> None:
 
 def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     """Write a raw array or number into `target`, and count the version."""
+    if target._array.dtype.kind == "u" and isinstance(value, int):
+        value = as_element(value, target.dtype)
     try:
         target._array[index] = value
     except Exception as error:
@@ -175,7 +183,12 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         self, index = subscript(self, first), raw
     elif is_basic(raw):
         raw = with_ellipsis(raw)
-    check_writable("index_put_", self, raw if is_basic(raw) else Ellipsis)
+    check_writable(
+        "index_put_",
+        self,
+        raw if is_basic(raw) else Ellipsis,
+        isinstance(value, Tensor) and value._requires_grad,
+    )
     if not isinstance(value, (Tensor, bool, int, float, complex)):
         if not isinstance(value, (np.generic, np.ndarray)):
             raise TypeError(
@@ -216,14 +229,17 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Overwrite with one value."""
-    setitem(self, Ellipsis, value)
+    if value.__class__ is Tensor or (self._requires_grad and mode.enabled):
+        setitem(self, Ellipsis, value)
+    else:
+        check_writable("fill_", self)
+        _store(index_put.op, self, Ellipsis, value)  # type: ignore[attr-defined]
     return self
 
 
 def zero_(self: Tensor) -> Tensor:
     """Overwrite with zeros."""
-    setitem(self, Ellipsis, 0)
-    return self
+    return fill_(self, 0)
 
 
 def detach_(self: Tensor) -> Tensor:

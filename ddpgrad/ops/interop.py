@@ -183,19 +183,19 @@ class TypedTensor(type):
     """`torch.FloatTensor` and its like: called, they make a tensor of their dtype; `isinstance` asks for it."""
 
     dtype: dtypes.DType
+    place: str  # "cpu" or "cuda"
 
     def __call__(cls, *args: Any) -> Tensor:
-        return (
-            Tensor(*args).to(cls.dtype)
-            if not args or not _is_data(args)
-            else data.tensor(args[0], dtype=cls.dtype)
-        )
+        made = data.tensor(args[0], dtype=cls.dtype) if _is_data(args) else Tensor(*args)
+        return made.to(cls.place, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and not instance.is_cuda
+        return (
+            isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls.place
+        )
 
     def __repr__(cls) -> str:
-        return f"<class 'torch.{cls.__name__}'>"
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
 
 
 def _is_data(args: tuple[Any, ...]) -> bool:
@@ -206,8 +206,18 @@ def _is_data(args: tuple[Any, ...]) -> bool:
     )
 
 
-TYPED = {n: TypedTensor(n, (), {"dtype": dtypes.BY_NAME[d]}) for n, d in _TYPE_NAMES.items()}
+def _typed(place: str, module: str) -> dict[str, TypedTensor]:
+    return {
+        name: TypedTensor(name, (), {"dtype": dtypes.BY_NAME[d], "place": place, "__module__": module})
+        for name, d in _TYPE_NAMES.items()
+    }
+
+
+TYPED = _typed("cpu", "torch")
 """The classes `FloatTensor`, `LongTensor` …, by name."""
+
+CUDA_TYPED = _typed("cuda", "torch.cuda")
+"""`torch.cuda.FloatTensor` and its like, by name."""
 
 
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -215,7 +225,7 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is None:
         return f"torch.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype.name]}"
     if isinstance(dtype, TypedTensor):
-        return self.to(dtype.dtype)
+        return self.to(dtype.place, dtype.dtype)
     if isinstance(dtype, str):
         kind, _, name = dtype.rpartition(".")
         if name not in _TYPE_NAMES or kind not in ("torch", "torch.cuda"):

@@ -21,7 +21,7 @@ def _adapt(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Any, ...]:
-    classes = _classes("cross_entropy", input, target, ignore_index)
+    classes = _classes("cross_entropy", input, target)
     return input, classes, _raw(weight), ignore_index, label_smoothing, reduction
 
 
@@ -29,10 +29,11 @@ def _raw(weight: Any) -> Any:
     return weight._array if isinstance(weight, Tensor) else weight
 
 
-def _classes(name: str, input: Tensor, target: Any, ignore_index: int) -> Any:
-    """The array of the targets (N,) of scores (N, C), as int64; what is wrong with them is raised."""
+def _classes(name: str, input: Tensor, target: Any) -> Any:
+    """The array of the targets (N,) of scores (N, C), as int64; `ValueError` for other shapes."""
     array = target._array if isinstance(target, Tensor) else target
-    if array.ndim != 1 or input.ndim != 2 or input.shape[0] != array.shape[0]:
+    own = input._array.shape
+    if array.ndim != 1 or len(own) != 2 or own[0] != array.shape[0]:
         raise ValueError(
             f"Expected input batch_size ({input.shape[0] if input.ndim else 0}) to match target batch_size "
             f"({array.shape[0] if array.ndim else 0}): input {list(input.shape)}, target {list(array.shape)}"
@@ -40,13 +41,15 @@ def _classes(name: str, input: Tensor, target: Any, ignore_index: int) -> Any:
     require_one_kind(name, input._array, array)
     if array.dtype.kind not in "iu":
         raise RuntimeError(f"{name}(): expected class indices of dtype int64 as target, got {array.dtype}")
-    if isinstance(array, np.ndarray):
-        wrong = ((array < 0) | (array >= input.shape[1])) & (array != ignore_index)
+    return array if array.dtype.char == "l" else array.astype(np.int64)
+
+
+def _require_classes(target: Any, classes: int, ignore_index: int) -> None:
+    """`IndexError` for a target on the host that is no class; what is on a GPU is not waited for."""
+    if isinstance(target, np.ndarray):
+        wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
         if wrong.any():
-            raise IndexError(
-                f"Target {array[wrong][0]} is out of bounds: there are {input.shape[1]} classes."
-            )
-    return array if array.dtype == np.int64 else array.astype(np.int64)
+            raise IndexError(f"Target {target[wrong][0]} is out of bounds: there are {classes} classes.")
 
 
 def _reference(
@@ -102,6 +105,7 @@ def cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:
     """-log softmax(input (N, C)) at the classes `target` (N,), weighted, smoothed and reduced."""
+    _require_classes(target, input.shape[1], ignore_index)
     logp = F.log_softmax(input, 1)
     share = _shares(F, input, target, weight, ignore_index, label_smoothing, reduction)
     losses = -F.sum(logp * share, 1)
@@ -148,7 +152,7 @@ def _shares(
 def _adapt_nll(
     input: Tensor, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> tuple[Any, ...]:
-    return input, _classes("nll_loss", input, target, ignore_index), _raw(weight), ignore_index, reduction
+    return input, _classes("nll_loss", input, target), _raw(weight), ignore_index, reduction
 
 
 def _np_nll(x: Any, t: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
@@ -179,6 +183,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """-input (N, C) at the classes `target` (N,), weighted and reduced."""
+    _require_classes(target, input.shape[1], ignore_index)
     keep = target != ignore_index
     places = F.where(keep, target, 0)
     share = F.cast(keep if weight is None else weight[places] * keep, input.dtype)

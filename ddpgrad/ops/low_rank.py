@@ -1,4 +1,4 @@
-"""Factorizations of matrices that are nearly of low rank, by random projections.
+"""A few singular or eigenvectors of large matrices: by random projections, and `lobpcg`.
 
 Halko, Martinsson and Tropp, "Finding structure with randomness", 2011, algorithms 4.4 and 5.1.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .._tensor import Tensor
-from . import matrix, reduce
+from . import matrix, reduce, shape
 from .draws import randn
-from .factors import linalg_qr, linalg_svd
-from .linalg import adjoint, require_matrix
+from .factors import linalg_cholesky, linalg_eigh, linalg_qr, linalg_svd
+from .linalg import adjoint, linalg_solve_triangular, require_matrix, require_square
 from .tensor_function import tensor_function
 
 
@@ -54,3 +54,35 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
     return svd_lowrank(A - reduce.mean(A, -2, True) if center else A, rank, niter)
+
+
+@tensor_function(method=False)
+def lobpcg(
+    A: Tensor, k: int | None = None, B: Tensor | None = None, X: Tensor | None = None, n: int | None = None,
+    iK: Tensor | None = None, niter: int | None = None, tol: float | None = None, largest: bool | None = None,
+    method: str | None = None, tracker: Any = None, ortho_iparams: Any = None, ortho_fparams: Any = None,
+    ortho_bparams: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(E, V): the `k` largest (or smallest) eigenvalues of A v = e B v, A symmetric and B positive, and their vectors.
+
+    PyTorch finds them by iteration from a guess `X`; here they are taken from all of them, exactly. Of `X`
+    only the number of columns counts, and what steers the iteration changes nothing.
+    """
+    require_square("lobpcg", A)
+    size = A.shape[-1]
+    count = k if k is not None else 1 if X is None else X.shape[-1]
+    if size < 3 * count:
+        raise ValueError(
+            f"LOBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the number of "
+            f"requested eigenpairs (={count})"
+        )
+    if B is None:
+        values, vectors = linalg_eigh(A)
+    else:
+        L = linalg_cholesky(B)
+        half = linalg_solve_triangular(L, A, upper=False)
+        values, vectors = linalg_eigh(adjoint(linalg_solve_triangular(L, adjoint(half), upper=False)))
+        vectors = linalg_solve_triangular(adjoint(L), vectors, upper=True)
+    if largest is None or largest:
+        values, vectors = shape.flip(values, -1), shape.flip(vectors, -1)
+    return shape.narrow(values, -1, 0, count), shape.narrow(vectors, -1, 0, count)

@@ -116,8 +116,10 @@ def _attach_scaled_inplace() -> None:
         plain = inplace.inplace(OPS[name])
 
         def scaled(
-            self: Tensor, other: Any, *, alpha: Any = 1, _plain: Any = plain, _name: str = name
+            self: Tensor, other: Any, *former: Any, alpha: Any = 1, _plain: Any = plain, _name: str = name
         ) -> Tensor:
+            if former:
+                other, alpha = arithmetic.factor_first(f"{_name}_", "alpha", (other, *former))
             return _plain(self, arithmetic.scaled(_name, self, other, alpha))
 
         for alias in (name, *OPS[name].aliases):
@@ -159,6 +161,7 @@ def _attach_shorthands() -> None:
         "resize_": rearranging.resize_,
         "resize_as_": rearranging.resize_as_,
         "set_": rearranging.set_,
+        "new": creation.new_as_its_class,
         "fill_diagonal_": diagonal.fill_diagonal_,
         "view": strided.view,
         "storage_offset": strided.storage_offset,

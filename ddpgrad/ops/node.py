@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ _FLOAT32 = np.dtype(np.float32)
 class OpNode(Node):
     """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles.
 
-    A node that a user looks at becomes one of the op's own subclass (`node_type`), named as PyTorch
+    A node that a user looks at becomes one of a subclass of its own (`node_type`), named as PyTorch
     names it. Others stay as they are: CPython reads the attributes of one class faster than of many.
     """
 
@@ -35,20 +36,23 @@ class OpNode(Node):
     _kept: tuple[Any, ...] | None
     _counters: Sequence[list[int]]
     _versions: Sequence[int]
+    _name: str | None = None  # once it was looked at, or what it depends on is freed
 
     def shown(self) -> OpNode:
         if self.__class__ is OpNode:
-            self.__class__ = self.op.node_type or node_type(self.op)
+            self._name = self.name()
+            shown: Any = node_type(self._name.rpartition("::")[2])
+            self.__class__ = shown
         return self
 
     def name(self) -> str:
-        """By the op; where in PyTorch that is several overloads, what was kept tells which, while it is there."""
+        """By the op; where in PyTorch that is several overloads, what was kept tells which."""
+        if self._name is not None:
+            return self._name
         say = self.op.grad_name
-        if not callable(say):
+        if isinstance(say, str):
             return say
-        if self._kept is None:
-            return node_name(self.op.name)
-        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept, strict=True))}
+        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept or (), strict=True))}
         return say(*[known[name] for name in inspect.signature(say).parameters])
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
@@ -77,8 +81,15 @@ class OpNode(Node):
         return op.backward(F, grad, kept, self.edges)
 
     def release(self) -> None:
-        if self._counters or self.op.keeps_extras:  # what keeps only shapes can run again, as in PyTorch
-            self._kept = None
+        op = self.op  # what keeps only shapes and numbers of dimensions can run again, as in PyTorch
+        if self._counters or op.keeps_values or (op.watched and any(map(_has_arrays, self._kept or ()))):
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what was kept."""
+        if self.op.grad_name.__class__ is not str:
+            self._name = self.name()
+        self._kept = None
 
     def replace_output(self, target: Tensor) -> None:
         """An in-place op has put the output into `target`'s memory: keep that, not the temporary."""
@@ -131,12 +142,10 @@ class OpNode(Node):
         )
 
 
-def node_type(op: Op) -> type[OpNode]:
-    """Make the class that `op`'s nodes show to users."""
-    name = node_name(op.name) if callable(op.grad_name) else op.grad_name
-    made: Any = type(name, (OpNode,), {"__slots__": ()})
-    op.node_type = made
-    return made
+@cache
+def node_type(name: str) -> type[OpNode]:
+    """The class that nodes of that name show to users."""
+    return type(name, (OpNode,), {"__slots__": ()})
 
 
 def node_name(op: str) -> str:
@@ -159,6 +168,13 @@ def _bits(edges: Sequence[Edge]) -> int:
     return sum(1 << k for k, (node, _) in enumerate(edges) if node is not None)
 
 
+def _has_arrays(kept: Any) -> bool:
+    """Whether an argument such as an index holds arrays."""
+    if isinstance(kept, (tuple, list)):
+        return any(map(_has_arrays, kept))
+    return hasattr(kept, "dtype")
+
+
 def _shape_of(argument: Any) -> Any:
     # A number has no dimensions.
     return [a.shape for a in argument] if isinstance(argument, list) else getattr(argument, "shape", ())
@@ -171,9 +187,7 @@ def record_single(
     node = _new(OpNode)
     node.op = op
     fn = input._grad_fn
-    node.edges = (
-        (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),
-    )
+    node.edges = ((fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),)
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
@@ -265,9 +279,7 @@ def record(
     """
     node = _new(OpNode)
     node.op = op
-    node.edges = tuple(
-        [edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given]
-    )
+    node.edges = tuple([edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given])
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
-from .._tensor import Tensor, wrap
+from .._tensor import Size, Tensor, wrap
 from ..autograd.accumulate import tensor_at
 from ..autograd.saved import Pack, Packed, SavedTensor, Unpack, packed, packed_kinds
 from ..backend.registry import backend_for
 from .node import OpNode
 
 # PyTorch's names of what ours call otherwise.
-_OURS = {"self": "input", "result": "out"}
+_OURS = {"self": "input", "result": "out", "exponent": "other", "indices": "index"}
 
 
 class PackedOpNode(OpNode):
@@ -51,7 +51,7 @@ class PackedOpNode(OpNode):
 
     def release(self) -> None:
         if self._kept:
-            self._kept = None
+            self.forget()
 
     def replace_output(self, target: Tensor) -> None:
         """The output was packed as it was; that its tensor has moved does not matter."""
@@ -90,7 +90,11 @@ def saved_attribute(node: OpNode, name: str) -> Any:
     """`_saved_<name>`: the value that the node keeps; `_raw_saved_<name>`: where hooks can be given to it."""
     prefix = "_raw_saved_" if name.startswith("_raw_saved_") else "_saved_"
     wanted = name.removeprefix(prefix)
+    sizes = wanted.endswith("_sym_sizes")
+    wanted = wanted.removesuffix("_sym_sizes")
     wanted = _OURS.get(wanted, wanted)
+    if sizes:
+        wanted += "_shape"
     if not name.startswith(prefix) or wanted not in node.op.keep:
         raise AttributeError(f"'{node.name()}' object has no attribute '{name}'")
     if node._kept is None:
@@ -104,8 +108,8 @@ def saved_attribute(node: OpNode, name: str) -> Any:
     if prefix == "_saved_":
         return _as_saved(node, i, value)
     if isinstance(value, Packed):
-        return SavedTensor(None)
-    return SavedTensor(partial(_pack_one, node, i), empty=not _is_array(value))
+        return SavedTensor.of(None)
+    return SavedTensor.of(partial(_pack_one, node, i), empty=not _is_array(value))
 
 
 def _pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack) -> None:
@@ -117,9 +121,16 @@ def _as_saved(node: OpNode, i: int, value: Any, k: int | None = None) -> Any:
     if isinstance(value, list):
         return tuple(_as_saved(node, i, v, n) for n, v in enumerate(value))
     array = _unpacked(value)
+    name = node.op.keep[i]
+    if name.endswith("_shape"):
+        return Size(array) if isinstance(array, tuple) else array
+    if name == "index" and k is None:
+        # None for what is no tensor, as PyTorch, where slices are an op of their own.
+        parts = array if isinstance(array, tuple) else (array,)
+        return tuple(wrap(part) if _is_array(part) else None for part in parts)
     if not _is_array(array):
         return array
-    if node.op.keep[i] == "out":
+    if name == "out":
         out = tensor_at(array, (node, 0))
         if node._counters:
             out._versions = node._counters[-1]

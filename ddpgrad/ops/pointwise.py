@@ -10,6 +10,7 @@ import numpy as np
 from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for
+from .creation import as_element
 from .declare import Sample, TensorLike, op, primitive
 from .explain import BOOL_MINUS, must_be_tensor
 from .samples import Rng, tensors, two
@@ -103,9 +104,15 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
     return g * F.where(flat, F.full_like(out, 0), slope)
 
 
+def _check_pow(input: TensorLike, other: TensorLike) -> None:
+    if isinstance(other, int) and other < 0 and isinstance(input, Tensor) and input.dtype.category < 2:
+        raise RuntimeError("pow(): Integers to negative integer powers are not allowed. Use x.double().")
+
+
 @primitive(
     grads={"input": _pow_grad_input, "other": _pow_grad_other},
     promotion="same",
+    check=_check_pow,
     samples=lambda rng: [
         *two(0.5, 2.0)(rng),
         ((rng.uniform(0.5, 2, (3,)), 2), {}),
@@ -350,6 +357,8 @@ def _check_masked_fill(input: Tensor, mask: Tensor, value: TensorLike) -> None:
 )
 def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tensor:
     """`input` with `value` where `mask` is true."""
+    if not hasattr(value, "dtype"):
+        value = as_element(value, dtypes.of(input.dtype))
     value = F.asarray(value, dtype=input.dtype)
     return F.where(mask, value, input)
 

@@ -191,7 +191,10 @@ def _added(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> 
         raise RuntimeError(
             f"{name}(): self and mat2 must have the same dtype, but got {input.dtype.name} and {product.dtype.name}"
         )
-    return _weighted(name, shape.expand(input, *product.shape), product, beta, alpha)
+    own, wanted = input._array.shape, product._array.shape
+    if own != wanted[len(wanted) - len(own) :]:
+        input = shape.expand(input, wanted)
+    return _weighted(name, input, product, beta, alpha)
 
 
 @tensor_function(inplace=True, out=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,65 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
+_PLAIN = frozenset((float, int, type(None)))
+"""Classes of arguments that do not change the dtype of floating-point tensors."""
+
+
+def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
+    """`promote` for `op`, which tries the usual case first: floats of one dtype and array type, beside plain numbers.
+
+    Then the tensors in `raw` become their arrays and the dtype is returned, without more questions.
+    """
+    if op.sequence:
+        return _promotion_of_list(op)
+    tensors, promoted = op.tensors, op.promoted
+    others = [i for i in tensors if i not in promoted]
+    only_tensors = {i for i in promoted if i not in op.numbers}
+
+    def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+        kind = dtype = None
+        for i in promoted:
+            value = raw[i]
+            if value.__class__ in _PLAIN and i not in only_tensors:
+                continue
+            array = getattr(value, "_array", None)
+            if array is not None:
+                if dtype is None:
+                    kind, dtype = array.__class__, array.dtype
+                if array.dtype is dtype and array.__class__ is kind and dtype.kind == "f":
+                    raw[i] = array
+                    continue
+            dtype = None
+            break
+        if dtype is None:
+            for i, value in zip(tensors, given):  # noqa: B905 - `strict` takes time
+                raw[i] = value
+            return promote(op, given, raw)
+        for i in others:
+            if isinstance(raw[i], Tensor):
+                raw[i] = raw[i]._array
+        return dtypes.BY_NUMPY[dtype]
+
+    return promotion
+
+
+def _promotion_of_list(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
+    """`promotion_of` an op of a list of tensors."""
+
+    def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+        arrays = [t._array for t in given if isinstance(t, Tensor)]
+        kind, dtype = arrays[0].__class__, arrays[0].dtype
+        for array in arrays:
+            if array.dtype is not dtype or array.__class__ is not kind or dtype.kind != "f":
+                return promote(op, given, raw)
+        if len(arrays) < len(given):
+            return promote(op, given, raw)
+        raw[0] = arrays
+        return dtypes.BY_NUMPY[dtype]
+
+    return promotion
+
+
 def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
     """Replace the tensor arguments in `raw` by arrays of the common dtype, which is returned; numbers stay numbers.
 
@@ -24,9 +83,6 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
     type), "ordered" (the same, and complex numbers are refused) or "float" (integers become the
     default floating-point type).
     """
-    common = _already_common(op, raw)
-    if common is not None:
-        return common
     tensors: list[tuple[np.dtype[Any], int]] = []
     scalars: list[int] = []
     values = [_operand(op, v) for v in (raw[0] if op.sequence else [raw[i] for i in op.promoted])]
@@ -60,49 +116,6 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         if isinstance(raw[i], Tensor):
             raw[i] = raw[i]._array
     return dtype
-
-
-def _already_common(op: Op, raw: list[Any]) -> dtypes.DType | None:
-    """The usual case, quickly: floating-point tensors of one dtype and array type, beside numbers that do not count.
-
-    Then the tensors in `raw` become their arrays and the dtype is returned; else nothing changes.
-    """
-    kind = dtype = None
-    numbers = False
-    arrays = []
-    for value in raw[0] if op.sequence else [raw[i] for i in op.promoted]:
-        array = getattr(value, "_array", None)
-        if array is None:
-            if value.__class__ is not float and value.__class__ is not int and value is not None:
-                return None
-            numbers = True
-        elif dtype is None:
-            dtype, kind = array.dtype, array.__class__
-            if dtype.kind != "f":
-                return None
-        elif array.dtype is not dtype or array.__class__ is not kind:
-            return None
-        arrays.append(value if array is None else array)
-    if dtype is None or (numbers and not _may_be_numbers(op, raw)):
-        return None
-    if op.sequence:
-        raw[0] = arrays
-        return dtypes.BY_NUMPY[dtype]
-    for i, array in zip(op.promoted, arrays, strict=True):
-        raw[i] = array
-    for i in op.tensors:
-        if isinstance(raw[i], Tensor):
-            raw[i] = raw[i]._array
-    return dtypes.BY_NUMPY[dtype]
-
-
-def _may_be_numbers(op: Op, raw: list[Any]) -> bool:
-    """Whether tensors stand wherever `op` takes no number."""
-    if op.numbers == op.tensors:
-        return True
-    if op.sequence:
-        return False
-    return all(isinstance(raw[i], Tensor) for i in op.tensors if i not in op.numbers)
 
 
 def _operand(op: Op, value: Any) -> Any:

@@ -212,8 +212,10 @@ def _require_mask(name: str, mask: Tensor) -> None:
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask`, broadcast against `input`, is True, as a vector."""
     _require_mask("masked_select", mask)
-    size = np.broadcast_shapes(input.shape, mask.shape)
-    return _index.index_by(shape.expand(input, size), shape.expand(mask, size))
+    if input._array.shape != mask._array.shape:
+        size = np.broadcast_shapes(input.shape, mask.shape)
+        input, mask = shape.expand(input, size), shape.expand(mask, size)
+    return _index.index_by(input, mask)
 
 
 @tensor_function(inplace=True)

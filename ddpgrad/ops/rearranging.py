@@ -11,6 +11,7 @@ from .._tensor import Size, Tensor, wrap
 from ..autograd.accumulate import edge_of, set_history
 from ..autograd.grad_mode import mode
 from ..autograd.views import check_writable
+from ..modes import inference
 from . import elementwise, index, shape, strided
 from .creation import from_numpy
 from .reduce import wrap_dim
@@ -251,11 +252,15 @@ def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, *
         if tensor._requires_grad and mode.enabled:
             alias._grad_fn, alias._output_nr = edge_of(tensor)  # type: ignore[assignment]
             alias._requires_grad = True
+    tensor._versions[0] += 1
     out = view(alias, *args, **kwargs)
     tensor._array = out._array
-    tensor._versions[0] += 1
-    if tensor._view is not None:
+    before = tensor._view
+    if before is not None:
         tensor._view = out._view
+        if not mode.enabled and not isinstance(before.root, int) and out._view is not None:
+            # It is still a recorded view, whose history is made again when it is next used.
+            tensor._view = out._view._replace(root=None)
     if out._requires_grad and out._grad_fn is not None:
         set_history(tensor, out._grad_fn, out._output_nr)
     return tensor
@@ -282,9 +287,11 @@ IN_PLACE = {
 
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
-    if self._requires_grad:
+    if self._requires_grad and not inference.on:
         raise RuntimeError("cannot resize variables that require grad")
     size = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if size == self._array.shape:
+        return self
     count = Size(size).numel()
     room = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
     if count <= room:
@@ -324,4 +331,5 @@ def set_(
         taken = strided.as_strided(taken, size, steps, storage_offset or 0)
     self._array, self._versions = taken._array, taken._versions
     self._versions[0] += 1
+    self._accumulator = None  # graphs that were made before lead to what it was
     return self

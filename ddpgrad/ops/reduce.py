@@ -51,16 +51,19 @@ def reduced(name: str) -> Any:
     """`adapt` of the reduction `name`: the dims made non-negative, or an error that names the op."""
 
     def adapt(input: Tensor, dim: Any = None, keepdim: bool = False, *dtype: Any) -> tuple[Any, ...]:
+        ndim = input._array.ndim
+        if dim.__class__ is int and -ndim <= dim < ndim:
+            return input, dim if dim >= 0 else dim + ndim, keepdim, *dtype
         # A 0-dimensional tensor accepts dim 0 and -1, which reduce nothing.
-        dims = wrap_dims(name, dim, input.ndim)
-        return input, None if input.ndim == 0 else dims, keepdim, *dtype
+        dims = wrap_dims(name, dim, ndim)
+        return input, None if ndim == 0 else dims, keepdim, *dtype
 
     return adapt
 
 
 def require_elements(name: str, input: Tensor, dim: Dim, error: type[Exception] = RuntimeError) -> None:
     """An error when what is reduced over has no elements, and the reduction no identity. `dim`: wrapped."""
-    if input.numel():
+    if input._array.size:
         return
     if dim is None:
         raise error(
@@ -74,12 +77,21 @@ def require_elements(name: str, input: Tensor, dim: Dim, error: type[Exception] 
             )
 
 
+def require_order(name: str, input: Tensor) -> None:
+    """`NotImplementedError` for complex numbers, which have no order."""
+    if input._array.dtype.kind == "c":
+        raise NotImplementedError(
+            f"{name}(): not implemented for {input.dtype.name}: complex numbers have no order"
+        )
+
+
 def _nonempty(name: str, error: type[Exception] = RuntimeError) -> Any:
     """`adapt` of a reduction that has no identity."""
     adapt = reduced(name)
 
     def adapt_nonempty(input: Tensor, dim: Any = None, keepdim: bool = False) -> tuple[Any, ...]:
         adapted = adapt(input, dim, keepdim)
+        require_order(name, input)
         require_elements(name, input, adapted[1], error)
         return adapted
 
@@ -261,9 +273,9 @@ def _adapt_position(name: str) -> Any:
     adapt = _nonempty(name, IndexError)
 
     def adapt_position(input: Tensor, dim: Any = None, keepdim: bool = False) -> tuple[Any, ...]:
-        if input.dtype is dtypes.bool_:
+        if input._array.dtype.kind == "b":
             raise RuntimeError(f"{name}(): does not support bool input. Use x.to(torch.uint8).")
-        return adapt(input, None if dim is None else wrap_dim(name, dim, input.ndim), keepdim)
+        return adapt(input, None if dim is None else wrap_dim(name, dim, input._array.ndim), keepdim)
 
     return adapt_position
 

@@ -11,7 +11,7 @@ from .._tensor import Tensor
 from .declare import composite, primitive
 from .reduce import products_before, wrap_dim
 from .samples import along
-from .selection import selected
+from .selection import found_by
 from .tensor_function import tensor_function
 
 
@@ -98,27 +98,25 @@ def _np_running_position(x: Any, dim: int, largest: bool) -> Any:
     return np.maximum.accumulate(np.where(x == best, here, 0), axis=dim)
 
 
-@primitive(
-    samples=lambda rng: [
-        ((rng.permutation(24).reshape(2, 3, 4), d, b), {}) for d in (0, 2) for b in (True, False)
-    ],
-    reference=_np_running_position,
-    method=False,
+_cummax_values, _cummin_values = (
+    found_by(
+        name,
+        lambda F, x, dim, largest=largest: F.running_position(x, dim, largest),
+        lambda x, dim, largest=largest: _np_running_position(x, dim, largest),
+    )
+    for name, largest in (("cummax", True), ("cummin", False))
 )
-def running_position(F: Any, input: Tensor, dim: int, largest: bool) -> Tensor:
-    """Where the largest (or smallest) element so far along `dim` is; the last of equal ones."""
-    ...
 
 
 @tensor_function(out=True)
 def cummax(input: Tensor, dim: int) -> Any:
     """(the largest element so far along `dim`, where it is): the last of equal ones, and a nan once there is one."""
     dim = wrap_dim("cummax", dim, input.ndim)
-    return return_types.cummax(*selected("cummax", input, dim, running_position(input, dim, True)))
+    return return_types.cummax(*_cummax_values(input, dim))
 
 
 @tensor_function(out=True)
 def cummin(input: Tensor, dim: int) -> Any:
     """(the smallest element so far along `dim`, where it is): the last of equal ones, and a nan once there is one."""
     dim = wrap_dim("cummin", dim, input.ndim)
-    return return_types.cummin(*selected("cummin", input, dim, running_position(input, dim, False)))
+    return return_types.cummin(*_cummin_values(input, dim))

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor
+from ..autograd.accumulate import edge_of
+from ..autograd.refusal import refuse
+from ..errors import GraphError
 from . import pointwise, shape
 from .declare import TensorLike, primitive
 from .index import positions
@@ -151,7 +154,15 @@ def _product_rule(
     only = F.logical_and(src_zero, F.eq(F.gather(zeros, dim, index), 1))
     without = F.scatter_reduce_by(input, dim, index, F.where(only, src_one, src), "prod", include_self)
     quotient = F.gather(g * out, dim, index) / F.where(src_zero, src_one, src)
-    return grad_input, F.where(only, F.gather(g * without, dim, index), quotient)
+    grad_src = F.where(only, F.gather(g * without, dim, index), quotient)
+    if isinstance(g, Tensor) and zeros.numel() and float(zeros.detach().amax()) > 1:
+        # The gradients of two zeros are zero, but depend on each other, which the quotients do not say.
+        error = GraphError(
+            "scatter_reduce(): Double backward is unsupported for src when >1 zeros in src are scattered to the same "
+            "position in self"
+        )
+        grad_src = refuse(grad_src, error, [edge_of(t) for t in (g, input, src)])
+    return grad_input, grad_src
 
 
 def _covered(F: Any, src: Any, index: Any) -> Any:

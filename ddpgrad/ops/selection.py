@@ -2,59 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._tensor import Tensor
-from . import shape
 from .declare import op, primitive
 from .reduce import restore, wrap_dim
 from .samples import calls
 
 
-def _values_rule(F: Any, g: Any, input_shape: Any, dim: int, index: Any, keepdim: bool) -> Any:
+def _values_rule(F: Any, g: Any, input_shape: Any, dim: int, keepdim: bool, place: Any) -> Any:
     """The gradient of each value goes to the one place that it was taken from."""
-    return F.scatter_add(F.new_zeros(g, input_shape), dim, index, restore(F, g, input_shape, dim, keepdim))
+    place, g = (restore(F, x, input_shape, dim, keepdim) for x in (place, g))
+    return F.scatter_add(F.new_zeros(g, input_shape), dim, place, g)
 
 
-def _adapt_values(input: Tensor, dim: int, index: Any, keepdim: bool = True) -> tuple[Any, ...]:
-    return input, dim, index._array if isinstance(index, Tensor) else index, keepdim or not input.ndim
+def found_by(name: str, find: Callable[..., Any], reference: Callable[..., Any], *options: Any) -> Any:
+    """The op of function `name`, (values, where they are) along a dimension; its history has the function's name.
 
+    find(F, input, dim, *options): the places, with that dimension kept. reference: the places by NumPy
+    for the `options` of a sample.
+    """
 
-def _values(name: str) -> Any:
-    """The op that takes the values which `name` returns; their history names it."""
+    def values(
+        F: Any, input: Tensor, dim: int, keepdim: bool = True, options: tuple[Any, ...] = ()
+    ) -> tuple[Tensor, Tensor]:
+        if input.dtype.kind == "c":
+            raise NotImplementedError(f"{name}: not implemented for {input.dtype}: complex numbers have no order")
+        place = find(F, input, dim, *options) if input.ndim else F.argsort(input)
+        out = F.gather(input, dim, place)
+        if keepdim or not input.ndim:
+            return out, place
+        return F.squeeze(out, (dim,)), F.squeeze(place, (dim,))
 
-    def values(F: Any, input: Tensor, dim: int, index: Any, keepdim: bool = True) -> Tensor:
-        out = F.gather(input, dim, index)
-        return out if keepdim else F.squeeze(out, (dim,))
+    def expected(x: Any, dim: int, keepdim: bool, options: tuple[Any, ...]) -> Any:
+        place = reference(x, dim, *options)
+        out = np.take_along_axis(x, place, dim)
+        return (out, place) if keepdim else (np.take(out, 0, dim), np.take(place, 0, dim))
 
     values.__name__ = f"{name}_values"
-    values.__doc__ = f"The elements of `input` at `index` along `dim`, which `{name}` has found."
+    values.__doc__ = f"(values, their places along `dim`) that `{name}` returns."
     return op(
         grads={"input": _values_rule},
-        adapt=_adapt_values,
+        outputs=2,
+        extras=("place",),
         samples=lambda rng: [
-            ((rng.standard_normal((2, 3)), 1, np.array([[2], [0]]), k), {}) for k in (True, False)
+            ((rng.permutation(15).reshape(3, 5) / 7.0, d, True, options), {}) for d in (0, 1)
         ],
-        reference=lambda x, d, i, k: np.take_along_axis(x, i, d) if k else np.take_along_axis(x, i, d)[:, 0],
+        reference=expected,
         method=False,
         grad_name=f"{name.capitalize()}Backward{1 if name in ('median', 'nanmedian') else 0}",
     )(values)
 
 
-_VALUES = {
-    name: _values(name)
-    for name in ("cummax", "cummin", "kthvalue", "max", "median", "min", "mode", "nanmedian", "sort", "topk")
-}
+def _np_kth(x: Any, dim: int, k: int) -> Any:
+    return np.take(np.argsort(x, axis=dim), [k], axis=dim)
 
 
-def selected(
-    name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = True
-) -> tuple[Tensor, Tensor]:
-    """(values, indices) as function `name` returns them; `index` has length 1 in `dim` if that is not kept."""
-    values = _VALUES[name](input, dim, index, keepdim)
-    return values, index if keepdim or not input.ndim else shape.squeeze(index, dim)
+def _np_median(x: Any, dim: int) -> Any:
+    return _np_kth(x, dim, (x.shape[dim] - 1) // 2)
+
+
+def _np_order(x: Any, dim: int, descending: bool) -> Any:
+    return np.argsort(-x if descending else x, axis=dim, kind="stable")
+
+
+max_values = found_by(
+    "max", lambda F, x, dim: F.argmax(x, dim, True), lambda x, dim: x.argmax(dim, keepdims=True)
+)
+min_values = found_by(
+    "min", lambda F, x, dim: F.argmin(x, dim, True), lambda x, dim: x.argmin(dim, keepdims=True)
+)
+median_values = found_by("median", lambda F, x, dim: F.median_position(x, dim, False), _np_median)
+nanmedian_values = found_by("nanmedian", lambda F, x, dim: F.median_position(x, dim, True), _np_median)
+kthvalue_values = found_by("kthvalue", lambda F, x, dim, k: F.kth_position(x, k, dim), _np_kth, 2)
+sort_values = found_by("sort", lambda F, x, dim, descending: F.argsort(x, dim, descending), _np_order, True)
+topk_values = found_by(
+    "topk",
+    lambda F, x, dim, k, largest: F.topk_positions(x, k, dim, largest),
+    lambda x, dim, k, largest: np.take(_np_order(x, dim, largest), range(k), axis=dim),
+    2, True,
+)  # fmt: skip
 
 
 @primitive(
@@ -66,52 +96,6 @@ def selected(
 def argsort(F: Any, input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     """Indices that sort along `dim`; equal elements keep their order, nan counts as the largest."""
     ...
-
-
-@primitive(
-    samples=calls((2, 2, True), (1, 0, False)),
-    reference=lambda x, k, d, largest: np.take(
-        np.argsort(-x if largest else x, axis=d, kind="stable"), range(k), axis=d
-    ),
-    method=False,
-)
-def topk_positions(F: Any, input: Tensor, k: int, dim: int, largest: bool) -> Tensor:
-    """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is the largest."""
-    ...
-
-
-@primitive(
-    samples=calls((1, 2), (0, 0)),
-    reference=lambda x, k, d: np.take(np.argsort(x, axis=d), [k], axis=d),
-    method=False,
-)
-def kth_position(F: Any, input: Tensor, k: int, dim: int) -> Tensor:
-    """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is the largest."""
-    ...
-
-
-def _middle(F: Any, input: Any, dim: int, skip_nan: bool) -> Any:
-    """Where the lower median along `dim` is, with length 1 in `dim`: a nan if there is one, or none if skipped."""
-    size = input.shape[dim] if input.ndim else 1
-    if size == 1:
-        return F.full_like(F.argsort(input), 0)
-    nan = F.isnan(input)
-    if skip_nan:
-        place = F.clamp((size - F.sum(nan, dim, True) - 1) // 2, 0, None)
-        return F.gather(F.argsort(input, dim, False), dim, place)
-    return F.where(
-        F.any(nan, dim, True), F.argmax(nan, dim, True), F.kth_position(input, (size - 1) // 2, dim)
-    )
-
-
-@op(
-    samples=lambda rng: [((rng.permutation(24).reshape(2, 3, 4), d, False), {}) for d in (0, 2)],
-    reference=lambda x, d, skip: np.take(np.argsort(x, axis=d), [(x.shape[d] - 1) // 2], axis=d),
-    method=False,
-)
-def median_position(F: Any, input: Tensor, dim: int, skip_nan: bool) -> Tensor:
-    """Where the median (the lower of two) along `dim` is, which is kept with length 1. nan is the largest, or skipped."""
-    return _middle(F, input, dim, skip_nan)
 
 
 def _whole_rule(F: Any, g: Any, out: Any, input: Any) -> Any:
@@ -154,18 +138,11 @@ def min_of_all(F: Any, input: Tensor) -> Tensor:
 def median_of_all(F: Any, input: Tensor, skip_nan: bool) -> Tensor:
     """The median of all elements, the lower of two."""
     flat = F.reshape(input, (-1,))
-    return F.reshape(F.gather(flat, 0, _middle(F, flat, 0, skip_nan)), ())
+    return F.reshape(F.gather(flat, 0, F.median_position(flat, 0, skip_nan)), ())
 
 
-@op(
-    samples=lambda rng: [((np.array([[3, 1, 2, 2, 1, 3], [5, 5, 4, 4, 4, 1]]), 1), {})],
-    reference=lambda x, d: np.array([[4], [4]]),
-    method=False,
-)
-def mode_position(F: Any, input: Tensor, dim: int) -> Tensor:
+def _most_frequent(F: Any, input: Any, dim: int) -> Any:
     """Where the last of the most frequent element (the smallest such) along `dim` is, kept with length 1."""
-    if not input.ndim:
-        return F.argsort(input)
     order = F.argsort(input, dim, False)
     ranked = F.gather(input, dim, order)
     left = input.shape[dim] - 1
@@ -175,3 +152,14 @@ def mode_position(F: Any, input: Tensor, dim: int) -> Tensor:
     begun = F.running_position(F.where(new, here, F.full_like(here, -1)), dim, True)
     # The first of the longest runs ends where the distance from its beginning is largest.
     return F.gather(order, dim, F.argmax(here - begun, dim, True))
+
+
+def _np_most_frequent(x: Any, dim: int) -> Any:
+    def last(row: Any) -> int:
+        values, counts = np.unique(row, return_counts=True)
+        return np.flatnonzero(row == values[counts.argmax()])[-1]
+
+    return np.expand_dims(np.apply_along_axis(last, dim, x), dim)
+
+
+mode_values = found_by("mode", _most_frequent, _np_most_frequent)

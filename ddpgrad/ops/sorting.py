@@ -10,8 +10,7 @@ from ..backend import dtype as dtypes
 from . import elementwise, index, pointwise, reduce, selection, shape
 from .composed import to
 from .creation import full
-from .reduce import require_elements, wrap_dim
-from .selection import selected
+from .reduce import require_elements, require_order, wrap_dim
 from .tensor_function import tensor_function
 
 
@@ -28,23 +27,24 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 _EXTREMA = {
-    "max": (selection.max_of_all, reduce.argmax, pointwise.maximum, return_types.max),
-    "min": (selection.min_of_all, reduce.argmin, pointwise.minimum, return_types.min),
+    "max": (selection.max_of_all, selection.max_values, pointwise.maximum, return_types.max),
+    "min": (selection.min_of_all, selection.min_values, pointwise.minimum, return_types.min),
 }
 
 
 def _extremum(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
-    whole, position, of_two, result = _EXTREMA[name]
+    whole, along, of_two, result = _EXTREMA[name]
     if isinstance(dim, Tensor):
         return of_two(input, dim)
     if dim is None:
+        require_order(name, input)
         require_elements(name, input, None)
         return whole(input)
-    dim = wrap_dim(name, dim, input.ndim)
-    if input.ndim:
+    ndim = input._array.ndim
+    dim = wrap_dim(name, dim, ndim)
+    if ndim:
         require_elements(name, input, dim)
-    numbers = to(input, dtypes.uint8) if input.dtype is dtypes.bool_ else input
-    return result(*selected(name, input, dim, position(numbers, dim, True), keepdim))
+    return result(*along(input, dim, keepdim))
 
 
 @tensor_function(out=True)
@@ -66,7 +66,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
     """(sorted values, their indices) along `dim`; equal elements always keep their order, nan counts as the largest."""
     dim = wrap_dim("sort", dim, input.ndim)
-    return return_types.sort(*selected("sort", input, dim, selection.argsort(input, dim, descending)))
+    return return_types.sort(*selection.sort_values(input, dim, True, (descending,)))
 
 
 @tensor_function()
@@ -90,8 +90,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         raise RuntimeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
     if not input.ndim and k == 0:
         raise RuntimeError("topk(): k=0 needs a tensor with dimensions")
-    order = selection.topk_positions(input, int(k), dim, largest) if input.ndim else selection.argsort(input)
-    return return_types.topk(*selected("topk", input, dim, order))
+    return return_types.topk(*selection.topk_values(input, dim, True, (int(k), largest)))
 
 
 @tensor_function(out=True)
@@ -102,8 +101,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
         raise RuntimeError(
             f"kthvalue(): selected number k out of range for dimension {dim}: k={k}, {input.shape}"
         )
-    place = selection.kth_position(input, k - 1, dim) if input.ndim else selection.argsort(input)
-    return return_types.kthvalue(*selected("kthvalue", input, dim, place, keepdim))
+    return return_types.kthvalue(*selection.kthvalue_values(input, dim, keepdim, (k - 1,)))
 
 
 def _nonempty_dim(name: str, input: Tensor, dim: int) -> int:
@@ -129,19 +127,20 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 def _median(name: str, result: Any, input: Tensor, dim: int | None, keepdim: bool) -> Any:
     skip_nan = name == "nanmedian"
+    require_order(name, input)
     if dim is None:
         if not input.numel():
             return reduce.sum(input) * float("nan")
         return selection.median_of_all(input, skip_nan)
-    dim = _nonempty_dim(name, input, dim)
-    return result(*selected(name, input, dim, selection.median_position(input, dim, skip_nan), keepdim))
+    along = selection.nanmedian_values if skip_nan else selection.median_values
+    return result(*along(input, _nonempty_dim(name, input, dim), keepdim))
 
 
 @tensor_function(out=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """(the most frequent element along `dim`, the smallest of several; the last index of it)."""
     dim = _nonempty_dim("mode", input, dim)
-    return return_types.mode(*selected("mode", input, dim, selection.mode_position(input, dim), keepdim))
+    return return_types.mode(*selection.mode_values(input, dim, keepdim))
 
 
 @tensor_function(out=True)

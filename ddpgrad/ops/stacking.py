@@ -33,16 +33,28 @@ def _require_tensors(name: str, tensors: Any) -> None:
             )
 
 
+def _shapes(name: str, tensors: Any) -> list[tuple[int, ...]]:
+    """The shapes of the tensors; `TypeError` when they are not a sequence of tensors."""
+    if not isinstance(tensors, Tensor):
+        try:
+            return [t._array.shape for t in tensors]
+        except AttributeError:
+            pass
+    _require_tensors(name, tensors)
+    raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors")
+
+
 def _adapt_cat(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
-    _require_tensors("cat", tensors)
-    if not len(tensors):
+    shapes = _shapes("cat", tensors)
+    if not shapes:
         raise ValueError("cat(): expected a non-empty list of Tensors")
-    if any(not t.ndim for t in tensors):
-        place = next(i for i, t in enumerate(tensors) if not t.ndim)
-        raise RuntimeError(f"zero-dimensional tensor (at position {place}) cannot be concatenated")
+    if () in shapes:
+        raise RuntimeError(f"zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated")
+    if (0,) not in shapes:
+        return tensors, wrap_dim("cat", dim, len(shapes[0]))
     # PyTorch lets `torch.tensor([])` stand beside tensors of any shape; its dtype counts.
-    fits = [t.ndim != 1 or t.numel() > 0 for t in tensors]
-    size = tensors[fits.index(True) if True in fits else 0].shape
+    fits = [own != (0,) for own in shapes]
+    size = shapes[fits.index(True) if True in fits else 0]
     dim = wrap_dim("cat", dim, len(size))
     nothing = (*size[:dim], 0, *size[dim + 1 :])
     return [t if fit else shape.reshape(t, nothing) for t, fit in zip(tensors, fits, strict=True)], dim
@@ -70,17 +82,17 @@ def _stack_rule(F: Any, g: Any, needs: Sequence[bool], dim: int) -> list[Any]:
 
 
 def _adapt_stack(tensors: Sequence[Tensor], dim: int = 0) -> tuple[Any, ...]:
-    _require_tensors("stack", tensors)
-    if not len(tensors):
+    shapes = _shapes("stack", tensors)
+    if not shapes:
         raise RuntimeError("stack expects a non-empty TensorList")
-    first = tensors[0].shape
-    for i, t in enumerate(tensors):
-        if t.shape != first:
+    first = shapes[0]
+    for i, own in enumerate(shapes):
+        if own != first:
             raise RuntimeError(
                 f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
-                f"{list(t.shape)} at entry {i}"
+                f"{list(own)} at entry {i}"
             )
-    return list(tensors), wrap_dim("stack", dim, len(first) + 1)
+    return tensors, wrap_dim("stack", dim, len(first) + 1)
 
 
 @primitive(

@@ -10,8 +10,9 @@ import numpy as np
 from .._tensor import Tensor, View, wrap
 from ..autograd.grad_mode import mode
 from ..autograd.views import remember_plain_view
+from ..modes import inference
 from .explain import explain
-from .node import node_type, record
+from .node import record
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -26,12 +27,11 @@ def memory_of(array: Any) -> Any:
 
 
 def mark_view(
-    input: Tensor, out: Tensor, step: tuple[Any, tuple[Any, ...]], several: str | None = None
+    input: Tensor, out: Tensor, step: tuple[Any, tuple[Any, ...]], maker: str | None = None
 ) -> None:
     """Let a result that shares memory with `input` share its version and know its base.
 
-    step: (function, arguments after the input) that makes `out` from `input`. several: the name
-    of the node when the function returned more views than this one.
+    step: (function, arguments after the input) that makes `out` from `input`. maker: as in `View`.
     """
     array, source = out._array, input._array
     if array.base is not source:
@@ -39,18 +39,29 @@ def mark_view(
             array = out._array = source[...]
         if memory_of(array) is not memory_of(source):
             return  # a reshape that had to copy
-    out._versions = input._versions
+    out._versions = versions = input._versions
+    if versions.__class__ is not list:  # of inference mode: there is nothing to keep track of
+        return
+    recording = mode.enabled
     view = input._view
+    root: Any
     if view is None:
-        base, steps = input, (step,)
+        base, steps, root = input, (step,), input._grad_fn
     else:
-        base = view.base
-        steps = None if view.steps is None else (*view.steps, step)
-        several = several or view.several
-    out._view = _new_tuple(View, (base, steps, base._grad_fn, several))
+        base, steps, root, first_maker = view
+        if steps is not None:
+            steps = (*steps, step)
+        maker = maker or first_maker
+        if root.__class__ is int:
+            root = -1 - versions[0] if root < 0 else versions[0]
+        else:
+            root = base._grad_fn
+    if not recording:
+        root = -1 - versions[0] if inference.on else versions[0]
+    out._view = _new_tuple(View, (base, steps, root, maker))
     if not base._requires_grad:
         remember_plain_view(base, out)
-    elif not mode.enabled and not input.is_inference():
+    elif not recording:
         out._requires_grad = input._requires_grad  # as in PyTorch, though it has no history
 
 
@@ -89,7 +100,7 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
             raise explain(op, adapted, error) from error
         outs = tuple([wrap(part) for part in parts])
         for out, step in zip(outs, steps_of(*adapted), strict=True):
-            mark_view(input, out, step, (op.node_type or node_type(op)).__name__)
+            mark_view(input, out, step, "several")
         if outs and input._requires_grad and mode.enabled:
             record(op, (input,), raw, outs[0], (), outs if len(outs) > 1 else None)
         return outs

@@ -11,6 +11,7 @@ from weakref import ref
 from .._tensor import Tensor
 from ..autograd import enable_grad, engine
 from ..autograd.nodes import Node, observers
+from ..autograd.reentrance import carried
 from ..autograd.saved import Packed, current_hooks, packed, saved_tensors_hooks
 from ..errors import RecomputeError
 
@@ -23,6 +24,7 @@ class _Settings(threading.local):
 
 
 _settings = _Settings()
+carried.append(_settings)
 
 
 @contextlib.contextmanager

@@ -172,6 +172,19 @@ def test_deep_graphs_do_not_recurse():
     del y
 
 
+def test_a_gradient_that_cannot_be_added():
+    x = torch.ones(2, requires_grad=True)
+    x.grad = torch.ones(1).expand(2)
+    with pytest.raises(GraphError, match="refers to a single memory location"):
+        (x * 1).sum().backward()
+    x.grad = torch.ones(2)
+    x.data = torch.ones(3)
+    with pytest.raises(
+        GraphError, match=r"has shape \[2\], and the gradient that is to be added to it \[3\]"
+    ):
+        (x * 1).sum().backward()
+
+
 def test_assigned_grad_is_checked():
     x = leaf(1.0, 2.0)
     with pytest.raises(RuntimeError, match="different size"):

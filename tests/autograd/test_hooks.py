@@ -130,6 +130,44 @@ def test_wrong_results_of_hooks(result: Any, error: type[Exception], text: str):
         y.sum().backward()
 
 
+def test_hooks_where_no_gradient_comes():
+    log = []
+    parts = leaf().unbind()
+    parts[0].retain_grad()
+    parts[0].register_hook(log.append)
+    parts[1].backward()
+    assert log == [None] and parts[0].grad is None
+    parts[0].register_hook(lambda g: torch.ones(()))
+    with pytest.raises(RuntimeError, match="can't replace a None gradient with a non-None value"):
+        parts[1].backward()
+
+
+def test_hooks_see_gradients_in_the_shape_of_the_inputs():
+    seen = []
+    y = torch.ones(1, requires_grad=True) * torch.ones(3, dtype=torch.float64)
+    y.grad_fn.register_hook(
+        lambda inputs, outputs: seen.extend([inputs[0].shape, inputs[1], outputs[0].shape])
+    )
+    y.sum().backward()
+    assert seen == [(1,), None, (3,)]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "text"),
+    [
+        (lambda gi: gi[0], TypeError, "expected tuple, but hook '<lambda>' of MulBackward0 returned Tensor"),
+        (lambda gi: gi[:1], RuntimeError, "incorrect number of values \\(got 1, but expected 2"),
+        (lambda gi: (gi[0], gi[0]), RuntimeError, "can't replace a None gradient"),
+        (lambda gi: (torch.ones(3), None), RuntimeError, "has changed the size of value"),
+    ],
+)
+def test_wrong_results_of_hooks_on_nodes(result, error, text):
+    y = leaf() * 2
+    y.grad_fn.register_hook(lambda gi, go: result(gi))
+    with pytest.raises(error, match=text):
+        y.sum().backward()
+
+
 def test_where_hooks_cannot_be():
     with pytest.raises(RuntimeError, match="doesn't require gradient"):
         torch.ones(2).register_hook(print)

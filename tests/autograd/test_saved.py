@@ -182,8 +182,13 @@ def test_allowed_mutation():
         a = x * 1
         y = a * a
         a.zero_()
-    y.sum().backward()
-    assert x.grad.tolist() == [2.0, 4.0]
+        y.sum().backward()
+        assert x.grad.tolist() == [2.0, 4.0]
+        y = (a * a).sum()
+        with pytest.raises(RuntimeError, match="cannot be nested"), allow_mutation_on_saved_tensors():
+            pass
+    with pytest.raises(AssertionError, match="outside of the 'allow_mutation_on_saved_tensors' context"):
+        y.backward()
 
 
 def test_saved_values_by_name():

@@ -6,7 +6,14 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
-from ddpgrad.func import functional_call, grad, stack_module_state, vmap
+from ddpgrad.func import functional_call, grad, replace_all_batch_norm_modules_, stack_module_state, vmap
+
+
+def test_batch_norms_without_statistics():
+    model = replace_all_batch_norm_modules_(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    assert not list(model.buffers())
+    x = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    torch.testing.assert_close(model.eval()(x), model.train()(x))
 
 
 def test_other_parameters_for_one_call():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp
+from ddpgrad.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
 Tensor = torch.Tensor
 
@@ -84,14 +84,33 @@ def test_jacobians(jac: Any):
         (lambda: grad(lambda x: x * 2)(X), "scalar Tensor, got tensor with 1 dims"),
         (lambda: grad(lambda x: 2)(X), "to return a Tensor, got <class 'int'>"),
         (lambda: grad(lambda x: x.sum(), argnums=1)(X), "argnum=1, but only 1 positional"),
-        (
-            lambda: grad(lambda x, n: (x * n).sum(), argnums=(0, 1))(X, 2),
-            "Expected tensors to differentiate in, got int",
-        ),
         (lambda: grad(lambda x: x.sum(), has_aux=True)(X), "must return a tuple"),
         (lambda: jvp(torch.exp, (X,), (X[:1],)), "the same structure and shapes"),
+        (lambda: jvp(torch.exp, X, X), "Expected primals to be a tuple"),
+        (lambda: vjp(lambda x: 3, X), "return only tensors, got unsupported type <class 'int'>"),
     ],
 )
 def test_errors(call: Any, text: str):
     with pytest.raises(RuntimeError, match=text):
         call()
+
+
+def test_only_tensors_are_differentiated_in():
+    with pytest.raises(ValueError, match="must be Tensor, got <class 'int'>"):
+        grad(lambda x, n: (x * n).sum(), argnums=(0, 1))(X, 2)
+
+
+def test_linearize_evaluates_once():
+    calls = []
+
+    def f(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        calls.append(x)
+        return {"square": x**2, "sum": x.sum()}
+
+    output, derivative = linearize(f, X)
+    close(output["square"], X**2)
+    for tangent in (torch.ones_like(X), X):
+        found = derivative(tangent)
+        close(found["square"], 2 * X * tangent)
+        close(found["sum"], tangent.sum())
+    assert len(calls) == 1

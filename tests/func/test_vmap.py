@@ -44,15 +44,23 @@ def test_randomness():
         vmap(noisy, randomness="any")(x)
 
 
+def test_no_examples():
+    assert vmap(lambda x: x.sum() * torch.ones(4), out_dims=1)(torch.ones(0, 3)).shape == (4, 0)
+    assert vmap(lambda x: torch.ones(2), out_dims=None)(torch.ones(3)).tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: vmap(torch.add)(torch.ones(3), torch.ones(2)), r"got sizes \[3, 2\]"),
         (lambda: vmap(torch.abs)(3), "please use None as the respective in_dim"),
         (lambda: vmap(torch.abs, in_dims=1)(torch.ones(3)), "dimensionality 1"),
-        (lambda: vmap(torch.abs, in_dims=None)(torch.ones(3)), "at least one input must be mapped"),
-        (lambda: vmap(torch.abs)(torch.ones(0, 2)), "mapped dimension is empty"),
+        (lambda: vmap(torch.abs, in_dims=(None,))(torch.ones(3)), "at least one input must be mapped"),
+        (lambda: vmap(torch.add, in_dims=[0, None])(torch.ones(3), 1), "expected `in_dims` to be int or a"),
         (lambda: vmap(lambda x: 3)(torch.ones(3)), "must only return Tensors"),
+        (lambda: vmap(torch.abs, chunk_size=0)(torch.ones(3)), "should be None or greater than 0"),
+        (lambda: vmap(torch.abs, out_dims="a")(torch.ones(3)), "`out_dims` must be an int, None or"),
+        (lambda: vmap(torch.abs, out_dims=None)(torch.arange(3.0)), "differs between examples"),
         (lambda: vmap(torch.add, in_dims=(0,))(torch.ones(3), torch.ones(3)), "in_dims is not compatible"),
     ],
 )

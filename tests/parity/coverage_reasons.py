@@ -33,8 +33,6 @@ OPS: tuple[tuple[str, str], ...] = (
     (r"chalf", MORE_TYPES),
     (r"as_strided\.partial_views", "needs a view of PyTorch's whole storage, which the comparison does not carry over"),
     (r"as_strided_scatter", "equal but for one sample, whose gradient PyTorch does not set to zero where it was overwritten"),
-    (r"linalg\.ldl_.*", "factors of indefinite symmetric matrices, without a gradient in PyTorch; `linalg.solve` solves them"),
-    (r"linalg\.ldl_.*", "symmetric indefinite systems; `lu_factor` or `eigh` solve them"),
     (r"nn\.functional\.linear_cross_entropy.*", "a prototype; `cross_entropy(linear(x, weight), target)` is the same"),
 )  # fmt: skip
 
@@ -71,7 +69,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r"lobpcg", "an iterative eigenvalue solver; SciPy has it"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
     ("nn", r"UninitializedBuffer", LAZY),
-    ("nn", r"SyncBatchNorm", "batch statistics over all ranks belong to the issue on distributed training"),
     ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs|LinearCrossEntropy.*", DEPRECATED),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),
     ("nn.utils", r"convert_conv.*|fuse_.*|skip_init", "for inference and memory formats of PyTorch's own kernels"),

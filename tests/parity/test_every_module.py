@@ -138,6 +138,7 @@ _family(
 _family("AlphaDropout Dropout", lambda n, name: getattr(n, name)(1.0), _x(*ROWS))
 _family("FeatureAlphaDropout", lambda n, name: getattr(n, name)(1.0), _x(*IMAGE))
 _family("RNN LSTM GRU", lambda n, name: getattr(n, name)(4, 3, 2, bidirectional=True), _x(5, 2, 4))
+_family("SyncBatchNorm", lambda n, name: getattr(n, name)(4), _x(*IMAGE))  # without a process group
 _family("RNNCell LSTMCell GRUCell", lambda n, name: getattr(n, name)(4, 3), _x(*ROWS))
 for _dims, _shape in BY_DIMS.items():
     _input, _d = _x(*_shape), f"{_dims}d"

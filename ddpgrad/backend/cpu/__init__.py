@@ -50,7 +50,7 @@ _FAMILIES = {
     "special": ("erf",),
 }  # fmt: skip
 # Modules of kernels that need no Numba.
-_PLAIN_FAMILIES = {"lapack": ("lu_factor", "solve_triangular")}
+_PLAIN_FAMILIES = {"lapack": ("lu_factor", "solve_triangular", "ldl_factor", "ldl_solve")}
 
 
 def _device_of(array: Any) -> device.Device:

@@ -50,3 +50,32 @@ def lu_factor(A: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray, np.nd
             order[k], order[other] = order[other], order[k]
         rows[i] = order
     return out, pivots, rows
+
+
+def ldl_factor(A: np.ndarray, hermitian: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """L below and the blocks of D on the diagonal, LAPACK's pivots, and which element of D is zero, from 1."""
+    (factor,) = get_lapack_funcs((_by_symmetry("trf", A, hermitian),), (A,))
+    out = np.empty(A.shape, factor.dtype)
+    pivots = np.empty(A.shape[:-1], np.int32)
+    info = np.empty(A.shape[:-2], np.int32)
+    for i in np.ndindex(*A.shape[:-2]):
+        compact, pivots[i], info[i] = factor(A[i], lower=1)
+        out[i] = np.tril(compact)
+    return out, pivots, info
+
+
+def ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray, hermitian: bool) -> np.ndarray:
+    """X with A @ X = B, from the factors and pivots of A that `ldl_factor` gives."""
+    (solve,) = get_lapack_funcs((_by_symmetry("trs", LD, hermitian),), (LD, B))
+    lead = np.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
+    LD, B = np.broadcast_to(LD, lead + LD.shape[-2:]), np.broadcast_to(B, lead + B.shape[-2:])
+    pivots = np.broadcast_to(pivots, lead + pivots.shape[-1:])
+    out = np.empty(B.shape, solve.dtype)
+    for i in np.ndindex(*lead):
+        out[i], _ = solve(LD[i], pivots[i], B[i], lower=1)
+    return out
+
+
+def _by_symmetry(name: str, A: np.ndarray, hermitian: bool) -> str:
+    """LAPACK's name of a function for symmetric matrices, or for Hermitian ones."""
+    return ("he" if hermitian and A.dtype.kind == "c" else "sy") + name

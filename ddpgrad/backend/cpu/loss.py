@@ -32,7 +32,7 @@ def cross_entropy(
         np.ascontiguousarray(input), np.ascontiguousarray(target), ignore_index, label_smoothing, losses, lse
     )
     if bad >= 0:
-        raise IndexError(f"Target {target[bad]} is out of bounds.")
+        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
     if reduction == "none":
         return losses, lse
     if reduction == "mean":
@@ -87,7 +87,7 @@ def nll_loss(
     weight = np.empty(0, input.dtype) if weight is None else np.ascontiguousarray(weight)
     bad, loss, total = _nll(input, target, weight, ignore_index, losses, share, places)
     if bad >= 0:
-        raise IndexError(f"Target {target[bad]} is out of bounds.")
+        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
     if reduction == "none":
         return losses, places, share, None
     if reduction == "sum":
@@ -118,7 +118,7 @@ def nll_loss_backward(
 
 
 def _handles(input: np.ndarray, target: np.ndarray) -> bool:
-    return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype == np.int64
+    return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype.char == "l"
 
 
 @kernel

@@ -53,6 +53,44 @@ def mean(
     return np.true_divide(total, count, out=total) if total.ndim else total / count
 
 
+def var(
+    input: np.ndarray,
+    dim: int | tuple[int, ...] | None = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> np.ndarray:
+    """The variance over `dim` of float32 or float64, with `correction` degrees of freedom taken off."""
+    if not input.ndim or not input.size or not compiled_for(input):
+        return NotImplemented
+    centred = input - mean(input, dim, True)
+    total = sum(np.multiply(centred, centred, out=centred), dim, keepdim)
+    return total / max(input.size // total.size - correction, 0)
+
+
+def std(
+    input: np.ndarray,
+    dim: int | tuple[int, ...] | None = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> np.ndarray:
+    """The square root of `var`."""
+    spread = var(input, dim, correction, keepdim)
+    return NotImplemented if spread is NotImplemented else np.sqrt(spread)
+
+
+def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
+    """The largest element over `dim`, NaN where there is one."""
+    # Without the questions that the method asks first.
+    return np.maximum.reduce(input, dim, None, None, keepdim) if compiled_for(input) else NotImplemented
+
+
+def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
+    """The smallest element over `dim`, NaN where there is one."""
+    return np.minimum.reduce(input, dim, None, None, keepdim) if compiled_for(input) else NotImplemented
+
+
 def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:
     if dim is None:
         return set(range(ndim))

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ..dtype import numpy_of
+from .half import in_float32
 
 Array = Any
 Kernel = Callable[..., Array]
@@ -38,6 +39,8 @@ def guarded(xp: ModuleType) -> dict[str, Any]:
         function = getattr(xp, name)
 
         def kernel(input: Array) -> Array:
+            if input.dtype.kind in "bc":
+                raise NotImplementedError(f"{name}: not implemented for {input.dtype}")
             return input.copy() if input.dtype.kind in "iu" else function(input)
 
         return kernel
@@ -76,12 +79,9 @@ def guarded(xp: ModuleType) -> dict[str, Any]:
             # 1 / input ** -other, cut to an integer: 0 but for 1 and -1.
             inverse = xp.where(input == 1, 1, xp.where(input == -1, 1 - 2 * (other & 1), 0))
             return xp.where(other < 0, inverse, xp.power(input, xp.maximum(other, 0))).astype(other.dtype)
-        out = xp.power(input, other)
-        return (
-            out.astype(bool)
-            if out.dtype.kind == "i" and out.itemsize == 1 and _are_bools(input, other)
-            else out
-        )
+        if _are_bools(input, other):
+            raise NotImplementedError("pow: not implemented for bools")
+        return xp.power(input, other)
 
     def square(input: Array) -> Array:
         return xp.square(input.astype(xp.int64) if input.dtype.kind == "b" else input)
@@ -97,9 +97,11 @@ def composed(xp: ModuleType) -> dict[str, Any]:
     def reciprocal(input: Array) -> Array:
         return 1 / input
 
+    @in_float32
     def rsqrt(input: Array) -> Array:
         return 1 / xp.sqrt(input)
 
+    @in_float32
     def sigmoid(input: Array) -> Array:
         # Where exp overflows, 1 / inf is the right result. A form with tanh would lose small results' digits.
         out = xp.exp(-input)
@@ -167,6 +169,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
     def frac(input: Array) -> Array:
         return input - xp.trunc(input)
 
+    @in_float32
     def sinc(input: Array) -> Array:
         scaled = input * xp.pi
         return xp.where(input == 0, 1, xp.sin(scaled) / xp.where(input == 0, 1, scaled)).astype(input.dtype)

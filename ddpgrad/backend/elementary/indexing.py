@@ -17,7 +17,17 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return input[index]
 
     def index_by(input: Array, index: Any) -> Array:
-        return input[index]
+        axis = len(index) - 1 if index.__class__ is tuple else 0
+        chosen = index[axis] if index.__class__ is tuple else index
+        if (
+            getattr(chosen, "dtype", bool) != bool
+            and input.ndim
+            and (not axis or all(part.__class__ is slice and part == slice(None) for part in index[:axis]))
+        ):
+            return input.take(chosen, axis)  # of slices along one dimension, twice as fast
+        out = input[index]
+        # The library may lay out the dimensions of the index first in memory, and views of it would fail.
+        return out if out.flags.c_contiguous or not out.ndim else xp.ascontiguousarray(out)
 
     def index_put(input: Array, index: Any, value: Any) -> Array:
         out = to_write(xp, input)

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from ..dtype import bfloat16, float16, float32, int64, numpy_of
+from ..dtype import float32, int64, numpy_of
+from .half import NARROW, in_float32
 
 Array = Any
 Dim = int | tuple[int, ...] | None
-
-_NARROW = (float16.numpy, bfloat16.numpy)
-
-
-def _in_float32(kernel: Callable[..., Array]) -> Callable[..., Array]:
-    """`kernel` of one array, which takes the floats of 16 bits as float32 and rounds the result once."""
-
-    @wraps(kernel)
-    def wide(input: Array, *args: Any) -> Array:
-        if input.dtype in _NARROW:
-            return kernel(input.astype(float32.numpy), *args).astype(input.dtype)
-        return kernel(input, *args)
-
-    return wide
-
 
 def _total_type(input: Array, dtype: Any) -> Any:
     """The dtype of a sum or product: `dtype` if given, int64 for integers and bools, else the input's own."""
@@ -37,7 +21,7 @@ def _total_type(input: Array, dtype: Any) -> Any:
 def reductions(xp: ModuleType) -> dict[str, Any]:
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         kind = _total_type(input, dtype)
-        if kind in _NARROW:
+        if kind in NARROW:
             return input.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
         if dtype is not None:
             input = input.astype(kind, copy=False)
@@ -45,14 +29,14 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
 
     def prod(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         kind = _total_type(input, dtype)
-        wide = float32.numpy if kind in _NARROW else kind
+        wide = float32.numpy if kind in NARROW else kind
         return xp.prod(input.astype(wide, copy=False), axis=dim, keepdims=keepdim, dtype=wide).astype(kind)
 
-    @_in_float32
+    @in_float32
     def amax(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
         return input.max(axis=dim, keepdims=keepdim)  # the methods take half of the time of xp's functions
 
-    @_in_float32
+    @in_float32
     def amin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
         return input.min(axis=dim, keepdims=keepdim)
 
@@ -86,7 +70,7 @@ def scans(xp: ModuleType) -> dict[str, Any]:
 
     def _running(function: Any, input: Array, dim: int, dtype: Any) -> Array:
         kind = _total_type(input, dtype)
-        wide = float32.numpy if kind in _NARROW else kind
+        wide = float32.numpy if kind in NARROW else kind
         input = input.astype(wide, copy=False)
         # NumPy makes one dimension of none.
         return (function(input, axis=dim, dtype=wide) if input.ndim else input.copy()).astype(
@@ -105,7 +89,7 @@ def scans(xp: ModuleType) -> dict[str, Any]:
             step *= 2
         return out
 
-    @_in_float32
+    @in_float32
     def logcumsumexp(input: Array, dim: int) -> Array:
         if input.dtype.kind != "c" or not input.ndim:
             return _doubling(xp.logaddexp, input, dim)
@@ -120,7 +104,7 @@ def scans(xp: ModuleType) -> dict[str, Any]:
 
     def running_position(input: Array, dim: int, largest: bool) -> Array:
         """Along `dim`, where the largest (or smallest) element so far is: the last of equal ones, and a nan if any."""
-        wide = input.astype(float32.numpy) if input.dtype in _NARROW else input
+        wide = input.astype(float32.numpy) if input.dtype in NARROW else input
         best = _doubling(xp.maximum if largest else xp.minimum, wide, dim)
         shape = [1] * input.ndim
         if input.ndim:

@@ -47,7 +47,8 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.concatenate(tensors, axis=dim)
 
     def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
-        return xp.stack(tensors, axis=dim)
+        # Sooner than xp.stack, which asks about shapes that are known to be the same.
+        return xp.concatenate([unsqueeze(x, dim) for x in tensors], axis=dim)
 
     def narrow(input: Array, dim: int, start: int, length: int) -> Array:
         return input[(slice(None),) * (dim % input.ndim) + (slice(start, start + length),)]
@@ -102,7 +103,13 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return input[(slice(None),) * dim + (index, ...)]
 
     def pad(input: Array, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
-        return xp.pad(input, widths, mode="constant", constant_values=value)
+        shape, inside = [], []
+        for n, (low, high) in zip(input.shape, widths, strict=True):
+            shape.append(low + n + high)
+            inside.append(slice(low, low + n))
+        out = xp.full(shape, value, input.dtype)  # sooner than xp.pad
+        out[(*inside, ...)] = input
+        return out
 
     return {
         "reshape": reshape, "view": reshape, "permute": permute, "transpose": transpose, "expand": expand, "unsqueeze": unsqueeze,

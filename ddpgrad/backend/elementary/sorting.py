@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..dtype import bfloat16, float32
 
 Array = Any
@@ -21,9 +23,9 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
         if not descending:
             return xp.argsort(input, axis=dim, kind="stable")
         # Stable in descending order: sort the reversed array and read it backwards.
-        last = input.shape[dim] - 1
-        order = xp.argsort(xp.flip(input, dim), axis=dim, kind="stable")
-        return last - xp.flip(order, dim)
+        backwards = (*(slice(None),) * (dim % input.ndim), slice(None, None, -1))
+        order = xp.argsort(input[backwards], axis=dim, kind="stable")
+        return input.shape[dim] - 1 - order[backwards]
 
     def topk_positions(input: Array, k: int, dim: int, largest: bool) -> Array:
         """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is largest."""
@@ -42,6 +44,19 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
         """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is largest."""
         order = xp.argpartition(_comparable(input), k, axis=dim)
         return order[(*(slice(None),) * dim, slice(k, k + 1))]
+
+    def median_position(input: Array, dim: int, skip_nan: bool) -> Array:
+        """Where the lower median along `dim` is, kept with length 1: a nan if there is one, or none if they are skipped."""
+        size = input.shape[dim]
+        input = _comparable(input)
+        if xp is np and input.size and not np.isnan(input.max()):  # which on a GPU would be waited for
+            return kth_position(input, (size - 1) // 2, dim)
+        nan = xp.isnan(input)
+        if skip_nan:
+            place = xp.maximum(size - nan.sum(axis=dim, keepdims=True) - 1, 0) // 2
+            return xp.take_along_axis(argsort(input, dim), place, dim)
+        middle = kth_position(input, (size - 1) // 2, dim)
+        return xp.where(nan.any(axis=dim, keepdims=True), nan.argmax(axis=dim, keepdims=True), middle)
 
     def searchsorted(sequence: Array, values: Array, right: bool) -> Array:
         """How many elements of `sequence`, sorted along its last dimension, are before each of `values`.
@@ -79,6 +94,6 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
         return input.astype(float32.numpy) if input.dtype == bfloat16.numpy else input
 
     return {
-        "argsort": argsort, "topk_positions": topk_positions, "kth_position": kth_position, "searchsorted": searchsorted, "unique": unique,
+        "argsort": argsort, "topk_positions": topk_positions, "kth_position": kth_position, "median_position": median_position, "searchsorted": searchsorted, "unique": unique,
         "bincount": bincount,
     }  # fmt: skip

@@ -1,0 +1,118 @@
+"""Calls that programs of PyTorch's early years make: the same results, with a warning that says what to write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ddpgrad
+from ddpgrad import _utils
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+X, Y, Z = ([0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [1.0, 2.0, 5.0])
+
+
+@pytest.mark.filterwarnings("ignore:This overload of")
+@pytest.mark.parametrize("name", ["add", "sub", "addcmul", "addcdiv"])
+@pytest.mark.parametrize("form", ["function", "method", "in place"])
+def test_the_factor_may_come_before_the_operands(name, form):
+    def call(lib):
+        x, *operands = (lib.tensor(values) for values in ((X, Y) if name in ("add", "sub") else (X, Y, Z)))
+        if form == "function":
+            return getattr(lib, name)(x, 0.5, *operands)
+        return getattr(x, f"{name}_" if form == "in place" else name)(0.5, *operands)
+
+    with pytest.warns(UserWarning, match="the factor before the operands is deprecated"):
+        found = call(ddpgrad)
+    np.testing.assert_allclose(found.numpy(), call(torch).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: x.add(x, x), lambda x: x.add(1, 2, 3), lambda x: x.addcmul(x, x, x)]
+)
+def test_other_surplus_arguments_stay_errors(call):
+    for lib in (ddpgrad, torch):
+        with pytest.raises(TypeError):
+            call(lib.tensor(X))
+
+
+def test_volatile_warns_and_has_no_effect():
+    for lib in (ddpgrad, torch):
+        with pytest.warns(UserWarning, match="volatile was removed"):
+            x = lib.autograd.Variable(lib.ones(2), volatile=True)
+        assert not x.requires_grad
+
+
+def test_types_of_gpu_tensors_can_be_asked_for_without_a_gpu():
+    for lib in (ddpgrad, torch):
+        x = lib.ones(2)
+        assert isinstance(x, lib.FloatTensor)
+        assert not isinstance(x, lib.cuda.FloatTensor)
+        assert x.double().type(lib.FloatTensor).dtype == lib.float32
+        if not lib.cuda.is_available():
+            assert lib.cuda.max_memory_allocated() == lib.cuda.memory_reserved() == 0
+
+
+def test_every_convolution_is_a_convnd():
+    for lib in (ddpgrad, torch):
+        layers = (lib.nn.Conv1d(1, 1, 1), lib.nn.ConvTranspose3d(1, 1, 1), lib.nn.Linear(1, 1))
+        kind = lib.nn.modules.conv._ConvNd
+        assert [isinstance(layer, kind) for layer in layers] == [True, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:ddpgrad has no sparse", "ignore:.*[sS]parse")
+def test_sparse_matrices_give_the_same_values_and_gradients():
+    def run(lib):
+        values = lib.tensor([3.0, 4.0, 5.0], requires_grad=True)
+        places = lib.tensor([[0, 1, 1], [2, 0, 0]])
+        weight = lib.arange(6.0).reshape(3, 2).requires_grad_()
+        matrix = lib.sparse_coo_tensor(places, values, (2, 3))
+        product = lib.spmm(matrix, weight)
+        (product * product).sum().backward()
+        more = (
+            lib.sparse.mm(matrix.detach(), weight.detach()),
+            lib.eye(2).to_sparse() @ lib.ones(2, 2),
+            lib.sparse.FloatTensor(places, lib.ones(3), lib.Size([2, 3])).coalesce().to_dense(),
+            lib.sparse_coo_tensor([[0, 1]], lib.ones(2, 3), dtype=lib.int64).to_dense(),
+        )
+        return [t.detach().numpy() for t in (product, values.grad, weight.grad, *more)]
+
+    for found, expected in zip(run(ddpgrad), run(torch), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:ddpgrad has no sparse")
+def test_wrong_sparse_matrices_are_refused():
+    with pytest.raises(IndexError, match="index 5 is out of bounds"):
+        ddpgrad.sparse_coo_tensor([[0], [5]], [1.0], (2, 2))
+    with pytest.raises(RuntimeError, match=r"got \[2, 1\] and \[2\]"):
+        ddpgrad.sparse_coo_tensor([[0], [1]], [1.0, 2.0], (2, 2))
+
+
+def test_many_tensors_as_one():
+    for lib, module in ((ddpgrad, _utils), (torch, torch._utils)):
+        tensors = [lib.ones(2, 3), lib.arange(4.0), lib.tensor(7.0)]
+        flat = module._flatten_dense_tensors(tensors)
+        assert flat.tolist() == [1.0] * 6 + [0.0, 1.0, 2.0, 3.0, 7.0]
+        back = module._unflatten_dense_tensors(flat * 2, tensors)
+        assert [t.tolist() for t in back] == [(t * 2).tolist() for t in tensors]
+
+
+def test_data_parallel_as_a_function_calls_the_module():
+    layer = ddpgrad.nn.Bilinear(2, 3, 1)
+    x, y = ddpgrad.ones(4, 2), ddpgrad.ones(4, 3)
+    assert ddpgrad.equal(ddpgrad.nn.parallel.data_parallel(layer, (x, y)), layer(x, y))
+    with pytest.raises(NotImplementedError, match="2 devices"):
+        ddpgrad.nn.parallel.data_parallel(layer, (x, y), [0, 1])
+
+
+def test_members_can_be_asked_for_by_hand():
+    for lib in (ddpgrad, torch):
+        module = lib.nn.BatchNorm1d(2)
+        module.add_module("inner", lib.nn.Linear(2, 2))
+        for name in ("inner", "weight", "running_mean"):
+            assert module.__getattr__(name) is getattr(module, name)
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            module.__getattr__("other")
