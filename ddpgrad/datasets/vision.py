@@ -22,7 +22,7 @@ class VisionDataset(Dataset[Any]):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] = "",
         transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
@@ -36,7 +36,10 @@ class VisionDataset(Dataset[Any]):
 
     def transformed(self, image: np.ndarray, target: Any) -> tuple[Any, Any]:
         """The sample of an image (H, W) or (H, W, C) of bytes: a PIL image, transformed, and the label."""
-        picture = _pil_image(image)
+        return self.sample(pillow().fromarray(image), target)
+
+    def sample(self, picture: Any, target: Any) -> tuple[Any, Any]:
+        """A PIL image and its label, both transformed."""
         if self.transforms is not None:
             return self.transforms(picture, target)
         if self.transform is not None:
@@ -51,7 +54,8 @@ class VisionDataset(Dataset[Any]):
         )
 
 
-def _pil_image(image: np.ndarray) -> Any:
+def pillow() -> Any:
+    """The module PIL.Image."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -59,4 +63,4 @@ def _pil_image(image: np.ndarray) -> Any:
             'samples of this dataset are PIL images, and Pillow is not installed: pip install "ddpgrad[images]". '
             "The attributes `data` and `targets` hold all images and labels without it"
         ) from error
-    return Image.fromarray(image)
+    return Image

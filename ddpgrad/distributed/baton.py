@@ -238,3 +238,7 @@ class _Ticket(Pending):
 
     def wait(self) -> None:
         self._baton.wait(self._local, self._slot)
+
+    @property
+    def carried(self) -> tuple[float, float] | None:
+        return None if self._slot.pending is None else self._slot.pending.carried

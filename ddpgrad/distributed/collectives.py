@@ -25,6 +25,7 @@ class ReduceOp:
     SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
     BAND, BOR, BXOR = "band", "bor", "bxor"
     PREMUL_SUM = "premul_sum"
+    RedOpType = str
 
 
 class PremulSum:
@@ -48,9 +49,13 @@ def all_reduce(
 ) -> Work | None:
     """Combine `tensor` over all ranks, in place, in a fixed order. label: a name for error messages."""
     c = resolve(group).communicator
-    host = host_of("all_reduce", tensor)
-    work = c.all_reduce(host, _prepared(host, op), label, True)
-    return run(work, lambda: give_back(tensor, host), [tensor], async_op)
+    host = host_of("all_reduce", tensor, c)
+    plain = op if type(op) is str else _prepared(host, op)
+    work = c.all_reduce(host, plain, label, async_op)
+    if async_op:
+        return run(work, lambda: give_back(tensor, host), [tensor], True)
+    give_back(tensor, host)
+    return None
 
 
 def _prepared(host: np.ndarray, op: Any) -> str:
@@ -99,8 +104,9 @@ def broadcast(
 ) -> Work | None:
     """Overwrite `tensor` on every rank with that of rank `src`."""
     g = resolve(group)
-    host = host_of("broadcast", tensor)
-    work = g.communicator.broadcast(host, root_of(g, "broadcast", src, group_src), "", True)
+    c = g.communicator
+    host = host_of("broadcast", tensor, c)
+    work = c.broadcast(host, root_of(g, "broadcast", src, group_src), "", async_op)
     return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
@@ -115,8 +121,9 @@ def reduce(
     """Combine `tensor` over all ranks into that of rank `dst`; the others keep theirs."""
     g = resolve(group)
     root = root_of(g, "reduce", dst, group_dst)
-    total = host_of("reduce", tensor).copy()
-    work = g.communicator.all_reduce(total, _prepared(total, op), f"reduce to {root}", True)
+    c = g.communicator
+    total = host_of("reduce", tensor, c).copy()
+    work = c.all_reduce(total, _prepared(total, op), f"reduce to {root}", async_op)
 
     def finish() -> None:
         if g.rank() == root:
@@ -134,7 +141,7 @@ def all_gather(
         raise ValueError(
             f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}"
         )
-    rows, work = c.start_all_gather(host_of("all_gather", tensor))
+    rows, work = c.start_all_gather(host_of("all_gather", tensor, c), "", async_op)
 
     def finish() -> None:
         for out, row in zip(tensor_list, rows, strict=True):
@@ -143,12 +150,29 @@ def all_gather(
     return run(work, finish, tensor_list, async_op)
 
 
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[list[Tensor]],
+    input_tensor_list: Sequence[Tensor],
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Work | None:
+    """For each input: fill its output list with the tensors of all ranks."""
+    if len(output_tensor_lists) != len(input_tensor_list):
+        raise ValueError(
+            f"all_gather_coalesced(): {len(input_tensor_list)} inputs need as many output lists, "
+            f"got {len(output_tensor_lists)}"
+        )
+    pairs = zip(output_tensor_lists, input_tensor_list, strict=True)
+    works = [all_gather(outputs, tensor, group, True) for outputs, tensor in pairs]
+    return _all(works, [out for outputs in output_tensor_lists for out in outputs], async_op)
+
+
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Fill `output_tensor` with the tensors of all ranks: one after the other along the first dimension, or stacked."""
     c = resolve(group).communicator
-    host = host_of("all_gather_into_tensor", input_tensor)
+    host = host_of("all_gather_into_tensor", input_tensor, c)
     shape = tuple(output_tensor.shape)
     joined = (c.size * host.shape[0], *host.shape[1:]) if host.ndim else (c.size,)
     if shape not in (joined, (c.size, *host.shape)):
@@ -156,7 +180,7 @@ def all_gather_into_tensor(
             f"all_gather_into_tensor(): the output must have shape {list(joined)} or {[c.size, *host.shape]} for "
             f"inputs of shape {list(host.shape)} from {c.size} ranks, got {list(shape)}"
         )
-    rows, work = c.start_all_gather(host)
+    rows, work = c.start_all_gather(host, "", async_op)
     return run(
         work,
         lambda: store("all_gather_into_tensor", output_tensor, rows.reshape(shape)),
@@ -181,7 +205,7 @@ def gather(
         raise ValueError(f"gather(): rank {root} must pass gather_list with {c.size} tensors")
     if not mine and gather_list:
         raise ValueError(f"gather(): only rank {root}, which receives, may pass gather_list")
-    rows, work = c.start_all_gather(host_of("gather", tensor), f"gather to {root}")
+    rows, work = c.start_gather(host_of("gather", tensor, c), root, "", async_op)
 
     def finish() -> None:
         if mine:
@@ -202,26 +226,12 @@ def scatter(
     """Overwrite `tensor` with this rank's tensor of rank `src`'s `scatter_list`."""
     g = resolve(group)
     c, root = g.communicator, root_of(g, "scatter", src, group_src)
-    host = host_of("scatter", tensor)
+    host = host_of("scatter", tensor, c)
     if c.rank != root and scatter_list:
         raise ValueError(f"scatter(): only rank {root}, which sends, may pass scatter_list")
-    rows = np.empty((c.size, *host.shape), host.dtype)
-    if c.rank == root:
-        parts = [host_of("scatter", t) for t in scatter_list or ()]
-        shapes = [part.shape for part in parts]
-        if shapes != [host.shape] * c.size:
-            raise ValueError(
-                f"scatter(): rank {root} must pass {c.size} tensors of shape {list(host.shape)}, got "
-                f"{[list(shape) for shape in shapes]}"
-            )
-        np.stack(parts, out=rows)
-    work = c.broadcast(rows, root, "scatter", True)
-
-    def finish() -> None:
-        host[...] = rows[c.rank]
-        give_back(tensor, host)
-
-    return run(work, finish, [tensor], async_op)
+    chunks = [host_of("scatter", t, c) for t in scatter_list or ()]
+    work = c.start_scatter(host, chunks, root, "", async_op)
+    return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
 def reduce_scatter_tensor(
@@ -233,13 +243,13 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """This rank's part, along the first dimension, of `input` combined over all ranks."""
     c = resolve(group).communicator
-    host = host_of("reduce_scatter_tensor", input)
+    host = host_of("reduce_scatter_tensor", input, c)
     if host.size != output._array.size * c.size:
         raise ValueError(
             f"reduce_scatter_tensor(): the input must have {c.size} times (once a rank) as many elements as the "
             f"output of shape {list(output.shape)}, got shape {list(input.shape)}"
         )
-    part, work = _start_reduce_scatter(c, host, op)
+    part, work = _start_reduce_scatter(c, host, op, async_op)
     return run(
         work,
         lambda: store("reduce_scatter_tensor", output, part.reshape(output._array.shape)),
@@ -248,11 +258,13 @@ def reduce_scatter_tensor(
     )
 
 
-def _start_reduce_scatter(c: Communicator, host: np.ndarray, op: Any) -> tuple[np.ndarray, ArrayWork]:
+def _start_reduce_scatter(
+    c: Communicator, host: np.ndarray, op: Any, async_op: bool
+) -> tuple[np.ndarray, ArrayWork]:
     if isinstance(op, PremulSum):
         host = host.copy()
     plain = _prepared(host, op)
-    return c.start_reduce_scatter(host.reshape(c.size, -1), plain)
+    return c.start_reduce_scatter(host.reshape(c.size, -1), plain, background=async_op)
 
 
 def reduce_scatter(
@@ -266,17 +278,17 @@ def reduce_scatter(
     c = resolve(group).communicator
     if len(input_list) != c.size:
         raise ValueError(f"reduce_scatter(): input_list must have {c.size} tensors, got {len(input_list)}")
-    parts = [host_of("reduce_scatter", t) for t in input_list]
+    parts = [host_of("reduce_scatter", t, c) for t in input_list]
     total = np.concatenate([part.reshape(-1) for part in parts])
     if len({part.size for part in parts}) == 1:
-        part, equal = _start_reduce_scatter(c, total, op)
+        part, equal = _start_reduce_scatter(c, total, op, async_op)
         return run(
             equal,
             lambda: store("reduce_scatter", output, part.reshape(parts[c.rank].shape)),
             [output],
             async_op,
         )
-    work = c.all_reduce(total, _prepared(total, op), "reduce_scatter", True)
+    work = c.all_reduce(total, _prepared(total, op), "reduce_scatter", async_op)
     start = sum(part.size for part in parts[: c.rank])
 
     def finish() -> None:
@@ -296,26 +308,20 @@ def all_to_all_single(
 ) -> Work | None:
     """Rows of `input` go to the ranks in turn, `input_split_sizes` to each; `output` gets what they have for this one.
 
-    Without split sizes every rank gets as many rows. Complete when it returns.
+    Without split sizes every rank gets as many rows.
     """
     c = resolve(group).communicator
-    rows = _exchange(c, host_of("all_to_all_single", input), input_split_sizes, output_split_sizes)
-    store("all_to_all_single", output, np.concatenate(rows))
-    return _all([], [output], True) if async_op else None
-
-
-def _exchange(
-    c: Communicator, array: np.ndarray, splits: Sequence[int] | None, expected: Sequence[int] | None
-) -> list[np.ndarray]:
-    if (splits is None) != (expected is None):  # equal parts on one side only
-        splits = splits or [array.shape[0] // c.size] * c.size
-    rows = c.all_to_all(array, splits or None)
+    array, splits = host_of("all_to_all_single", input, c), input_split_sizes or None
+    expected = output_split_sizes or None
+    if expected and splits is None:  # equal parts on one side only
+        splits = [array.shape[0] // c.size] * c.size
+    rows, work = c.start_all_to_all(array, splits, async_op)
     got = [len(part) for part in rows]
     if expected and list(expected) != got:
         raise ValueError(
             f"all_to_all_single(): output_split_sizes {list(expected)} on rank {c.rank}, but the ranks sent {got} rows"
         )
-    return rows
+    return run(work, lambda: store("all_to_all_single", output, np.concatenate(rows)), [output], async_op)
 
 
 def all_to_all(
@@ -326,7 +332,7 @@ def all_to_all(
 ) -> Work | None:
     """`output_tensor_list[r]` becomes what rank r has for this one: its `input_tensor_list[this rank]`.
 
-    Shapes may differ, dtypes not. Complete when it returns.
+    Shapes may differ, dtypes not.
     """
     c = resolve(group).communicator
     if len(input_tensor_list) != c.size or len(output_tensor_list) != c.size:
@@ -334,15 +340,19 @@ def all_to_all(
             f"all_to_all(): both lists must have {c.size} tensors, one a rank, got {len(input_tensor_list)} inputs and "
             f"{len(output_tensor_list)} outputs"
         )
-    flat = [host_of("all_to_all", t).reshape(-1) for t in input_tensor_list]
-    rows = c.all_to_all(np.concatenate(flat), [part.size for part in flat])
+    flat = [host_of("all_to_all", t, c).reshape(-1) for t in input_tensor_list]
+    rows, work = c.start_all_to_all(np.concatenate(flat), [part.size for part in flat], async_op)
     for rank, (out, row) in enumerate(zip(output_tensor_list, rows, strict=True)):
         if row.size != out.numel():
             raise ValueError(
                 f"all_to_all(): output {rank} has shape {list(out.shape)}, but rank {rank} sent {row.size} elements"
             )
-        store("all_to_all", out, row.reshape(out._array.shape))
-    return _all([], output_tensor_list, True) if async_op else None
+
+    def finish() -> None:
+        for out, row in zip(output_tensor_list, rows, strict=True):
+            store("all_to_all", out, row.reshape(out._array.shape))
+
+    return run(work, finish, output_tensor_list, async_op)
 
 
 def barrier(

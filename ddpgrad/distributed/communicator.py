@@ -8,78 +8,31 @@ What lies between ranks, and how many processes they are, is the transport's aff
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Any, Protocol
+from functools import partial
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from . import guard, plain_data, tree
+from .arrays import check_array, in_order, new, refuse_objects, write_back
+from .port import Alone, Port, Work
 from .transports.base import (
     ALLOCATE,
     BARRIER,
     BROADCAST,
     COMPLETED,
+    EXCHANGE,
     GATHER,
     REDUCE,
     REDUCE_SCATTER,
     Call,
+    Counts,
     Pending,
-    Transport,
 )
 from .transports.mail import ANY, Message
 
-
-class Work:
-    """A collective under way. Its arrays must not be touched before `wait` returns."""
-
-    __slots__ = ("_finish", "_pending")
-
-    def __init__(self, pending: Pending, finish: Callable[[], None] | None = None) -> None:
-        self._pending = pending
-        self._finish = finish
-
-    def wait(self) -> None:
-        """Return when the collective is complete; raises `DistributedError` if it cannot be."""
-        self._pending.wait()
-        self._settle()
-
-    def poll(self) -> bool:
-        """Help the collective on without waiting; True when complete."""
-        if not self._pending.poll():
-            return False
-        self._settle()
-        return True
-
-    def is_completed(self) -> bool:
-        """PyTorch's name for `poll`."""
-        return self.poll()
-
-    def _settle(self) -> None:
-        self._pending = COMPLETED
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-
-
-class Port(Protocol):
-    """How one rank uses a transport: the first argument of each is that rank's part."""
-
-    def submit(self, call: Call) -> Pending: ...
-
-    def send(self, message: Message) -> Pending: ...
-
-    def receive(self, message: Message) -> Pending: ...
-
-
-class Alone:
-    """The port of a rank that has a process, and so the transport, to itself."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._post = transport.post
-        self.send, self.receive = transport.send, transport.receive
-
-    def submit(self, call: Call) -> Pending:
-        return self._post((call,))
+__all__ = ["Alone", "Communicator", "Port", "Work"]
 
 
 class Communicator:
@@ -90,7 +43,17 @@ class Communicator:
     note    is told the signature of each collective, and what each message is, as it begins
     """
 
-    __slots__ = ("_checked", "_closed", "_note", "_port", "_submit", "rank", "size", "transport")
+    __slots__ = (
+        "_checked",
+        "_closed",
+        "_note",
+        "_port",
+        "_reduce_now",
+        "_submit",
+        "rank",
+        "size",
+        "transport",
+    )
 
     def __init__(
         self, rank: int, size: int, transport: str, port: Port, note: Callable[[Any], None] | None = None
@@ -101,6 +64,7 @@ class Communicator:
         self._port = port
         self._note = note or _ignore
         self._submit = port.submit
+        self._reduce_now: Callable[..., bool] = getattr(port, "reduce_now", _never)
         self._closed = False
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
@@ -114,7 +78,7 @@ class Communicator:
         the host has not enough shared memory, on all ranks alike.
         """
         dtype = np.dtype(dtype)
-        _refuse_objects(dtype)
+        refuse_objects(dtype)
         if n < 0:
             raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
         template = np.broadcast_to(np.empty((), dtype), (n,))
@@ -130,17 +94,23 @@ class Communicator:
                 meaning for the dtype
         label   what the array is (parameter names); compared between ranks, shown in errors
         """
-        # The shortest way for a plain vector, which is what buckets are; `_in_place` says the same for any array.
-        if async_op or type(array) is not np.ndarray or array.ndim != 1 or not array.flags.carray:
+        # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
+        if async_op or type(array) is not np.ndarray or not array.flags.carray:
             return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
         signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
         if signature not in self._checked:
-            _refuse_objects(array.dtype)
+            refuse_objects(array.dtype)
             tree.check(op, array.dtype)
             if len(self._checked) > 4096:
                 self._checked.clear()
             self._checked.add(signature)
-        self._post(Call(REDUCE, signature, array, op)).wait()
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        self._note(signature)
+        if array.ndim != 1:
+            array = array.reshape(-1)
+        if not self._reduce_now(array, op, signature):
+            self._submit(Call(REDUCE, signature, array, op)).wait()
         return _DONE
 
     def broadcast(self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False) -> Work:
@@ -154,43 +124,61 @@ class Communicator:
         """The arrays of all ranks, by rank; all must have one shape and dtype."""
         return list(self._gather(array, "all_gather", label))
 
-    def start_all_gather(self, array: np.ndarray, label: str = "") -> tuple[np.ndarray, Work]:
+    def start_all_gather(
+        self, array: np.ndarray, label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
         """As `all_gather` without waiting: the array (size, *shape) that fills, and the work."""
-        return self._start_gather(array, "all_gather", label, background=True)
+        return self._start_gather(array, "all_gather", label, background)
 
     def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
         """What each rank has for this one, by rank: rank r gets `splits[r]` rows of `array`.
 
         splits: rows for each rank, as many as `array` has; None for equal parts. Shapes must
-        agree but for the number of rows. Every rank sees all that is exchanged, so that this
-        takes the time of an all_gather.
+        agree but for the number of rows.
         """
-        _check_array("all_to_all", array)
+        parts, work = self.start_all_to_all(array, splits, background=False)
+        work.wait()
+        return parts
+
+    def start_all_to_all(
+        self, array: np.ndarray, splits: Sequence[int] | None = None, background: bool = True
+    ) -> tuple[list[np.ndarray], Work]:
+        """As `all_to_all` without waiting for the rows: the parts, which fill, and the work.
+
+        With `splits` it waits until all ranks have said theirs.
+        """
+        check_array("all_to_all", array)
         if array.ndim == 0 or (splits is None and array.shape[0] % self.size):
             raise ValueError(
                 f"all_to_all: the first dimension must be a multiple of {self.size} (the number of ranks) or be "
                 f"split by input_split_sizes, got shape {array.shape}"
             )
         if splits is None:
-            parts = self.all_gather(array, "all_to_all")
-            rows = array.shape[0] // self.size
-            return [part[self.rank * rows : (self.rank + 1) * rows] for part in parts]
-        if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
-            raise ValueError(
-                f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
-                f"{array.shape[0]} rows of the input"
-            )
-        table = np.stack(self.all_gather(np.array(splits, np.int64), "all_to_all splits"))
-        longest = int(table.sum(axis=1).max())
-        padded = np.zeros((longest, *array.shape[1:]), array.dtype)
-        padded[: array.shape[0]] = array
-        starts = table[:, : self.rank].sum(axis=1)
-        return [
-            part[start : start + count]
-            for part, start, count in zip(
-                self.all_gather(padded, "all_to_all"), starts, table[:, self.rank], strict=True
-            )
-        ]
+            shape, table = array.shape, np.full((self.size, self.size), array.shape[0] // self.size)
+        else:
+            if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
+                raise ValueError(
+                    f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
+                    f"{array.shape[0]} rows of the input"
+                )
+            shape = array.shape[1:]
+            table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
+        width = prod(array.shape[1:])
+        signature = guard.signature("all_to_all", array.dtype, shape)
+        result, work = self._exchange(signature, array, table * width, background)
+        received = table[:, self.rank]
+        rows = result.reshape(int(received.sum()), *array.shape[1:])
+        return np.split(rows, np.cumsum(received)[:-1]), work
+
+    def _exchange(
+        self, signature: guard.Signature, array: np.ndarray, table: np.ndarray, background: bool
+    ) -> tuple[np.ndarray, Work]:
+        """What the ranks have for this one, one-dimensional, and the work; `table` says how many elements of whom."""
+        result = new(array, (int(table[:, self.rank].sum()),))
+        flat = in_order(array)
+        call = Call(EXCHANGE, signature, flat, result=result, counts=Counts(table))
+        call.background = background
+        return result, Work(self._post(call))
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> Work:
         """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
@@ -200,9 +188,9 @@ class Communicator:
         self._check_rank("send: dst", dst)
         if dst == self.rank:
             raise ValueError(f"send: rank {dst} cannot send to itself")
-        _check_array("send", array)
+        check_array("send", array)
         fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
-        flat = np.ascontiguousarray(array).reshape(-1)
+        flat = in_order(array)
         return Work(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
 
     def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[Work, Message]:
@@ -211,42 +199,72 @@ class Communicator:
             self._check_rank("recv: src", src)
             if src == self.rank:
                 raise ValueError(f"recv: rank {src} cannot receive from itself")
-        _check_array("recv", array, writes=True)
+        check_array("recv", array, writes=True)
         name = f"recv(src={'any' if src is None else src}, tag={tag})"
         fields = guard.signature(name, array.dtype, array.shape).fields
         flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
         message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
-        finish = None if array.flags.c_contiguous else partial(_write_back, array, flat)
+        finish = None if array.flags.c_contiguous else partial(write_back, array, flat)
         return Work(self._mail(self._port.receive, message), finish), message
 
     def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
         if self._closed:
-            raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+            raise RuntimeError(_CLOSED)
         self._note(guard.describe(message.fields))
         return end(message)
 
     def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
         """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
-        self._check_rank("gather: dst", dst)
-        rows = self._gather(array, f"gather(dst={dst})", label)
+        rows, work = self.start_gather(array, dst, label, background=False)
+        work.wait()
         return list(rows) if self.rank == dst else None
+
+    def start_gather(
+        self, array: np.ndarray, dst: int = 0, label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
+        """As `gather` without waiting: an array (size, *shape) that fills on `dst`, and the work."""
+        self._check_rank("gather: dst", dst)
+        check_array("gather", array)
+        table = np.zeros((self.size, self.size), np.int64)
+        table[:, dst] = array.size
+        signature = guard.signature(f"gather(dst={dst})", array.dtype, array.shape, label)
+        rows, work = self._exchange(signature, array, table, background)
+        return rows.reshape(self.size if self.rank == dst else 0, *array.shape), work
 
     def scatter(
         self, array: np.ndarray, chunks: Sequence[np.ndarray] | None = None, src: int = 0, label: str = ""
     ) -> None:
         """Overwrite `array` with `chunks[rank]` of rank `src`; the others pass no chunks."""
+        self.start_scatter(array, chunks, src, label, background=False).wait()
+
+    def start_scatter(
+        self,
+        array: np.ndarray,
+        chunks: Sequence[np.ndarray] | None = None,
+        src: int = 0,
+        label: str = "",
+        background: bool = True,
+    ) -> Work:
+        """As `scatter` without waiting."""
         self._check_rank("scatter: src", src)
-        _check_array("scatter", array, writes=True)
-        rows = np.empty((self.size, *array.shape), array.dtype)
+        check_array("scatter", array, writes=True)
+        rows = new(array, (0, *array.shape))
         if self.rank == src:
             shapes = [np.shape(chunk) for chunk in chunks or ()]
             if shapes != [array.shape] * self.size:
                 raise ValueError(
                     f"scatter: rank {src} must pass {self.size} chunks of shape {array.shape}, got {shapes}"
                 )
-            np.stack(chunks or (), out=rows)
-        self._in_place(BROADCAST, rows, f"scatter(src={src})", src=src, label=label)
-        array[...] = rows[self.rank]
+            rows = np.stack(chunks or ())
+            if rows.dtype != array.dtype:
+                raise ValueError(
+                    f"scatter: the chunks are of dtype {rows.dtype}, and rank {src} receives {array.dtype}"
+                )
+        table = np.zeros((self.size, self.size), np.int64)
+        table[src] = array.size
+        signature = guard.signature(f"scatter(src={src})", array.dtype, array.shape, label)
+        result, work = self._exchange(signature, rows, table, background)
+        return Work(work._pending, partial(write_back, array, result))
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
         """This rank's part, along the first dimension, of `array` combined over all ranks.
@@ -261,16 +279,16 @@ class Communicator:
         self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True
     ) -> tuple[np.ndarray, Work]:
         """As `reduce_scatter` without waiting: this rank's part, which fills, and the work."""
-        _check_array("reduce_scatter", array)
+        check_array("reduce_scatter", array)
         if array.ndim == 0 or array.shape[0] % self.size:
             raise ValueError(
                 f"reduce_scatter: the first dimension must be a multiple of {self.size} (the number of "
                 f"ranks), got shape {array.shape}"
             )
         tree.check(op, array.dtype)
-        part = np.empty((array.shape[0] // self.size, *array.shape[1:]), array.dtype)
+        part = new(array, (array.shape[0] // self.size, *array.shape[1:]))
         signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
-        flat = np.ascontiguousarray(array).reshape(-1)
+        flat = in_order(array)
         call = Call(REDUCE_SCATTER, signature, flat, op, result=part.reshape(-1))
         call.background = background
         return part, Work(self._post(call))
@@ -307,7 +325,7 @@ class Communicator:
 
     def _post(self, call: Call) -> Pending:
         if self._closed:
-            raise RuntimeError("this communicator is closed (destroy_process_group was called)")
+            raise RuntimeError(_CLOSED)
         self._note(call.signature)
         return self._submit(call)
 
@@ -323,19 +341,14 @@ class Communicator:
     ) -> Work:
         reduces = kind == REDUCE
         writes = reduces or self.rank != src
-        _check_array(name, array, writes)
+        check_array(name, array, writes)
         if reduces:
             tree.check(op, array.dtype)
         signature = guard.signature(name, array.dtype, array.shape, label, sums=reduces)
         finish: Callable[[], None] | None = None
-        if array.ndim == 1 and array.flags.c_contiguous:
-            flat = array
-        elif array.flags.c_contiguous:
-            flat = array.reshape(-1)
-        else:
-            flat = array.flatten()
-            if writes:
-                finish = partial(_write_back, array, flat)
+        flat = in_order(array)
+        if writes and not array.flags.c_contiguous:
+            finish = partial(write_back, array, flat)
         call = Call(kind, signature, flat, op, src)
         call.background = async_op
         pending = self._post(call)
@@ -355,9 +368,9 @@ class Communicator:
     def _start_gather(
         self, array: np.ndarray, name: str, label: str, background: bool = False
     ) -> tuple[np.ndarray, Work]:
-        _check_array(name, array)
-        flat = np.ascontiguousarray(array).reshape(-1)
-        rows = np.empty((self.size, flat.size), array.dtype)
+        check_array(name, array)
+        flat = in_order(array)
+        rows = new(array, (self.size, flat.size))
         call = Call(GATHER, guard.signature(name, array.dtype, array.shape, label), flat, result=rows)
         call.background = background
         return rows.reshape(self.size, *array.shape), Work(self._post(call))
@@ -368,26 +381,13 @@ class Communicator:
 
 
 _DONE = Work(COMPLETED)
+_CLOSED = "this communicator is closed (destroy_process_group was called)"
+
+
+def _never(array: np.ndarray, op: str, signature: guard.Signature) -> bool:
+    """There is no short way."""
+    return False
 
 
 def _ignore(what: Any) -> None:
     """Nobody wants to know."""
-
-
-def _write_back(array: np.ndarray, flat: np.ndarray) -> None:
-    array[...] = flat.reshape(array.shape)
-
-
-def _check_array(name: str, array: np.ndarray, writes: bool = False) -> None:
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name}: expected a numpy array, got {type(array).__name__}")
-    if writes and not array.flags.writeable:
-        raise ValueError(f"{name}: the array is read-only, and its result would be written into it")
-    _refuse_objects(array.dtype)
-
-
-@lru_cache(maxsize=64)
-def _refuse_objects(dtype: np.dtype) -> None:
-    # Objects are addresses, which mean nothing in another process.
-    if dtype.hasobject or not dtype.isnative:
-        raise ValueError(f"arrays of dtype {dtype} cannot travel between ranks; convert to native numbers")

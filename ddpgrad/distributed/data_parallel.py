@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from .. import environment
+from .. import environment, spans
 from .._tensor import Tensor
 from ..autograd.grad_mode import is_grad_enabled
 from ..errors import MismatchError
 from ..nn.module import Module
-from . import comm_hooks
+from . import bucket, comm_hooks
 from .bucket import MIB
 from .communicator import Communicator
+from .join import Joining, joining
 from .process_group import ProcessGroup, default_group
 from .reducer import Reducer
 from .replica_check import ReplicaCheck
@@ -29,7 +30,8 @@ class DistributedDataParallel(Module):
     """Makes every rank's copy of `module` train as one: gradients are averaged in backward.
 
     At construction the ranks compare the model's parameters by name, shape and dtype, and
-    take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB.
+    take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
+    by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
     broadcast_buffers: before each forward in training, buffers become rank 0's.
     find_unused_parameters: a parameter may get no gradient; it counts as zero.
     device_ids, output_device, gradient_as_bucket_view, static_graph: accepted for PyTorch's
@@ -63,6 +65,7 @@ class DistributedDataParallel(Module):
         self.module = module
         self.process_group = process_group or default_group()
         self.broadcast_buffers = broadcast_buffers
+        self.joined: Joining | None = None
         c = self.process_group.communicator
         verify(c, [*module.named_parameters(), *module.named_buffers()])
         trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
@@ -72,12 +75,15 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
             )
         if init_sync:
-            broadcast(c, [*module.parameters(), *module.buffers()], "parameters and buffers of rank 0")
-        cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
-        if cap <= 0:
-            raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {cap}")
+            self._share_all(0)
+        if bucket_cap_mb is None:
+            cap = bucket.usual_cap(sum(p.nbytes for _, p in trained))
+        elif bucket_cap_mb > 0:
+            cap = int(bucket_cap_mb * MIB)
+        else:
+            raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
         self.reducer = Reducer(
-            [n for n, _ in trained], [p for _, p in trained], c, int(cap * MIB), find_unused_parameters
+            [n for n, _ in trained], [p for _, p in trained], c, cap, find_unused_parameters
         )
 
         every = (
@@ -85,19 +91,37 @@ class DistributedDataParallel(Module):
             if check_replicas_every is None
             else check_replicas_every
         )
-        self.replica_check = ReplicaCheck(list(module.named_parameters()), c, every)
+        self.replica_check = ReplicaCheck(list(module.named_parameters()), c, every, self.reducer.finite)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
         self.reducer.check_idle()
         self._check_frozen()
         if self.training and self.reducer.enabled and is_grad_enabled():
-            self.replica_check.after(self.reducer.steps)
-        if self.broadcast_buffers and self.training and self.reducer.enabled:
-            buffers = list(self.module.buffers())
-            if buffers:
-                broadcast(self.process_group.communicator, buffers, "buffers of rank 0")
-        return self.module(*inputs, **kwargs)
+            if self.joined is None:
+                self.replica_check.after(self.reducer.steps)
+            else:
+                self.joined.step(has_batch=True)
+        if self.training and self.reducer.enabled:
+            self._share_buffers()
+        if not spans.recorders:
+            return self.module(*inputs, **kwargs)
+        began = spans.now()
+        result = self.module(*inputs, **kwargs)
+        spans.tell("forward", "forward", began)
+        return result
+
+    def _share_buffers(self) -> None:
+        """Make buffers those of rank 0, or of the first rank that still has batches."""
+        buffers = list(self.module.buffers()) if self.broadcast_buffers else []
+        if buffers:
+            src = 0 if self.joined is None else self.joined.first
+            broadcast(self.process_group.communicator, buffers, f"buffers of rank {src}", src)
+
+    def _share_all(self, src: int) -> None:
+        """Make parameters and buffers those of rank `src`."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        broadcast(self.process_group.communicator, tensors, f"parameters and buffers of rank {src}", src)
 
     def _check_frozen(self) -> None:
         """What had no gradient at construction has no place in a bucket: its gradient would stay local."""
@@ -117,6 +141,24 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.reducer.enabled = before
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Around a training loop: ranks may have different numbers of batches.
+
+        A rank that has run out adds gradients of zero to the steps of the others, and at the end takes
+        over the model of a rank that had the most batches. divide_by_initial_world_size: averages
+        are over all ranks, or only over those that have a batch. throw_on_early_termination: instead,
+        all ranks raise RuntimeError when the first has run out. Within it, every forward in training
+        is followed by its backward, and replicas are not compared.
+        """
+        if not enable:
+            return nullcontext()
+        return joining(self, divide_by_initial_world_size, throw_on_early_termination)
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, comm_hooks.GradBucket], Any]) -> None:
         """Let `hook(state, bucket)` communicate each bucket, instead of an average over the ranks.
@@ -173,8 +215,8 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
     return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
 
 
-def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str) -> None:
-    """Give all ranks rank 0's values, joined to large messages by dtype."""
+def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int = 0) -> None:
+    """Give all ranks the values of rank `src`, joined to large messages by dtype."""
     groups: dict[Any, list[Tensor]] = {}
     for t in tensors:
         groups.setdefault(t.dtype, []).append(t)
@@ -185,19 +227,19 @@ def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str) -> None:
             part.append(t)
             size += t.nbytes
             if size >= _BROADCAST_BYTES:
-                _broadcast_joined(c, part, label)
+                _broadcast_joined(c, part, label, src)
                 part, size = [], 0
         if part:
-            _broadcast_joined(c, part, label)
+            _broadcast_joined(c, part, label, src)
 
 
-def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str) -> None:
+def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str, src: int) -> None:
     if c.size == 1:
         return
     hosts = [on_host(t) for t in tensors]
     flat = np.concatenate([h.reshape(-1) for h in hosts])
-    c.broadcast(flat, 0, label)
-    if c.rank == 0:
+    c.broadcast(flat, src, label)
+    if c.rank == src:
         return
     start = 0
     for t, host in zip(tensors, hosts, strict=True):

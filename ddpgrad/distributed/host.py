@@ -19,8 +19,8 @@ from typing import TypeVar
 from .. import rank_local
 from ..environment import Launch
 from ..errors import LaunchError
-from .baton import Baton, Unwind
-from .scene import Scene, shared_process
+from .baton import Baton, Scenery, Unwind
+from .scene import Breakpoints, Scene, shared_process
 from .world import Member, World, current, serve
 
 __all__ = ["Member", "current", "run_module", "run_ranks", "run_script", "simulate"]
@@ -46,17 +46,21 @@ def run_ranks(fn: Callable[[int], T], launch: Launch) -> list[T]:
     return _run_threads(fn, world)
 
 
-def simulate(fn: Callable[[], T], world_size: int) -> list[T]:
+def simulate(fn: Callable[[], T], world_size: int, only_rank: int | None = None) -> list[T]:
     """Run `fn` as `world_size` ranks of this process; the results by rank.
 
     Each rank finds itself: `init_process_group()` works inside `fn`, RANK, LOCAL_RANK and
     WORLD_SIZE in its environment are its own, threads that it starts act for it, and what is
     global in ddpgrad is its own. Variables outside `fn` are shared by the ranks, which run in
-    turn: another rank goes on only when this one waits in a collective.
+    turn: another rank goes on only when this one waits in a collective. only_rank: the one rank in
+    which breakpoint() stops; None: all.
     """
+    if only_rank is not None and not 0 <= only_rank < world_size:
+        raise ValueError(f"simulate: only_rank must be a rank from 0 to {world_size - 1}, got {only_rank}")
     if world_size < 1:
         raise ValueError(f"simulate: world_size must be at least 1, got {world_size}")
-    return _run_threads(lambda rank: fn(), World(Launch(world_size=world_size)))
+    with Breakpoints(range(world_size), only_rank) as scene:
+        return _run_threads(lambda rank: fn(), World(Launch(world_size=world_size)), scene)
 
 
 def _run_alone(fn: Callable[[int], T], world: World) -> T:
@@ -73,12 +77,12 @@ def _run_alone(fn: Callable[[int], T], world: World) -> T:
     return result
 
 
-def _run_threads(fn: Callable[[int], T], world: World, scene: Scene | None = None) -> list[T]:
+def _run_threads(fn: Callable[[int], T], world: World, scene: Scenery | None = None) -> list[T]:
     with shared_process():
         return _run_sharing(fn, world, scene)
 
 
-def _run_sharing(fn: Callable[[int], T], world: World, scene: Scene | None) -> list[T]:
+def _run_sharing(fn: Callable[[int], T], world: World, scene: Scenery | None) -> list[T]:
     for member in world.members:
         member.locate()
     baton = world.baton = Baton(world.launch.ranks, scene)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._tensor import Tensor
+import numpy as np
+
+from .._tensor import Tensor, wrap
+from . import plain_data
 from .process_group import GroupMember, ProcessGroup, resolve
 from .tensor_work import Work, give_back, host_of, root_of
 
@@ -139,3 +142,39 @@ def scatter_object_list(
         raise ValueError(f"scatter_object_list(): rank {root} must pass a list of {g.size()} objects")
     everyone = g.communicator.broadcast_object(scatter_object_input_list if mine else None, root)
     scatter_object_output_list[0] = everyone[g.rank()]
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the plain data in `object_list` to rank `dst`, which calls `recv_object_list` with a list as long."""
+    data = np.frombuffer(plain_data.encode(list(object_list)), np.uint8).copy()
+    send(wrap(np.array([data.size, len(object_list)])), dst, group, group_dst=group_dst)
+    send(wrap(data), dst, group, group_dst=group_dst)
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """Overwrite `object_list` with the plain data that rank `src`, or any, sent; returns the rank it came from."""
+    sizes = wrap(np.empty(2, np.int64))
+    source = recv(sizes, src, group, group_src=group_src)
+    size, count = sizes.tolist()
+    if count != len(object_list):
+        raise ValueError(
+            f"recv_object_list(): rank {source} sent {count} objects for a list of {len(object_list)}"
+        )
+    data = np.empty(size, np.uint8)
+    recv(wrap(data), source, group)
+    object_list[:] = plain_data.decode(data.tobytes())
+    return source

@@ -14,13 +14,8 @@ from typing import Any
 from ..backend import device as devices
 from ..errors import LaunchError
 from ..rank_local import RankLocal
-from . import world
+from . import backends, world
 from .communicator import Communicator
-
-# PyTorch's names for what carries collectives, and ours for the same purpose.
-_BACKENDS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "shm,mpi": "shm,mpi", "mpi": "mpi",
-    "hierarchical": "hierarchical", "nccl": None,
-}  # fmt: skip
 
 
 class ProcessGroup:
@@ -37,6 +32,10 @@ class ProcessGroup:
         self.ranks = tuple(ranks)
         self.local_rank = local_rank
         self.group_desc = description
+
+    def name(self) -> str:
+        """What carries its collectives."""
+        return self.communicator.transport
 
     def rank(self) -> int:
         return self.communicator.rank
@@ -80,23 +79,6 @@ def is_initialized() -> bool:
     return bool(_groups.get())
 
 
-def is_gloo_available() -> bool:
-    """True: scripts that ask for Gloo get the transports of this package."""
-    return True
-
-
-def is_nccl_available() -> bool:
-    """False: this version has no NCCL transport."""
-    return False
-
-
-def is_mpi_available() -> bool:
-    """True when an MPI library can be loaded."""
-    from .transports import mpi_available
-
-    return mpi_available()
-
-
 def is_torchelastic_launched() -> bool:
     """False: ddprun is no torchrun."""
     return False
@@ -112,33 +94,25 @@ def init_process_group(
 ) -> None:
     """Meet the other ranks. Who they are is what ddprun, mpirun or Slurm said; alone, one rank.
 
-    backend: None chooses: threads in this process, shared memory on one host, MPI between
-    hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it.
-    'gloo' and 'nccl' are accepted as None: this
-    version reduces GPU gradients through host memory. timeout: seconds (or a timedelta) that
-    a collective may wait. world_size, rank: only checked against the launcher's.
+    backend: None, or 'gloo', chooses: threads in this process, shared memory on one host, MPI between
+    hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it. All of
+    these carry tensors of GPUs through host memory; 'nccl' goes from GPU to GPU, and needs one for
+    each rank. timeout: seconds (or a timedelta) that a collective may wait. world_size, rank: only
+    checked against the launcher's. init_method and store are not needed: the launcher has said who is there.
     """
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
     member = world.current()
-    name = _transport_name("init_process_group", backend)
+    name = backends.TRANSPORTS[backends.check("init_process_group", backend)]
     for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
         if given not in (-1, actual):
             raise LaunchError(
                 f"init_process_group({what}={given}): the launcher says {what} {actual}. Start the ranks with "
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
-    communicator = member.communicator(name, _seconds(timeout))
     devices.set_local_rank(member.local_rank)
+    communicator = member.communicator(name, _seconds(timeout))
     _groups.get().append(ProcessGroup(communicator, range(member.world_size), member.local_rank, "default"))
-
-
-def _transport_name(caller: str, backend: str | None) -> str | None:
-    name = backend.rpartition(":")[2].lower() if backend else None
-    if name not in _BACKENDS:
-        known = ", ".join(str(b) for b in _BACKENDS if b)
-        raise ValueError(f"{caller}: unknown backend {backend!r}; expected one of {known}, or None")
-    return _BACKENDS[name]
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
@@ -167,7 +141,7 @@ def new_group(
         raise ValueError(
             f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
-    name = _transport_name("new_group", backend)
+    name = backends.TRANSPORTS[backends.check("new_group", backend)]
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
     member = world.current()
@@ -273,6 +247,17 @@ def get_local_rank(group: ProcessGroup | None = None) -> int:
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """This rank's index among those on its host."""
     return world.current().local_rank
+
+
+def get_backend_config(group: ProcessGroup | None = None) -> str:
+    """Which transport carries tensors of which device, as "cpu:shm,cuda:shm"."""
+    name = get_backend(group)
+    return f"cpu:{name},cuda:{name}"
+
+
+def get_pg_count() -> int:
+    """How many process groups this rank is in."""
+    return len(_groups.get())
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:

@@ -14,6 +14,7 @@ from weakref import ref
 
 import numpy as np
 
+from .. import spans
 from .._tensor import Tensor, wrap
 from ..autograd import engine
 from ..autograd.accumulate import AccumulateGrad, accumulator
@@ -22,6 +23,7 @@ from ..errors import DistributedError
 from .bucket import Gradient, Layout, plan
 from .comm_hooks import GradBucket, Hook, HookedWork
 from .communicator import Communicator, Work
+from .finite import FiniteWatch
 
 
 class Bucket:
@@ -34,15 +36,21 @@ class Bucket:
         self.label = ", ".join(names[i] for i in layout.indices)
         like = parameters[layout.indices[0]]._array
         backend = backend_for(like)
-        # `host` is what the communicator reads; on a CPU the gradients lie there themselves.
-        self.host = c.allocate(layout.length, like.dtype)
-        self.flat: Any = self.host
+        # `host` is what the communicator reads; on a CPU, and with NCCL, the gradients lie there themselves.
+        self.host: Any = None
+        self.flat: Any = None
         self.stage: Any = None
-        if backend.kind != "cpu":
-            from ..backend.cuda.staging import PinnedStage
-
+        if backend.kind == "cpu":
+            self.host = self.flat = c.allocate(layout.length, like.dtype)
+        else:
             self.flat = backend.new_zeros(like, (layout.length,))
-            self.stage = PinnedStage(self.host.nbytes)
+            if c.transport == "nccl":
+                self.host = self.flat
+            else:
+                from ..backend.cuda.staging import PinnedStage
+
+                self.host = c.allocate(layout.length, like.dtype)
+                self.stage = PinnedStage(self.host.nbytes)
         self.views: list[Tensor] = []
         for i, offset in zip(layout.indices, layout.offsets, strict=True):
             array = parameters[i]._array
@@ -107,6 +115,8 @@ class Reducer:
         self.enabled = True
         self.steps = 0  # backward passes after which gradients were averaged
         self.hook: Hook | None = None
+        self.scale = 1.0  # of averages, where not all ranks took part
+        self.finite = FiniteWatch()
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
         self.arrivals: list[int] | None = None if find_unused else []
@@ -176,11 +186,15 @@ class Reducer:
         self._adopt(i, view)
         bucket.missing -= 1
         if bucket.missing == 0:
+            if spans.recorders:
+                index = self.buckets.index(bucket)
+                spans.mark("ready", f"bucket {index} ready", bucket=index, parameters=bucket.label)
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Start the buckets that are complete, in order, and help along those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
+            self._look_at(self.buckets[self.next])
             if self.hook is None:
                 self.buckets[self.next].start(self.communicator)
             else:
@@ -189,6 +203,14 @@ class Reducer:
         for bucket in self.buckets[: self.next]:
             if bucket.work is not None and not bucket.work.poll():
                 break
+
+    def _look_at(self, bucket: Bucket) -> None:
+        """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
+        if self.communicator.size > 1 and bucket.stage is None:
+            indices, views = bucket.layout.indices, bucket.views
+            self.finite.look(
+                bucket.flat, lambda: ((self.names[i], v._array) for i, v in zip(indices, views, strict=True))
+            )
 
     def _for_hook(self, index: int) -> GradBucket:
         bucket = self.buckets[index]
@@ -208,11 +230,26 @@ class Reducer:
                 view._array[...] = 0
             bucket.missing -= 1
         self._hand_over()
+        self._complete(unused)
+
+    def shadow(self) -> None:
+        """Take part in a backward of the other ranks with gradients of zero."""
+        for bucket in self.buckets:
+            bucket.flat[...] = 0
+            bucket.missing = 0
+        self._hand_over()
+        self._complete(range(len(self.parameters)))
+
+    def _complete(self, unused: Sequence[int]) -> None:
+        """Wait for the averages, and prepare the next pass."""
         for bucket in self.buckets:
             bucket.finish()
+            if self.scale != 1.0:
+                bucket.flat *= self.scale
         if self.find_unused:
             self._share_used(unused)
         self.steps += 1
+        self.finite.step(self.steps)
         arrivals, self.arrivals = self.arrivals, None
         self._begin()
         if arrivals is not None:
@@ -229,7 +266,9 @@ class Reducer:
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
         """Lay the buckets out in the order in which rank 0's gradients arrived."""
-        order = self.communicator.broadcast_object(list(arrivals))
+        # A rank that had no batch (`DistributedDataParallel.join`) has seen no order, and keeps what is there.
+        known = list(arrivals) or [i for bucket in self.buckets for i in bucket.layout.indices]
+        order = self.communicator.broadcast_object(known)
         layouts = plan(self.gradients, order, self.cap_bytes)
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)

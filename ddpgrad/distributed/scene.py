@@ -107,6 +107,28 @@ def _pass_by(*args: Any, **kwargs: Any) -> None:
     """What `breakpoint()` does in ranks other than the chosen one."""
 
 
+class Breakpoints:
+    """Lets breakpoint() stop one of the ranks only. ranks: those of this process; chosen: None for all."""
+
+    def __init__(self, ranks: Sequence[int], chosen: int | None) -> None:
+        self._before = sys.breakpointhook
+        self._hooks = [self._before if chosen in (None, rank) else _pass_by for rank in ranks]
+
+    def __enter__(self) -> Breakpoints:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.breakpointhook = self._before
+
+    def enter(self, local: int) -> None:
+        """Rank `local` of this process now holds the baton."""
+        # A debugger shows the frame that called the hook: there is no room for a function between.
+        sys.breakpointhook = self._hooks[local]
+
+    def leave(self) -> None:
+        """It waits for others."""
+
+
 class Scene:
     """What the process shows of the rank that holds the baton.
 
@@ -116,8 +138,7 @@ class Scene:
 
     def __init__(self, ranks: Sequence[int], mains: Sequence[ModuleType], folder: str) -> None:
         self._mains = mains
-        chosen, self._breaks = environment.only_rank(), sys.breakpointhook
-        self._hooks = [self._breaks if chosen in (None, rank) else _pass_by for rank in ranks]
+        self._breakpoints = Breakpoints(ranks, environment.only_rank())
         self._folder = os.path.join(os.path.abspath(folder), "")
         # What is there before the ranks run stays shared, with all that belongs to it.
         self._shared = {name.partition(".")[0] for name in sys.modules}
@@ -135,7 +156,7 @@ class Scene:
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         self._put_away()
         sys.modules["__main__"] = self._main
-        sys.breakpointhook = self._breaks
+        self._breakpoints.__exit__()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """What Python's own finder finds; remembers which modules are the ranks' own."""
@@ -159,8 +180,7 @@ class Scene:
         # Type hints and pickles look names up in sys.modules["__main__"].
         sys.modules["__main__"] = self._mains[local]
         sys.modules.update(self._kept[local])
-        # A debugger shows the frame that called the hook: there is no room for a function between.
-        sys.breakpointhook = self._hooks[local]
+        self._breakpoints.enter(local)
 
     def leave(self) -> None:
         """The rank that is shown waits for others: raise if they could not go on."""

@@ -10,6 +10,7 @@ import numpy as np
 from .._tensor import Tensor
 from ..backend.registry import backend_for, to_device
 from ..futures import Future
+from .communicator import Communicator
 from .communicator import Work as ArrayWork
 from .process_group import ProcessGroup
 
@@ -35,6 +36,10 @@ class Work:
             raise
         self._settle()
         return True
+
+    def synchronize(self) -> None:
+        """`wait`."""
+        self.wait()
 
     def is_completed(self) -> bool:
         """True when the results are in the tensors, or something went wrong; does not wait."""
@@ -87,9 +92,13 @@ def give_back(tensor: Tensor, host: np.ndarray) -> None:
     tensor._versions[0] += 1
 
 
-def host_of(name: str, tensor: Any) -> np.ndarray:
+def host_of(name: str, tensor: Any, c: Communicator | None = None) -> np.ndarray:
+    """The array that goes through `c` for `tensor`: itself, or a copy in host memory."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(tensor).__name__}")
+    array = tensor._array
+    if type(array) is np.ndarray or (c is not None and c.transport == "nccl"):
+        return array
     return on_host(tensor)
 
 
@@ -105,10 +114,10 @@ def store(name: str, out: Tensor, row: np.ndarray) -> None:
 
 def run(work: ArrayWork, finish: Callable[[], None], result: list[Tensor], async_op: bool) -> Work | None:
     """The work, or None once it is done."""
-    made = Work(work, finish, result)
     if async_op:
-        return made
-    made.wait()
+        return Work(work, finish, result)
+    work.wait()
+    finish()
     return None
 
 

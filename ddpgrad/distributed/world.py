@@ -8,13 +8,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
 from .. import environment, rank_local
 from ..environment import Launch
 from ..errors import DistributedError, LaunchError
-from . import recent, transports
+from . import recent, trace, transports
 from .baton import Baton, Meeting, Seat
 from .communicator import Alone, Communicator, Port
 from .transports.base import Transport
@@ -46,6 +47,7 @@ class World:
         if launch.world_size > 1 and not environment.blas_threads_chosen():
             self._one_thread = threadpool_limits(1, "blas")
         self.pid = os.getpid()
+        trace.start_if_asked(launch)
 
     def transport(self, backend: str | None, timeout: float | None) -> Transport:
         """The transport of that name, connected on first use (collective between processes)."""
@@ -76,13 +78,13 @@ class World:
     def port(self, key: str | int, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
         if self.baton is None:
-            return Alone(transport)
+            return trace.watched(Alone(transport))
         first = self.launch.ranks.start
         meeting = self._meetings.get(key)
         if meeting is None:
             here = [transport.launch.world_rank(r) - first for r in transport.ranks]
             meeting = self._meetings[key] = Meeting(transport, self.baton, here)
-        return Seat(meeting, rank - first)
+        return trace.watched(Seat(meeting, rank - first))
 
     def ranks_on_this_host(self) -> list[int]:
         """All ranks of the world that run on this host (collective between processes at first)."""
@@ -155,7 +157,9 @@ class Member:
         """
         transport = self.world.transport(backend, timeout)
         port = self.world.port(transport.name, transport, self.rank)
-        return Communicator(self.rank, self.world_size, transport.name, port, self.recent.note)
+        communicator = Communicator(self.rank, self.world_size, transport.name, port, self.recent.note)
+        trace.align(communicator)
+        return communicator
 
     def group(
         self, ranks: Sequence[int], backend: str | None = None, timeout: float | None = None
@@ -221,7 +225,9 @@ def _watch_exit(world: World) -> None:
     """See to it that this process's end, good or bad, reaches the others.
 
     MPI has no notion of a rank that stops early: its peers would wait for ever in their
-    collective. So an uncaught exception is marked and, under mpirun, ends the whole job.
+    collective. So an uncaught exception is marked and, under mpirun, ends the whole job. MPICH takes
+    an `os._exit(0)` for a good end of all, of ranks that it then kills as well; where ddprun is not
+    there to see it, `os._exit` is made to end the job badly.
     """
     previous = sys.excepthook
 
@@ -235,9 +241,22 @@ def _watch_exit(world: World) -> None:
             transports.abort(1, delay=1.0 if victim else _ABORT_DELAY)
 
     def leave() -> None:
+        nonlocal left
+        left = True
         if world.abort_at_exit and world.launch.mpi and os.getpid() == world.pid:
             transports.abort(1, _ABORT_DELAY)
         world.close()
 
+    def exit_at_once(status: int) -> NoReturn:
+        if os.getpid() == world.pid and not left:
+            rank = world.launch.ranks.start
+            sys.stderr.write(f"rank {rank} called os._exit({status}) before its script was finished\n")
+            transports.abort(status or 1, _ABORT_DELAY)
+        unchecked_exit(status)
+
+    left = False
+    unchecked_exit = os._exit
+    if world.launch.mpi and world.launch.job is None:
+        os._exit = exit_at_once
     sys.excepthook = hook
     atexit.register(leave)

@@ -15,6 +15,8 @@ from .parameter import Parameter
 
 __all__ = ["MultiheadAttention", "NonDynamicallyQuantizableLinear", "SDPBackend", "sdpa_kernel"]
 
+__path__: list[str] = []  # `nn.attention.flex_attention`, which is absent, is found below
+
 
 class NonDynamicallyQuantizableLinear(Linear):
     """A linear layer under the name that PyTorch prints for the output projection of attention."""

@@ -108,6 +108,11 @@ class _BatchNorm(_NormBase):
         use_batch = self.training or (self.running_mean is None and self.running_var is None)
         mean = self.running_mean if track or not use_batch else None
         var = self.running_var if track or not use_batch else None
+        return self._normalize(input, mean, var, use_batch, momentum)
+
+    def _normalize(
+        self, input: Tensor, mean: Tensor | None, var: Tensor | None, use_batch: bool, momentum: float
+    ) -> Tensor:
         return F.batch_norm(input, mean, var, self.weight, self.bias, use_batch, momentum, self.eps)
 
 

@@ -357,16 +357,24 @@ class ParameterDict(Module):
         return [(key, self[key]) for key in self]
 
     def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add or replace by name."""
-        for key, value in dict(parameters).items():
+        """Add or replace by name: from an ordinary mapping in the order of the names, else in the order given.
+
+        The order is that of `parameters()`, so that the state of optimizers fits PyTorch's.
+        """
+        pairs = dict(parameters).items()
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)
+        for key, value in pairs:
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({key}): {_described(value)}" for key, value in self.items())
+        return "\n".join(f"  ({key}): {_described(value, 'type')}" for key, value in self.items())
 
 
-def _described(value: Any) -> str:
+def _described(value: Any, elements: str = "dtype") -> str:
+    """One line about an entry; elements: whether a tensor tells its dtype, or its type by PyTorch's older name."""
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     where = f" ({value.device})" if value.is_cuda else ""
-    return f"{type(value).__name__} containing: [{value.dtype!r} of size {'x'.join(map(str, value.shape))}{where}]"
+    kind = value.type() if elements == "type" else repr(value.dtype)
+    return f"{type(value).__name__} containing: [{kind} of size {'x'.join(map(str, value.shape))}{where}]"

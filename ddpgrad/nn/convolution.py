@@ -18,7 +18,7 @@ Sizes = int | tuple[int, ...]
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(Module):
+class _ConvNd(Module):
     """What all convolutions share: options as tuples, parameters and their initial values."""
 
     _dims: ClassVar[int]
@@ -107,7 +107,7 @@ class _Convolution(Module):
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-class _Conv(_Convolution):
+class _Conv(_ConvNd):
     """The convolutions; they differ in the number of dimensions."""
 
     def __init__(
@@ -189,7 +189,7 @@ class Conv3d(_Conv):
     _dims = 3
 
 
-class _ConvTranspose(_Convolution):
+class _ConvTranspose(_ConvNd):
     """The transposed convolutions; they differ in the number of dimensions."""
 
     def __init__(

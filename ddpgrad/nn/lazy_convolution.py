@@ -11,7 +11,7 @@ from .lazy import LazyModuleMixin
 from .parameter import UninitializedParameter
 
 
-class _LazyConvolution(LazyModuleMixin, convolution._Convolution):
+class _LazyConvolution(LazyModuleMixin, convolution._ConvNd):
     """What the lazy convolutions share."""
 
     def _forget(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:

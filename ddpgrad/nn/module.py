@@ -18,6 +18,7 @@ from .tree import Tree
 T = TypeVar("T", bound="Module")
 
 _of_all = hooks.of_all
+_IncompatibleKeys = state.IncompatibleKeys  # PyTorch's name, which libraries import
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook
@@ -134,6 +135,12 @@ class Module(Tree):
         """Everything on `device`, with values left to be filled in."""
         target = devices.of(device)
         conversion.apply(self, lambda t: empty(tuple(t.shape), dtype=t.dtype, device=target), recurse)
+        return self
+
+    def share_memory(self: T) -> T:
+        """Everything in memory that processes forked from this one share."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.share_memory_()
         return self
 
     # -- state -----------------------------------------------------------------------------

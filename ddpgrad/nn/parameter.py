@@ -71,6 +71,11 @@ class UninitializedParameter(Parameter):
             "to initialize the parameters before accessing their attributes."
         )
 
+    def numel(self) -> int:
+        raise ValueError(
+            "numel(): a parameter of a lazy module has no size yet; call the module on an input first"
+        )
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 

@@ -99,7 +99,10 @@ class Tree:
     # -- attributes ----------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        """Only called for what is missing; here for subclasses that call it from their own."""
+        """Python calls it for what is missing alone; programs call it by hand for members, too."""
+        for kind in _KINDS:
+            if name in self.__dict__.get(kind, ()):
+                return self.__dict__[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -83,12 +83,16 @@ class HasHooks:
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with the hooks around it, once also where a subclass calls its parent's."""
+    """`step` with the hooks around it, once also where a subclass calls its parent's.
+
+    The positional arguments that hooks see begin with the optimizer itself, as in PyTorch.
+    """
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def stepped(*args: Any, **kwargs: Any) -> Any:
+        self = args[0]
         if type(self).step is not stepped:
-            return step(self, *args, **kwargs)
+            return step(*args, **kwargs)
         self._opt_called = True
         for hook in [*_of_all["step_pre"].values(), *self._hooks["step_pre"].values()]:
             changed = hook(self, args, kwargs)
@@ -99,7 +103,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                         f"new_kwargs), but got {changed!r}"
                     )
                 args, kwargs = changed
-        result = step(self, *args, **kwargs)
+        result = step(*args, **kwargs)
         for hook in [*self._hooks["step_post"].values(), *_of_all["step_post"].values()]:
             hook(self, args, kwargs)
         return result

@@ -20,15 +20,22 @@ from pathlib import Path
 
 import numpy as np
 
+import ddpgrad as torch
+import ddpgrad.distributed as dist
 from ddpgrad.distributed.communicator import Communicator
 from ddpgrad.distributed.host import current
 
 Step = Callable[[np.ndarray], None]
 
+_WARM_UP = 120
+"""Sums before the first that is timed: small ones are compiled after a hundred."""
+
 
 def candidates(c: Communicator) -> dict[str, Step]:
     """The all-reduces to compare, each on a buffer of float32, in place."""
     found: dict[str, Step] = {f"ddpgrad {c.transport}": lambda buffer: _wait(c, buffer)}
+    dist.init_process_group(c.transport)
+    found["  by Tensors"] = _by_tensors()
     if current().launch.mpi:
         from mpi4py import MPI
 
@@ -46,16 +53,28 @@ def _wait(c: Communicator, buffer: np.ndarray) -> None:
     c.all_reduce(buffer, label="benchmark")
 
 
+def _by_tensors() -> Step:
+    tensors: dict[int, torch.Tensor] = {}
+
+    def step(buffer: np.ndarray) -> None:
+        tensor = tensors.get(id(buffer))
+        if tensor is None:
+            tensor = tensors[id(buffer)] = torch.from_numpy(buffer)  # which keeps the buffer
+        dist.all_reduce(tensor)
+
+    return step
+
+
 def _gloo(c: Communicator) -> Step:
-    import torch
+    import torch as pytorch
     import torch.distributed as other
 
     store = c.broadcast_object(tempfile.mkdtemp() if c.rank == 0 else None)
     other.init_process_group(
         "gloo", init_method=(Path(store) / "store").as_uri(), rank=c.rank, world_size=c.size
     )
-    torch.set_num_threads(1)
-    return lambda buffer: other.all_reduce(torch.from_numpy(buffer))  # type: ignore[return-value]
+    pytorch.set_num_threads(1)
+    return lambda buffer: other.all_reduce(pytorch.from_numpy(buffer))  # type: ignore[return-value]
 
 
 def measure(
@@ -64,6 +83,9 @@ def measure(
     """Seconds of each candidate, by round; the slowest rank counts. All begin together."""
     count = max(1, min(50, (1 << 20) // buffer.nbytes))
     times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(_WARM_UP if count > 1 else 1):
+        for step in steps.values():
+            step(buffer)
     for _ in range(rounds + 1):
         for name, step in steps.items():
             step(buffer)

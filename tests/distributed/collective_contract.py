@@ -16,6 +16,8 @@ from ddpgrad.distributed.communicator import Communicator
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8, np.complex64, np.bool_]
 # around the borders between small, shared and staged, and no multiple of anything
 SIZES = [0, 5, 1024, 1025, 70_003]
+# types that differ from those only in their width
+FEW = [np.int64, np.int16, np.int8, np.complex128]
 
 
 def contribution(rank: int, size: int, dtype: type, seed: int) -> np.ndarray:
@@ -24,7 +26,7 @@ def contribution(rank: int, size: int, dtype: type, seed: int) -> np.ndarray:
     values = generator.normal(size=size) * 10.0 ** generator.integers(-3, 3, size)
     if dtype is np.bool_:
         return values > 0
-    if dtype is np.complex64:
+    if np.dtype(dtype).kind == "c":
         return (values + 1j * values[::-1]).astype(dtype)
     if np.dtype(dtype).kind in "iu":
         return generator.integers(0, 100, size).astype(dtype)
@@ -34,7 +36,7 @@ def contribution(rank: int, size: int, dtype: type, seed: int) -> np.ndarray:
 def tree_reference(arrays: list[np.ndarray], op: str) -> np.ndarray:
     """The documented order, written as levels of neighbouring pairs."""
     dtype = arrays[0].dtype
-    wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
     combine = {
         "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum,
         "max": np.maximum, "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
@@ -57,13 +59,14 @@ def check(communicator: Communicator) -> str:
         assert got.tobytes() == expected.tobytes()
         digest.update(got.tobytes())
 
-    for number, dtype in enumerate(DTYPES):
+    for number, dtype in enumerate(DTYPES + FEW):
         kind = np.dtype(dtype).kind
         ops = {"b": ["min", "max", "bor"], "c": ["sum", "avg"]}.get(kind)
         if ops is None:
             ops = ["sum", "product", "max", "bxor"] if kind in "iu" else ["sum", "avg", "product", "min"]
         # The longest is passed through shared memory in pieces, for one narrow and one wide type.
-        for size in [*SIZES, 300_001] if dtype in (np.float32, ml_dtypes.bfloat16) else SIZES:
+        sizes = [*SIZES, 300_001] if dtype in (np.float32, ml_dtypes.bfloat16) else SIZES
+        for size in [5, 1025] if dtype in FEW else sizes:
             everyone = [contribution(rank, size, dtype, number) for rank in range(c.size)]
             for op in ops:
                 array = everyone[c.rank].copy()
@@ -86,6 +89,8 @@ def check(communicator: Communicator) -> str:
     _windows(c, same)
     _layouts(c, same)
     _many_under_way(c, same)
+    _small_and_often(c, same)
+    _exchanges(c)
     _the_rest(c, same)
     return digest.hexdigest()
 
@@ -152,6 +157,48 @@ def _many_under_way(c, same):
         work.wait()
         assert work.is_completed()
         same(arrays[i], np.full(sizes[i], sum(range(c.size)) + i * c.size, np.float32))
+
+
+def _small_and_often(c, same):
+    """So many small sums that a transport may compile them."""
+    for i in range(160):
+        dtype = [np.float32, np.float64, np.int32, np.int64][i % 4]
+        op = "avg" if i % 8 > 5 and dtype in (np.float32, np.float64) else "sum"
+        everyone = [contribution(rank, 1 + 61 * i % 500, dtype, i) for rank in range(c.size)]
+        array = everyone[c.rank].copy()
+        c.all_reduce(array, op)
+        same(array, tree_reference(everyone, op))
+
+
+def _exchanges(c):
+    """What goes from one rank to one other: equal parts, uneven ones, to one rank, from one rank."""
+    for number, (dtype, n) in enumerate(
+        [(np.float32, 3), (ml_dtypes.bfloat16, 0), (np.bool_, 700), (np.complex64, 90_001)]
+    ):
+        tables = [contribution(rank, c.size * n * 2, dtype, number).reshape(-1, 2) for rank in range(c.size)]
+        for got, table in zip(c.all_to_all(tables[c.rank]), tables, strict=True):
+            _alike(got, table[c.rank * n : (c.rank + 1) * n])
+        splits = [[(rank + target) % 3 * n // 2 for target in range(c.size)] for rank in range(c.size)]
+        rows = tables[c.rank].T.copy().T[: sum(splits[c.rank])]  # in another order in memory
+        parts, work = c.start_all_to_all(rows, splits[c.rank])
+        work.wait()
+        for rank, got in enumerate(parts):
+            start = sum(splits[rank][: c.rank])
+            _alike(got, tables[rank][start : start + splits[rank][c.rank]])
+        gathered, work = c.start_gather(tables[c.rank].T, dst=c.size - 1)
+        mine = np.zeros((2, c.size * n), dtype)[:, ::-1]
+        c.scatter(mine, [t.T for t in tables] if c.rank == 0 else None, src=0)
+        assert mine.tobytes() == tables[c.rank].T.tobytes()
+        work.wait()
+        assert len(gathered) == (c.size if c.rank == c.size - 1 else 0)
+        for got, table in zip(gathered, tables, strict=False):
+            assert got.tobytes() == table.T.tobytes()
+
+
+def _alike(got: np.ndarray, expected: np.ndarray) -> None:
+    """For results that differ from rank to rank, and so have no place in the digest."""
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    assert got.tobytes() == expected.tobytes()
 
 
 def _the_rest(c, same):

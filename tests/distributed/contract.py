@@ -13,12 +13,15 @@ import sys
 import collective_contract
 import group_contract
 
+import ddpgrad as torch
 from ddpgrad.distributed import host
 
 
 def check(backend: str | None = None) -> str:
     """Run the whole contract as one rank; returns a digest that is the same on all ranks."""
     digest = collective_contract.check(host.current().communicator(backend))
+    if backend == "nccl":
+        torch.set_default_device("cuda")
     group_contract.check(backend)
     return digest
 

@@ -18,6 +18,14 @@ def check(backend: str | None = None) -> str:
         _messages()
         _objects()
         _differentiable()
+        _works()
+        _splits()
+    finally:
+        dist.destroy_process_group()
+    assert not dist.is_initialized()
+    dist.init_process_group(backend)
+    try:
+        assert _total(1) == dist.get_world_size()
     finally:
         dist.destroy_process_group()
     return "ok"
@@ -152,6 +160,47 @@ def _messages() -> None:
     else:
         dist.send(torch.tensor([rank, rank]), 0)
     dist.barrier()
+
+
+def _works() -> None:
+    """Collectives that are waited for later, in another order than they began."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    summed, spread, mine = torch.full((3,), 1.0), torch.tensor(float(rank)), torch.empty(2)
+    rows, parts = torch.empty(size, 1), [torch.empty(1) for _ in range(size)]
+    works = [
+        dist.all_reduce(summed, async_op=True),
+        dist.broadcast(spread, 0, async_op=True),
+        dist.all_to_all_single(rows, torch.full((size, 1), float(rank)), async_op=True),
+        dist.all_to_all(parts, [torch.full((1,), float(rank))] * size, async_op=True),
+        dist.scatter(
+            mine, [torch.full((2,), float(r)) for r in range(size)] if rank == 0 else None, async_op=True
+        ),
+        dist.barrier(async_op=True),
+    ]
+    for work in reversed(works):
+        assert work is not None
+        assert work.wait()
+        assert work.is_completed()
+        assert work.exception() is None
+    assert (summed == size).all()
+    assert spread.item() == 0
+    assert rows.flatten().tolist() == [p.item() for p in parts] == list(range(size))
+    assert mine.tolist() == [rank, rank]
+    dist.monitored_barrier(timeout=60)
+
+
+def _splits() -> None:
+    """Halves of the world, and what is left of it afterwards."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    halves = [r for r in (list(range(size // 2)), list(range(size // 2, size))) if r]
+    mine = dist.split_group(split_ranks=halves)
+    here = next(half for half in halves if rank in half)
+    assert dist.get_process_group_ranks(mine) == here
+    assert [dist.get_global_rank(mine, dist.get_group_rank(mine, r)) for r in here] == here
+    assert _total(rank, mine) == sum(here)
+    before = dist.get_pg_count()
+    dist.destroy_process_group(mine)
+    assert dist.get_pg_count() == before - 1
 
 
 def _objects() -> None:

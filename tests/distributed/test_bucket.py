@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpgrad.distributed.bucket import FIRST_BYTES, Gradient, plan
+from ddpgrad.distributed.bucket import FIRST_BYTES, Gradient, plan, usual_cap
 
 KINDS = {("float32", "cpu"): 4, ("float64", "cpu"): 8, ("bfloat16", "cuda:0"): 2}
 
@@ -45,7 +45,8 @@ def test_a_bucket_is_closed_by_the_gradient_that_fills_it(model, cap, first):
         assert [i for layout in mine for i in layout.indices] == [i for i in order if gradients[i].key == key]
         for n, layout in enumerate(mine):
             sizes = [gradients[i].size * gradients[i].itemsize for i in layout.indices]
-            limit = cap if n else min(first, cap)
+            left = sum(gradients[i].size * gradients[i].itemsize for rest in mine[n:] for i in rest.indices)
+            limit = min(cap if n else min(first, cap), max(first, left // 4))
             assert sum(sizes[:-1]) < limit
             assert sum(sizes) >= limit or n == len(mine) - 1
     # A bucket waits for its last gradient only: full ones go in the order of their last gradients.
@@ -61,7 +62,18 @@ def test_a_bucket_is_closed_by_the_gradient_that_fills_it(model, cap, first):
 def test_the_first_bucket_is_small_so_that_communication_begins_early():
     gradients = [Gradient(f"p{i}", 100_000, 4, "float32") for i in range(30)]
     sizes = [len(layout.indices) for layout in plan(gradients, range(30), 10 * FIRST_BYTES)]
-    assert sizes == [3, 27]
+    assert sizes[0] == 3
+
+
+def test_the_last_buckets_shrink_since_little_of_backward_is_left_to_hide_them():
+    gradients = [Gradient(f"p{i}", FIRST_BYTES // 4, 4, "float32") for i in range(40)]
+    sizes = [len(layout.indices) for layout in plan(gradients, range(40), 10 * FIRST_BYTES)]
+    assert sizes[:5] == [1, 10, 8, 6, 4] and sizes[-3:] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("total", "cap"), [(100, 1 << 20), (160 << 20, 10 << 20), (4 << 30, 25 << 20)])
+def test_a_model_has_sixteen_buckets_unless_they_would_be_very_small_or_large(total, cap):
+    assert usual_cap(total) == cap
 
 
 def test_an_order_that_leaves_gradients_out_is_refused():

@@ -8,6 +8,8 @@ from functools import cache
 import contract
 import pytest
 
+import ddpgrad as torch
+import ddpgrad.distributed as dist
 from ddpgrad.distributed import host
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -25,7 +27,7 @@ def test_ranks_of_one_process(ranks):
     assert len(digest_of_one_process(ranks)) == 64
 
 
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 4), (8, 3)])
+@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 4), (5, 3), (6, 2), (7, 4), (8, 3)])
 def test_shared_memory(start_job, ranks, procs):
     for process in start_job(ranks, procs, "contract.py", "auto").ended():
         assert process.code == 0, process.output
@@ -33,7 +35,17 @@ def test_shared_memory(start_job, ranks, procs):
 
 
 @pytest.mark.parametrize(
-    ("transport", "ranks", "procs"), [("mpi", 2, 2), ("mpi", 3, 3), ("mpi", 5, 3), ("shm", 3, 2)]
+    ("transport", "ranks", "procs"),
+    [
+        ("mpi", 2, 2),
+        ("mpi", 3, 3),
+        ("mpi", 4, 2),
+        ("mpi", 5, 3),
+        ("mpi", 6, 4),
+        ("mpi", 7, 2),
+        ("mpi", 8, 3),
+        ("shm", 3, 2),
+    ],
 )
 def test_under_mpi(mpi_job, ranks, procs, transport):
     ended = mpi_job(ranks, procs, "contract.py", transport)
@@ -58,9 +70,21 @@ def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
         (6, 4, 2, "0"),  # hosts that have no part of the tree of their own
         (6, 3, 3, "65536"),
         (5, 2, 2, "0"),
+        (8, 4, 2, "0"),
     ],
 )
 def test_several_hosts(mpi_job, ranks, procs, hosts, limit):
     ended = mpi_job(ranks, procs, "contract.py", "hierarchical", limit, str(hosts), timeout=150)
     assert ended.code == 0, ended.output
     assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(ranks)}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="needs GPUs, CuPy and NCCL")
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_between_gpus(start_job, ranks):
+    if torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    for process in start_job(ranks, ranks, "contract.py", "nccl").ended():
+        assert process.code == 0, process.output
+        assert set(DIGEST.findall(process.output)) == {digest_of_one_process(ranks)}

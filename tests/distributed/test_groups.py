@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.distributed.transports.base import EXCHANGE, Call, Counts
+from ddpgrad.distributed.transports.pairwise import pieces, starts
 from ddpgrad.errors import MismatchError, StallError
 
 
@@ -47,3 +50,44 @@ def test_use_outside_the_group_is_an_error():
 
     with pytest.raises(ValueError, match="rank 1 is not part of the group"):
         dist.simulate(in_a_group(use), 2)
+
+
+def test_a_work_tells_what_went_wrong():
+    def differ(rank):
+        work = dist.all_reduce(torch.zeros(2 + rank), async_op=True)
+        with pytest.raises(MismatchError):
+            work.wait()
+        assert work.is_completed()
+        assert not work.is_success()
+        assert isinstance(work.exception(), MismatchError)
+        seen.append(rank)
+
+    seen: list[int] = []
+    dist.simulate(in_a_group(differ), 2)
+    assert sorted(seen) == [0, 1]
+
+
+def test_an_exchange_moves_only_what_is_for_others():
+    """Three processes of 1, 2 and 1 ranks, by hand: every byte goes once, from its sender to its receiver."""
+    table = np.array([[0, 5, 1, 2], [3, 0, 0, 7], [1, 1, 1, 1], [9, 0, 4, 0]])
+    blocks = [range(1), range(1, 3), range(3, 4)]
+    counts = Counts(table)
+    sent = [np.arange(row.sum(), dtype=np.int16) + 100 * rank for rank, row in enumerate(table)]
+    calls = [
+        Call(EXCHANGE, None, sent[r], result=np.zeros(table[:, r].sum(), np.int16), counts=counts)
+        for r in range(4)
+    ]
+    ends = [pieces([calls[r] for r in block], block, blocks, limit=64) for block in blocks]
+    moved = np.zeros((3, 3), int)
+    for round_of_all in zip(*ends, strict=True):
+        for source, out in enumerate(round_of_all):
+            for target, into in enumerate(round_of_all):
+                a, b = starts(out.sent)[target], starts(into.received)[source]
+                assert out.sent[target] == into.received[source]
+                into.receive[b : b + out.sent[target]] = out.send[a : a + out.sent[target]]
+                moved[source, target] += out.sent[target]
+    for target, call in enumerate(calls):
+        parts = [sent[source][counts.block(source, target)[0]] for source in range(4)]
+        assert call.result.tolist() == np.concatenate(parts).tolist()
+    by_process = np.add.reduceat(np.add.reduceat(table, [0, 1, 3], axis=0), [0, 1, 3], axis=1)
+    assert (moved == by_process * 2).all()

@@ -4,6 +4,7 @@ virtual   all ranks live in this process
 shm       processes of one host meet in shared memory; needs no MPI library
 mpi       processes anywhere, through an MPI library
 hierarchical   several hosts: shared memory within each, MPI between them
+nccl      GPUs, one for each rank; beside one of the others, which carries the rest
 
 All add ranks in the order of `tree` and so give the same bits.
 """
@@ -16,7 +17,7 @@ from ...errors import TransportError
 from .base import Transport
 from .local import LocalTransport
 
-NAMES = ("virtual", "shm", "mpi", "hierarchical")
+NAMES = ("virtual", "shm", "mpi", "hierarchical", "nccl")
 SHM_OR_MPI = "shm,mpi"
 """Asks for 'shm' where the host has room for it, and for 'mpi' where not."""
 
@@ -32,6 +33,8 @@ def choose(launch: Launch, backend: str | None = None) -> str:
         raise TransportError(
             f"unknown transport {wanted!r}; expected one of {', '.join(NAMES)}, or {SHM_OR_MPI!r}"
         )
+    if wanted == "nccl":
+        return "nccl"
     if launch.procs == 1:
         return "virtual"
     if wanted == "virtual":
@@ -80,6 +83,12 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
     """
     if name == "virtual":
         return LocalTransport(launch, timeout)
+    if name == "nccl":
+        from .nccl import NcclTransport
+
+        # What is asked for by the environment is this transport, and not the one under it.
+        below = choose(launch, None if environment.transport() != "nccl" else SHM_OR_MPI)
+        return NcclTransport(launch, connect(launch, below, timeout, generation))
     if name == "mpi":
         from .mpi import MpiTransport
 
@@ -101,6 +110,13 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
 
     here = next(procs for procs in mpi_world.hosts(launch) if launch.proc in procs)
     return [rank for proc in here for rank in launch.block(proc)]
+
+
+def why_no_nccl() -> str | None:
+    """What is missing for the transport 'nccl' in this process; None if nothing is."""
+    from . import nccl
+
+    return nccl.missing()
 
 
 def mpi_available() -> bool:

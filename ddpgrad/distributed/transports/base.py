@@ -25,10 +25,32 @@ if TYPE_CHECKING:
 
 # The kinds of collective that every transport knows; all others are built from them.
 REDUCE, GATHER, BROADCAST, BARRIER, ALLOCATE = "reduce", "gather", "broadcast", "barrier", "allocate"
-REDUCE_SCATTER = "reduce_scatter"
+REDUCE_SCATTER, EXCHANGE = "reduce_scatter", "exchange"
 
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 _EMPTY = np.empty(0, np.uint8)
+
+
+class Counts:
+    """Who gives how many elements to whom in an exchange; the same on all ranks.
+
+    table     table[s, d]: how many rank s has for rank d
+    sent_at   where those begin in what s contributes; received_at: in what d gets
+    most      the most that a rank contributes
+    """
+
+    __slots__ = ("most", "received_at", "sent_at", "table")
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table
+        self.sent_at = np.cumsum(table, axis=1) - table
+        self.received_at = np.cumsum(table, axis=0) - table
+        self.most = int(table.sum(axis=1).max())
+
+    def block(self, source: int, target: int) -> tuple[slice, slice]:
+        """The elements from `source` to `target`: where `source` has them, and where `target` wants them."""
+        n, at, to = (int(a[source, target]) for a in (self.table, self.sent_at, self.received_at))
+        return slice(at, at + n), slice(to, to + n)
 
 
 class Call:
@@ -39,13 +61,16 @@ class Call:
             the wanted length and dtype
     result  "gather": an array of shape (world_size, array.size), filled with the rows of
             all ranks. "reduce_scatter": this rank's of `world_size` equal parts of the sum;
-            `array` is only read. "allocate": the new array, once done
+            `array` is only read. "exchange": what the ranks have for this one, by rank, one-dimensional.
+            "allocate": the new array, once done
     op      the name of a reduction
+    counts  what an exchange exchanges
+    extent  the most bytes that a rank contributes: transports choose their ways by it
     background   the caller goes on, and waits later
     src     the rank whose array a broadcast spreads; -1 where all contribute
     """
 
-    __slots__ = ("array", "background", "kind", "op", "result", "signature", "src")
+    __slots__ = ("array", "background", "counts", "extent", "kind", "op", "result", "signature", "src")
 
     def __init__(
         self,
@@ -55,8 +80,11 @@ class Call:
         op: str = "",
         src: int = -1,
         result: np.ndarray | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.kind = kind
+        self.counts = counts
+        self.extent = array.nbytes if counts is None else counts.most * array.itemsize
         self.background = False
         self.signature = signature
         self.array = array
@@ -69,11 +97,16 @@ class Pending(ABC):
     """A posted collective, or one end of a message.
 
     external: something outside this process can complete it.
+    carried: from when to when another thread worked on it (seconds of the monotonic clock), if one did.
     """
 
     __slots__ = ()
 
     external = True
+
+    @property
+    def carried(self) -> tuple[float, float] | None:
+        return None
 
     @abstractmethod
     def poll(self) -> bool:
@@ -117,6 +150,13 @@ class Transport(ABC):
     @abstractmethod
     def post(self, calls: Sequence[Call]) -> Pending:
         """Begin a collective with the calls of the ranks in `launch.ranks`, in that order."""
+
+    def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
+        """Combine the array of this process's only rank over all ranks, if there is a shorter way than `post`.
+
+        False: there is none now, and nothing has happened.
+        """
+        return False
 
     @abstractmethod
     def send(self, message: Message) -> Delivery:

@@ -17,6 +17,9 @@ import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from ...environment import Launch
 from ...errors import DistributedError, TransportError
@@ -60,6 +63,18 @@ def order() -> None:
         _fence()
 
 
+class Memory(NamedTuple):
+    """Where the parts of a control page lie, for compiled code: addresses, and distances in bytes."""
+
+    page: int
+    line: int  # from one process's counters to the next
+    arrived: int  # from there to the counter ARRIVE
+    done: int
+    records: int
+    record: int
+    core_each: bool  # every process has a core of its own
+
+
 class Control:
     """The control page of one job on one host, and `extra` bytes for the transport's own use.
 
@@ -82,7 +97,8 @@ class Control:
         self._others = [proc for proc in range(procs) if proc != launch.proc]
         self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
         # Spinning helps only where every process has a core of its own.
-        self._spins = 100 if procs <= _cores() else 20
+        self._core_each = procs <= _cores()
+        self._spins = 100 if self._core_each else 20
         self._next_check = 0.0
         self._meet(job, timeout)
 
@@ -134,6 +150,11 @@ class Control:
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.
         return self._word(proc, _NAMESPACE) == _pid_namespace()
+
+    def memory(self) -> Memory:
+        """Where this page's parts lie in this process."""
+        page = np.frombuffer(self.map, np.uint8).__array_interface__["data"][0]
+        return Memory(page, _LINE, ARRIVE * 8, DONE * 8, page + self._records, _RECORD, self._core_each)
 
     def _word(self, proc: int, column: int) -> int:
         return self._words[proc * (_LINE // 8) + column]

@@ -20,11 +20,9 @@ from ...errors import TransportError
 from .. import tree
 from . import mpi_world
 from .base import Call
+from .exchange import MESSAGE, Exchange
 from .mpi import SMALL, MpiTransport
 from .shm import ShmTransport
-
-# Elements of a share that are exchanged at once: what is received needs memory of its own.
-_PIECE = 4 << 20
 
 
 def suits(launch: Launch, hosts: Sequence[Sequence[int]]) -> bool:
@@ -52,7 +50,8 @@ class HierarchicalTransport(MpiTransport):
         self._host = ShmTransport(here, timeout, f"{job}-{index}", max(map(len, ranks)))
         world = launch.world_size
         frontiers = [tree.frontier(members[0], members[-1] + 1, world) for members in ranks]
-        self._bridge = _Bridge(self._mpi, mpi_world.communicator(peers), self._comm, frontiers, index, world)
+        self._peers = Exchange(mpi_world.communicator(peers))
+        self._bridge = _Bridge(self._mpi, self._peers, self._comm, frontiers, index, world)
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:
         self._host.fail(rank, reason, victim)
@@ -78,6 +77,7 @@ class HierarchicalTransport(MpiTransport):
             super()._reduce(calls)
             return
         self._host.timeout = self.timeout
+        self._peers.gently = self._exchange.gently
         self._host.bridged(calls, self._bridge)
 
 
@@ -88,7 +88,13 @@ class _Bridge:
     """
 
     def __init__(
-        self, library: Any, peers: Any, everyone: Any, frontiers: list[list[range]], host: int, world: int
+        self,
+        library: Any,
+        peers: Exchange,
+        everyone: Any,
+        frontiers: list[list[range]],
+        host: int,
+        world: int,
     ) -> None:
         self._mpi, self._peers, self._everyone = library, peers, everyone
         self._frontiers, self._host, self._world = frontiers, host, world
@@ -99,8 +105,9 @@ class _Bridge:
         return bool(agreed[0])
 
     def reduce(self, pieces: Sequence[np.ndarray], op: str) -> None:
-        for start in range(0, pieces[0].size, _PIECE):
-            self._reduce([piece[start : start + _PIECE] for piece in pieces], op)
+        length = len(self._frontiers) * MESSAGE // tree.wide_dtype(pieces[0].dtype).itemsize
+        for start in range(0, pieces[0].size, length):
+            self._reduce([piece[start : start + length] for piece in pieces], op)
 
     def _reduce(self, pieces: Sequence[np.ndarray], op: str) -> None:
         dtype, wide = pieces[0].dtype, tree.wide_dtype(pieces[0].dtype)
@@ -119,7 +126,7 @@ class _Bridge:
         length = high - low
         counts = [len(parts) * length for parts in self._frontiers]
         received = np.empty(sum(counts), wide)
-        self._peers.Alltoallv(
+        self._peers.all_to_all(
             self._bytes(out, [len(mine) * (stop - start) for start, stop in shares]),
             self._bytes(received, counts),
         )
@@ -127,7 +134,7 @@ class _Bridge:
         rows = {part: received[i * length : (i + 1) * length] for i, part in enumerate(parts)}
         result = np.empty(pieces[0].size, dtype)
         tree.join_into(result[low:high], rows, self._world, op)
-        self._peers.Allgatherv(
+        self._peers.all_gather(
             self._mpi.IN_PLACE, self._bytes(result, [stop - start for start, stop in shares])
         )
         for piece in pieces:

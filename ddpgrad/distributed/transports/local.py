@@ -8,7 +8,18 @@ import numpy as np
 
 from ...environment import Launch
 from .. import guard, tree
-from .base import ALLOCATE, BROADCAST, COMPLETED, GATHER, REDUCE, REDUCE_SCATTER, Call, Pending, Transport
+from .base import (
+    ALLOCATE,
+    BROADCAST,
+    COMPLETED,
+    EXCHANGE,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    Call,
+    Pending,
+    Transport,
+)
 from .mail import Delivery, Letters, Message
 
 
@@ -58,6 +69,13 @@ class LocalTransport(Transport):
                 assert call.result is not None
                 for row, peer in zip(call.result, calls, strict=True):
                     row[...] = peer.array
+        elif first.kind == EXCHANGE:
+            assert first.counts is not None
+            for target, call in enumerate(calls):
+                assert call.result is not None
+                for source, peer in enumerate(calls):
+                    there, here = first.counts.block(source, target)
+                    call.result[here] = peer.array[there]
         elif first.kind == ALLOCATE:
             for call in calls:
                 call.result = np.zeros(call.array.shape, call.array.dtype)

@@ -26,6 +26,7 @@ from .base import (
     ALLOCATE,
     BROADCAST,
     COMPLETED,
+    EXCHANGE,
     GATHER,
     REDUCE,
     REDUCE_SCATTER,
@@ -35,9 +36,11 @@ from .base import (
     Transport,
     again,
 )
+from .exchange import MESSAGE, Exchange, Naps
 from .mail import Delivery, Letters, Message
 from .mpi_mail import MpiMail
 from .mpi_world import communicator, library
+from .pairwise import pieces, starts
 from .roll_call import FAILED, FINISHED, VICTIM, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
@@ -59,6 +62,8 @@ class MpiTransport(Transport):
         self._mpi = library()
         # A communicator of our own: the program may use MPI as well.
         self._comm = communicator(launch).Dup()
+        self._exchange = Exchange(self._comm)
+        self._memory = np.empty(0, np.uint8)
         self._blocks = [launch.block(proc) for proc in range(launch.procs)]
         self._most_ranks = max(len(block) for block in self._blocks)
         self._roll_call = RollCall(self._mpi, self._comm)
@@ -130,6 +135,7 @@ class MpiTransport(Transport):
     def _work(self) -> None:
         """The thread: carry out what was posted, in order."""
         while (task := self._tasks.get()) is not None:
+            task.began = time.monotonic()
             try:
                 if self.failure is not None:
                     raise again(self.failure)
@@ -137,17 +143,19 @@ class MpiTransport(Transport):
             except BaseException as error:
                 task.error = error
             finally:
+                task.ended = time.monotonic()
                 task.done.set()
 
     def _run(self, calls: Sequence[Call], in_thread: bool) -> None:
         """Carry out one collective; returns when it is complete in this process."""
         self._number += 1
+        self._exchange.gently = in_thread
         try:
             self._agree(calls, in_thread)
             first = calls[0]
             if first.kind == ALLOCATE:
                 self._allocate(calls)
-            elif first.array.nbytes == 0:
+            elif first.extent == 0:
                 return
             elif first.kind == REDUCE:
                 self._reduce(calls)
@@ -157,6 +165,8 @@ class MpiTransport(Transport):
                 self._broadcast([call.array for call in calls], first.src)
             elif first.kind == GATHER:
                 self._gather(calls)
+            elif first.kind == EXCHANGE:
+                self._pairwise(calls)
         except DistributedError as error:
             raise self.failed(error) from None
         except self._mpi.Exception as error:
@@ -169,13 +179,13 @@ class MpiTransport(Transport):
             digest = 0
         roll_call = self._roll_call
         roll_call.start(digest)
-        patience = Patience()
+        patience, naps = Patience(), Naps()
         began = time.monotonic()
         next_look = began + 0.02
         while not roll_call.all_arrived():
             if in_thread:
-                # Spinning here would take the interpreter from the program's own thread.
-                time.sleep(0.00005)
+                # Spinning here would take the interpreter, and the core, from the program's own thread.
+                naps.nap()
             else:
                 patience.pause()
             now = time.monotonic()
@@ -231,33 +241,49 @@ class MpiTransport(Transport):
         if first.nbytes <= SMALL:
             tree.reduce_into(arrays, self._all_rows(arrays), op)
             return
-        length = _PIECE // self._most_ranks // first.itemsize // 64 * 64
+        piece = min(_PIECE, MESSAGE * len(self._blocks))
+        length = piece // self._most_ranks // first.itemsize // 64 * 64
         for start in range(0, first.size, length):
             self._reduce_piece([array[start : start + length] for array in arrays], op)
 
     def _reduce_piece(self, arrays: list[np.ndarray], op: str) -> None:
-        first, itemsize = arrays[0], arrays[0].itemsize
-        procs = len(self._blocks)
-        shares = [tree.share(first.size, procs, proc) for proc in range(procs)]
-        low, high = shares[self.launch.proc]
-        sizes = [(stop - start) * itemsize for start, stop in shares]
-        starts = [start * itemsize for start, _ in shares]
-        out = first
-        if len(arrays) > 1:
-            out = np.concatenate([array[start:stop] for start, stop in shares for array in arrays])
-        rows = np.empty((self.launch.world_size, high - low), first.dtype)
-        self._comm.Alltoallv(
-            self._bytes(out, [size * len(arrays) for size in sizes], [s * len(arrays) for s in starts]),
+        first, itemsize, me = arrays[0], arrays[0].itemsize, self.launch.proc
+        shares = [tree.share(first.size, len(self._blocks), proc) for proc in range(len(self._blocks))]
+        low, high = shares[me]
+        # A share that stays here is read where it lies.
+        sizes = [(stop - start) * itemsize * (proc != me) for proc, (start, stop) in enumerate(shares)]
+        if len(arrays) == 1:
+            out, sent, starts = first, sizes, [start * itemsize for start, _ in shares]
+        else:
+            others = [share for proc, share in enumerate(shares) if proc != me]
+            out = np.concatenate([array[start:stop] for start, stop in others for array in arrays])
+            sent = [size * len(arrays) for size in sizes]
+            starts = [sum(sent[:proc]) for proc in range(len(sent))]
+        world = self.launch.world_size
+        rows = self._received(world * (high - low), first.dtype).reshape(world, high - low)
+        width = (high - low) * itemsize
+        self._exchange.all_to_all(
+            self._bytes(out, sent, starts),
             self._bytes(
                 rows.reshape(-1),
-                [len(block) * rows[0].nbytes for block in self._blocks],
-                [block.start * rows[0].nbytes for block in self._blocks],
+                [len(block) * width * (proc != me) for proc, block in enumerate(self._blocks)],
+                [block.start * width for block in self._blocks],
             ),
         )
-        tree.reduce_into([first[low:high]], list(rows), op)
-        self._comm.Allgatherv(self._mpi.IN_PLACE, self._bytes(first, sizes, starts))
+        contributions = list(rows)
+        for rank, array in zip(self.ranks, arrays, strict=True):
+            contributions[rank] = array[low:high]
+        tree.reduce_into([first[low:high]], contributions, op)
+        ends = [[(stop - start) * itemsize for start, stop in shares], [s * itemsize for s, _ in shares]]
+        self._exchange.all_gather(self._mpi.IN_PLACE, self._bytes(first, *ends))
         for array in arrays[1:]:
             array[...] = first
+
+    def _received(self, size: int, dtype: np.dtype) -> np.ndarray:
+        """Memory for what is exchanged, which is there already most times: new pages cost as much as a sum."""
+        if self._memory.nbytes < size * dtype.itemsize:
+            self._memory = np.empty(size * dtype.itemsize, np.uint8)
+        return self._memory[: size * dtype.itemsize].view(dtype)
 
     def _reduce_scatter(self, calls: Sequence[Call]) -> None:
         """Every process gets, of all ranks' arrays, the parts of the ranks that it hosts."""
@@ -310,6 +336,14 @@ class MpiTransport(Transport):
                 for target, row in zip(call.result, rows, strict=True):
                     target[start:stop] = row
 
+    def _pairwise(self, calls: Sequence[Call]) -> None:
+        """What ranks have for each other goes from process to process, and nowhere else."""
+        for piece in pieces(calls, self.ranks, self._blocks, _PIECE):
+            self._exchange.all_to_all(
+                self._bytes(piece.send, piece.sent, starts(piece.sent)),
+                self._bytes(piece.receive, piece.received, starts(piece.received)),
+            )
+
     def _all_rows(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """The arrays of all ranks, by rank."""
         out = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
@@ -338,12 +372,17 @@ class MpiTransport(Transport):
 class _Background(Pending):
     """A collective that the thread carries out."""
 
-    __slots__ = ("calls", "done", "error")
+    __slots__ = ("began", "calls", "done", "ended", "error")
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
         self.done = threading.Event()
         self.error: BaseException | None = None
+        self.began = self.ended = 0.0
+
+    @property
+    def carried(self) -> tuple[float, float]:
+        return self.began, self.ended
 
     def poll(self) -> bool:
         if not self.done.is_set():

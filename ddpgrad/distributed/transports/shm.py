@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from mmap import mmap
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...environment import Launch
+from ...environment import Launch, numba_enabled
 from ...errors import DistributedError, TransportError
 from .. import tree
 from ..guard import Signature
@@ -28,9 +29,14 @@ from .mail import Delivery, Letters, Message
 from .mailbox import Mailbox, room_for
 from .shm_collectives import Bridge, Collective, Large, Need, Small, finish_small
 
+if TYPE_CHECKING:
+    from .compiled import Plans
+
 SMALL = 4096
 """Bytes per rank up to which a collective takes the way of one flag round."""
 
+# Small sums after which compiling pays: loading Numba takes as long as 100,000 of them.
+_COMPILE_AFTER = 100
 _SCRATCH_TOTAL = 32 << 20
 _PAGE = 4096
 # A place is a window's number from 1, and an offset in it; 0 stands for the scratch area.
@@ -84,7 +90,12 @@ class ShmTransport(Transport):
         self._slots = extra[:slots].reshape(DEPTH, world, SMALL)
         self.scratch = extra[slots : slots + world * self._scratch_bytes].reshape(world, self._scratch_bytes)
         self._slot_cache: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
-        self._rings: dict[Signature, list[list[np.ndarray]]] = {}
+        self._alone = len(self.ranks) == 1
+        # How small sums are made by compiled code, once there were enough of them.
+        self._small_sums = 0
+        self._compiled: Plans | None = None
+        self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
+        self._plans: dict[Signature, int] = {}
         self._pieces: dict[tuple[tuple[int, ...], int, np.dtype], list[np.ndarray]] = {}
         self._windows: dict[int, _Window] = {}
         self._allocations = 0
@@ -102,60 +113,96 @@ class ShmTransport(Transport):
         if call.kind == ALLOCATE:
             self._allocate(calls)
             return COMPLETED
-        if len(calls) == 1 and not call.background and not self._under_way:
-            if call.array.nbytes <= SMALL:
+        if self._alone and not call.background and not self._under_way:
+            if call.extent <= SMALL:
                 self._at_once(call, calls)
                 return COMPLETED
             if call.kind == REDUCE and (place := self._place(call.array)):
                 self._in_windows(call, calls, place)
                 return COMPLETED
         number = self._begin()
-        control, first = self.control, call.array
+        control = self.control
         self._recorded[number % DEPTH] = None
-        slots = self._slot_views(number, first) if 0 < first.nbytes <= SMALL else []
+        small = call.extent <= SMALL
+        slots = self._slots_for(number, call) if small else []
         for rank, call in zip(self.ranks, calls, strict=True):
-            array = call.array
-            if array.nbytes > SMALL:
-                control.record(rank, number, call.signature, self._place(array))
-                continue
-            control.record(rank, number, call.signature, 0)
+            control.record(rank, number, call.signature, 0 if small else self._place(call.array))
             # Ranks of this process that do not agree are found out when all have arrived.
-            if slots and call.src in (rank, -1) and array.size == first.size:
-                slots[rank][...] = array
+            array = call.array
+            if (
+                slots
+                and call.src in (rank, -1)
+                and array.size <= slots[rank].size
+                and array.dtype == slots[rank].dtype
+            ):
+                slots[rank][: array.size] = array
         control.publish(ARRIVE, number)
-        if first.nbytes <= SMALL:
-            collective = Small(self, number, calls, slots)
-        else:
-            collective = Large(self, number, calls)
+        collective = Small(self, number, calls, slots) if small else Large(self, number, calls)
         self._under_way.append(collective)
         return collective
 
+    def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
+        if not 0 < array.nbytes <= SMALL or not self._alone or self._under_way or self.failure is not None:
+            return False
+        number = self._begin_small(signature)
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plan(array, op, signature)
+        if plan and self._post_and_add(array, plan, number):  # type: ignore[misc]
+            return True
+        slots = self._slot_views(number, array.size, array.dtype)
+        if not plan:
+            slots[self.ranks.start][...] = array
+        self._meet(number, signature)
+        tree.reduce_into((array,), slots, op)
+        self.control.publish(DONE, number)
+        return True
+
+    def _plan(self, array: np.ndarray, op: str, signature: Signature) -> int:
+        """Where the numbers lie by which a compiled function adds arrays like this one; 0: none does."""
+        if self._compiled is None:
+            self._small_sums += 1
+            if self._small_sums < _COMPILE_AFTER or not numba_enabled():
+                return 0
+            from .compiled import Plans, post_and_add
+
+            slots = _address(self._slots), SMALL
+            self._compiled, self._post_and_add = Plans(self.control, self.launch, slots), post_and_add
+        if len(self._plans) >= self._compiled.capacity:
+            self._plans.clear()
+        plan = self._plans[signature] = self._compiled.make(
+            len(self._plans), array.dtype, op, signature.digest
+        )
+        return plan
+
     def _at_once(self, call: Call, calls: Sequence[Call]) -> None:
         """A small collective for which its only rank here waits: as `Small`, on the shortest way."""
-        number, array, control = self._begin(), call.array, self.control
-        entry = number % DEPTH
-        if self._recorded[entry] is not call.signature:
-            control.record(self.ranks.start, number, call.signature, 0)
-            self._recorded[entry] = call.signature
-        ring = self._rings.get(call.signature)
-        if ring is None:
-            ring = self._ring(call)
-        slots = ring[entry]
+        number, array = self._begin_small(call.signature), call.array
+        slots = self._slots_for(number, call)
         if slots:
-            slots[self.ranks.start][...] = array
-        self._meet(number, calls)
-        if call.kind == REDUCE and slots:
-            tree.reduce_into((array,), slots, call.op)
-        else:
-            finish_small(calls, self.ranks, slots)
-        control.publish(DONE, number)
+            slots[self.ranks.start][: array.size] = array
+        self._meet(number, call.signature)
+        finish_small(calls, self.ranks, slots)
+        self.control.publish(DONE, number)
+
+    def _begin_small(self, signature: Signature) -> int:
+        """The number of the small collective that begins now, once this rank has said what it calls."""
+        number = self._posted + 1
+        if number > self._free_until:
+            self._make_room(number)
+        self._posted = number
+        entry = number % DEPTH
+        if self._recorded[entry] is not signature:
+            self.control.record(self.ranks.start, number, signature, 0)
+            self._recorded[entry] = signature
+        return number
 
     def _in_windows(self, call: Call, calls: Sequence[Call], place: int) -> None:
         """A larger reduction for which its only rank here waits: as `Large`, on the shortest way."""
         number, array, control = self._begin(), call.array, self.control
         control.record(self.ranks.start, number, call.signature, place)
         self._recorded[number % DEPTH] = None
-        self._meet(number, calls)
+        self._meet(number, call.signature)
         places = control.places(number)
         if not all(places):  # somebody's array is elsewhere, and must be passed through the scratch area
             self._under_way.append(Large(self, number, calls))
@@ -195,23 +242,14 @@ class ShmTransport(Transport):
         self._posted = number
         return number
 
-    def _meet(self, number: int, calls: Sequence[Call]) -> None:
+    def _meet(self, number: int, signature: Signature) -> None:
         """Say that this process has come to a collective, wait for the others, and compare."""
         self.control.publish(ARRIVE, number)
         try:
             self.control.wait(ARRIVE, number, number, self.timeout)
-            self.agree(number, calls)
+            self.agree(number, signature)
         except DistributedError as error:
             raise self.failed(error) from None
-
-    def _ring(self, call: Call) -> list[list[np.ndarray]]:
-        """The slots of all ranks, in each entry of the ring, for what `call` contributes."""
-        like = call.array
-        ring = [self._slot_views(entry, like) if like.nbytes else [] for entry in range(DEPTH)]
-        if len(self._rings) >= 1024:
-            self._rings.clear()
-        self._rings[call.signature] = ring
-        return ring
 
     def send(self, message: Message) -> Delivery:
         self.refuse_after_failure()
@@ -265,9 +303,9 @@ class ShmTransport(Transport):
         except DistributedError as error:
             raise self.failed(error) from None
 
-    def agree(self, number: int, calls: Sequence[Call]) -> None:
+    def agree(self, number: int, signature: Signature) -> None:
         """Raise MismatchError unless all ranks called the same under `number`."""
-        if not self.control.agreed(number, calls[0].signature.digest):
+        if not self.control.agreed(number, signature.digest):
             raise self.control.mismatch(number)
 
     def _make_room(self, number: int) -> None:
@@ -285,15 +323,20 @@ class ShmTransport(Transport):
         self.control.publish(STAGE, self._stage)
         return STAGE, self._stage
 
-    def _slot_views(self, number: int, like: np.ndarray) -> list[np.ndarray]:
-        """The slots of all ranks for collective `number`, as arrays like `like`."""
-        key = (number % DEPTH, like.size, like.dtype)
+    def _slots_for(self, number: int, call: Call) -> list[np.ndarray]:
+        """The slots of all ranks for what they contribute to collective `number` (none if that is nothing)."""
+        size = call.extent // call.array.itemsize
+        return self._slot_views(number, size, call.array.dtype) if size else []
+
+    def _slot_views(self, number: int, size: int, dtype: np.dtype) -> list[np.ndarray]:
+        """The slots of all ranks for collective `number`, as arrays of `size` elements."""
+        key = (number % DEPTH, size, dtype)
         views = self._slot_cache.get(key)
         if views is None:
             if len(self._slot_cache) > 4096:
                 self._slot_cache.clear()
             slots = self._slots[number % DEPTH]
-            views = self._slot_cache[key] = [slot[: like.nbytes].view(like.dtype) for slot in slots]
+            views = self._slot_cache[key] = [slot[: size * dtype.itemsize].view(dtype) for slot in slots]
         return views
 
     def _place(self, array: np.ndarray) -> int:
@@ -365,11 +408,7 @@ class ShmTransport(Transport):
     def _gather(self, calls: Sequence[Call], array: np.ndarray) -> np.ndarray:
         """Rows of all ranks; each process contributes one array for all its ranks."""
         rows = np.empty((self.launch.world_size, array.size), array.dtype)
-        gathers = [Call(GATHER, call.signature, array, result=rows) for call in calls]
-        for gather in gathers:
-            # The signature is that of another call: `_rings` must not take it for this array's.
-            gather.background = True
-        self.post(gathers).wait()
+        self.post([Call(GATHER, call.signature, array, result=rows) for call in calls]).wait()
         return rows
 
 

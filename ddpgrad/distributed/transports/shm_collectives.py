@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from .. import tree
-from .base import BROADCAST, GATHER, REDUCE, REDUCE_SCATTER, Call, Pending
+from .base import BROADCAST, EXCHANGE, GATHER, REDUCE, REDUCE_SCATTER, Call, Pending
 from .control import ARRIVE, DONE
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Small(Collective):
         self._slots = slots
 
     def step(self) -> None:
-        self.transport.agree(self.number, self.calls)
+        self.transport.agree(self.number, self.calls[0].signature)
         finish_small(self.calls, self.transport.ranks, self._slots)
         self.transport.control.publish(DONE, self.number)
         self.complete = True
@@ -90,6 +90,12 @@ def finish_small(calls: Sequence[Call], ranks: Sequence[int], slots: Sequence[np
         _spread(calls, ranks, slots[calls[0].src], 0)
     elif kind == GATHER:
         _collect(calls, slots, 0)
+    elif kind == EXCHANGE:
+        for rank, call in zip(ranks, calls, strict=True):
+            assert call.result is not None and call.counts is not None
+            for source, slot in enumerate(slots):
+                there, here = call.counts.block(source, rank)
+                call.result[here] = slot[there]
 
 
 class Large(Collective):
@@ -118,8 +124,12 @@ class Large(Collective):
         """Carry the collective out; yields what others must have reached before it goes on."""
         transport, calls, number = self.transport, self.calls, self.number
         control = transport.control
-        transport.agree(number, calls)
+        transport.agree(number, calls[0].signature)
         first = calls[0]
+        if first.kind == EXCHANGE:
+            yield from self._pairwise()
+            control.publish(DONE, number)
+            return
         sources = [first.src] if first.kind == BROADCAST else range(transport.launch.world_size)
         places = {rank: control.place(rank, number) for rank in sources}
         direct = all(places.values())
@@ -164,6 +174,30 @@ class Large(Collective):
             if kind == REDUCE:
                 for rank, array in staged.items():
                     array[0, start:stop] = pieces[rank]
+
+    def _pairwise(self) -> Iterator[Need]:
+        """Pass what ranks have for each other through the scratch area, which has a part for each receiver."""
+        transport, first = self.transport, self.calls[0]
+        counts = first.counts
+        assert counts is not None
+        scratch = transport.scratch.view(first.array.dtype)
+        world = len(scratch)
+        length = scratch.shape[1] // world
+        parts = scratch[:, : length * world].reshape(world, world, length)
+        for start in range(0, int(counts.table.max()), length):
+            for rank, call in zip(transport.ranks, self.calls, strict=True):
+                for target in range(world):
+                    there, _ = counts.block(rank, target)
+                    piece = call.array[there][start : start + length]
+                    parts[rank, target, : piece.size] = piece
+            yield transport.next_stage()
+            for rank, call in zip(transport.ranks, self.calls, strict=True):
+                assert call.result is not None
+                for source in range(world):
+                    _, here = counts.block(source, rank)
+                    piece = call.result[here][start : start + length]
+                    piece[...] = parts[source, rank, : piece.size]
+            yield transport.next_stage()
 
     def _exchange(self, views: list[np.ndarray], start: int) -> None:
         """This process's part of one piece that begins at element `start`."""

@@ -214,4 +214,4 @@ def _from_edge_to_edge(n: int, corners: bool, like: Tensor) -> Tensor:
     if n <= 1:
         return zeros(n, dtype=like.dtype, device=like.device)
     places = linspace(-1.0, 1.0, n, dtype=like.dtype, device=like.device)
-    return places if corners else places * ((n - 1) / n)
+    return places if corners else places * (n - 1) / n  # in this order, as PyTorch rounds

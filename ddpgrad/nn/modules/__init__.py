@@ -27,6 +27,7 @@ from .. import (
     pooling,
     recurrent,
     recurrent_cell,
+    sync_batchnorm,
     transformer,
     upsampling,
 )
@@ -62,7 +63,7 @@ _PLACES = {
 # What PyTorch has in one file and this package in several: where else to look.
 _MORE = {
     "activation": (attention,),
-    "batchnorm": (lazy,),
+    "batchnorm": (lazy, sync_batchnorm),
     "conv": (lazy_convolution,),
     "instancenorm": (lazy,),
     "linear": (lazy, attention),

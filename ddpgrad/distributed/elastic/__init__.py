@@ -1,0 +1,1 @@
+"""`torch.distributed.elastic`: restarts are ddprun's; here are the names that scripts import."""

@@ -1,0 +1,304 @@
+"""Key-value stores by which processes tell each other small things, with PyTorch's names.
+
+Source of names and semantics: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-store.
+Values are bytes; a text is stored as UTF-8. ddpgrad's own ranks need no store: it is for programs
+that use one themselves. What goes through files and sockets is plain data, never a pickle.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import socketserver
+import struct
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from ..errors import DistributedError
+from . import plain_data
+
+_DEFAULT_TIMEOUT = timedelta(seconds=300)
+_LONGEST_MESSAGE = 64 << 20
+_LENGTH = struct.Struct("!I")
+_WORKERS = "init/workers"
+
+
+class DistStoreError(DistributedError):
+    """A key did not come in time, or a store cannot be reached."""
+
+
+class _Table:
+    """The keys and values of one store, and what can be done with them at once."""
+
+    def __init__(self, content: dict[str, bytes] | None = None) -> None:
+        self.content: dict[str, bytes] = {} if content is None else content
+
+    def run(self, command: str, *arguments: Any) -> Any:
+        """Carry out one of the commands below."""
+        return _COMMANDS[command](self.content, *arguments)
+
+
+def _add(content: dict[str, bytes], key: str, amount: int) -> int:
+    total = int(content.get(key, b"0")) + amount
+    content[key] = str(total).encode()
+    return total
+
+
+def _compare_set(content: dict[str, bytes], key: str, expected: bytes, desired: bytes) -> bytes:
+    now = content.get(key)
+    if now == expected or (now is None and not expected):
+        content[key] = desired
+        return desired
+    return expected if now is None else now
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "set": lambda content, key, value: content.__setitem__(key, value),
+    "get": lambda content, key: content.get(key),
+    "add": _add,
+    "append": lambda content, key, value: content.__setitem__(key, content.get(key, b"") + value),
+    "compare_set": _compare_set,
+    "check": lambda content, keys: all(key in content for key in keys),
+    "delete": lambda content, key: content.pop(key, None) is not None,
+    "count": lambda content: len(content),
+}
+
+
+class Store(ABC):
+    """Values by key, the same for all who use the store."""
+
+    def __init__(self, timeout: timedelta = _DEFAULT_TIMEOUT) -> None:
+        self.timeout = timeout
+
+    @abstractmethod
+    def _do(self, command: str, *arguments: Any) -> Any:
+        """Carry out a command on the table, alone."""
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store `value` under `key`."""
+        self._do("set", key, _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """The value of `key`; waits until there is one. Raises DistStoreError after the store's timeout."""
+        self.wait([key])
+        return self._do("get", key)
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter, which begins at 0; returns its new value."""
+        return self._do("add", key, int(amount))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Put `value` behind what is stored under `key`."""
+        self._do("append", key, _bytes(value))
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        """Store the desired value if the expected one is there (empty: or none); returns what is there then."""
+        return self._do("compare_set", key, _bytes(expected_value), _bytes(desired_value))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """True when all `keys` have a value."""
+        return self._do("check", list(keys))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Return when all `keys` have a value. Raises DistStoreError after `timeout`, or the store's."""
+        limit = (timeout or self.timeout).total_seconds()
+        deadline, pause = time.monotonic() + limit, 0.0005
+        while not self.check(keys):
+            if time.monotonic() > deadline:
+                missing = [key for key in keys if not self.check([key])]
+                raise DistStoreError(f"wait timeout after {limit:g} seconds: nobody set {', '.join(missing)}")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+
+    def delete_key(self, key: str) -> bool:
+        """Forget `key`; True if it was there."""
+        return self._do("delete", key)
+
+    def num_keys(self) -> int:
+        """How many keys have a value."""
+        return self._do("count")
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        """Store several values."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Several values; waits for them."""
+        return [self.get(key) for key in keys]
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long `get` and `wait` wait from now on."""
+        self.timeout = timeout
+
+
+class HashStore(Store):
+    """A store for the threads of one process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._table, self._lock = _Table(), threading.Lock()
+
+    def _do(self, command: str, *arguments: Any) -> Any:
+        with self._lock:
+            return self._table.run(command, *arguments)
+
+
+class FileStore(Store):
+    """A store in a file that all processes reach. world_size is accepted as PyTorch's, and not needed."""
+
+    def __init__(self, file_name: str, world_size: int = -1) -> None:
+        super().__init__()
+        self.path = os.fspath(file_name)
+
+    def _do(self, command: str, *arguments: Any) -> Any:
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            before = file.read()
+            table = _Table(plain_data.decode(before) if before else None)
+            result = table.run(command, *arguments)
+            after = plain_data.encode(table.content)
+            if after != before:
+                file.seek(0)
+                file.truncate()
+                file.write(after)
+            return result
+
+
+class PrefixStore(Store):
+    """Another store, whose keys all begin with `prefix` and a slash."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        super().__init__(store.timeout)
+        self.prefix, self.underlying_store = prefix, store
+
+    def _do(self, command: str, *arguments: Any) -> Any:
+        if command == "check":
+            return self.underlying_store._do(command, [f"{self.prefix}/{key}" for key in arguments[0]])
+        if arguments:
+            arguments = (f"{self.prefix}/{arguments[0]}", *arguments[1:])
+        return self.underlying_store._do(command, *arguments)
+
+
+class TCPStore(Store):
+    """A store that one process serves on a port, and others reach over the network.
+
+    port: 0, with is_master, takes a free one (see `port`). With world_size and wait_for_workers
+    the constructor returns when so many have come. There is no protection against strangers
+    who reach the port: serve on an address of a network that you trust.
+    """
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = _DEFAULT_TIMEOUT,
+        wait_for_workers: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(timeout)
+        self.host, self.port, self.is_master = host_name, port, is_master
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+        if is_master:
+            self._server = _Server((host_name, port), _Conversation)
+            self.port = self._server.server_address[1]
+            threading.Thread(target=self._server.serve, name="ddpgrad store", daemon=True).start()
+            weakref.finalize(self, self._server.end)
+        self._connection = self._connect()
+        weakref.finalize(self, self._connection.close)
+        if world_size and wait_for_workers:
+            self.add(_WORKERS, 1)
+            self._await_workers(world_size)
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + self.timeout.total_seconds()
+        while True:
+            try:
+                return socket.create_connection((self.host, self.port), timeout=self.timeout.total_seconds())
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise DistStoreError(
+                        f"nobody serves a TCPStore on {self.host}:{self.port} ({error})"
+                    ) from None
+                time.sleep(0.05)
+
+    def _await_workers(self, world_size: int) -> None:
+        deadline = time.monotonic() + self.timeout.total_seconds()
+        while (come := self.add(_WORKERS, 0)) < world_size:
+            if time.monotonic() > deadline:
+                raise DistStoreError(f"{come} of {world_size} workers came to the TCPStore in time")
+            time.sleep(0.005)
+
+    def _do(self, command: str, *arguments: Any) -> Any:
+        with self._lock:
+            try:
+                _send(self._connection, [command, *arguments])
+                return _receive(self._connection)
+            except OSError as error:
+                raise DistStoreError(f"the TCPStore on {self.host}:{self.port} is gone ({error})") from None
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        super().__init__(address, handler)
+        self.table, self.lock = _Table(), threading.Lock()
+
+    def serve(self) -> None:
+        self.serve_forever(poll_interval=0.05)
+
+    def end(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Conversation(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        while True:
+            try:
+                command, *arguments = _receive(self.request)
+                with server.lock:
+                    answer = server.table.run(command, *arguments)
+                _send(self.request, answer)
+            except (OSError, KeyError, TypeError, ValueError):
+                return  # gone, or does not speak this language
+
+
+def _send(connection: socket.socket, content: Any) -> None:
+    data = plain_data.encode(content)
+    connection.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _receive(connection: socket.socket) -> Any:
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if length > _LONGEST_MESSAGE:
+        raise OSError(f"a message of {length} bytes is too long")
+    return plain_data.decode(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = connection.recv(min(count - len(data), 1 << 16))
+        if not part:
+            raise ConnectionError("the other end is closed")
+        data += part
+    return bytes(data)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,204 @@
+"""The transport between GPUs, by NVIDIA's NCCL.
+
+Another transport, the host's, is under it: it carries what lies in host memory, and lets the
+ranks agree before data moves. NCCL then moves bytes only. The sums are made here, since NCCL's
+own have an order that depends on the number of hosts: each rank gets its share of all arrays,
+adds in the order of `tree`, and gives the result to the others, which moves the bytes of a ring.
+
+Data moves on a stream of its own; `wait` makes the caller's stream wait for it, not the caller.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ...backend.cuda import library
+from ...backend.device import current_cuda
+from ...environment import Launch
+from ...errors import TransportError
+from .. import guard, tree
+from .base import (
+    BARRIER,
+    BROADCAST,
+    COMPLETED,
+    EXCHANGE,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    Call,
+    Pending,
+    Transport,
+)
+from .mail import Delivery, Message
+
+_PLACE_BYTES = 256
+
+
+def missing() -> str | None:
+    """What is missing for this transport here; None if nothing is."""
+    if reason := library.missing():
+        return reason
+    try:
+        nccl = import_module("cupy.cuda.nccl")
+    except ImportError as error:
+        return f"CuPy does not load NCCL ({error}); install nvidia-nccl-cu12 (or -cu13)"
+    return None if getattr(nccl, "available", True) else "this CuPy has no NCCL"
+
+
+class NcclTransport(Transport):
+    """Joins processes that have one rank and one GPU each. host: what joins them already."""
+
+    name = "nccl"
+
+    def __init__(self, launch: Launch, host: Transport) -> None:
+        super().__init__(launch, host.timeout)
+        self._host = host
+        reason = missing()
+        if reason is None and len(launch.ranks) != 1:
+            reason = "several ranks share a process; start as many processes as ranks"
+        place = _place(current_cuda()) if reason is None else ""
+        places = self._tell(reason or "", place)
+        same = [rank for rank, other in enumerate(places) if places.count(other) > 1]
+        if same:
+            raise TransportError(
+                f"transport 'nccl' needs a GPU for each rank, and ranks {same} share {places[same[0]]}. "
+                "Start fewer ranks, or leave the backend out: then gradients go through host memory."
+            )
+        cupy, nccl = library.cupy_and_count()[0], import_module("cupy.cuda.nccl")
+        self._cupy, self._nccl = cupy, nccl
+        cupy.cuda.Device(current_cuda()).use()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        made = nccl.get_unique_id()
+        # Which of the two an id is depends on the version of CuPy.
+        numbers = self._from_first(np.array(list(made), np.int64)).tolist()
+        unique = bytes(n % 256 for n in numbers) if isinstance(made, bytes) else tuple(numbers)
+        self._comm = nccl.NcclCommunicator(launch.world_size, unique, launch.ranks.start)
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        call = calls[0]
+        if isinstance(call.array, np.ndarray):  # also what lies nowhere: barriers, allocations
+            return self._host.post(calls)
+        self._host.post([Call(BARRIER, call.signature)]).wait()
+        here = self._cupy.cuda.get_current_stream()
+        self._stream.wait_event(here.record())
+        with self._stream:
+            self._carry(call)
+        pending = _OnStream(self._cupy, call, self._stream.record())
+        if call.background:
+            return pending
+        pending.wait()
+        return COMPLETED
+
+    def reduce_now(self, array: np.ndarray, op: str, signature: guard.Signature) -> bool:
+        return isinstance(array, np.ndarray) and self._host.reduce_now(array, op, signature)
+
+    def send(self, message: Message) -> Delivery:
+        return self._host.send(message)
+
+    def receive(self, message: Message) -> Delivery:
+        return self._host.receive(message)
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:
+        self._host.fail(rank, reason, victim)
+        self._comm.abort()  # nobody may wait for this rank inside NCCL
+
+    def close(self) -> None:
+        self._host.close()
+
+    def _carry(self, call: Call) -> None:
+        """Let the stream carry out one collective of arrays on GPUs."""
+        me, world, array = self.ranks.start, self.launch.world_size, call.array
+        everyone = range(world)
+        if call.kind == REDUCE:
+            shares = [slice(*tree.share(array.size, world, rank)) for rank in everyone]
+            rows = np.empty_like(array, shape=(world, shares[me].stop - shares[me].start))
+            self._swap([array[share] for share in shares], list(rows))
+            self._add(array[shares[me]], rows, call.op)
+            self._swap([array[shares[me]]] * world, [array[share] for share in shares])
+        elif call.kind == REDUCE_SCATTER:
+            assert call.result is not None
+            rows = np.empty_like(array, shape=(world, call.result.size))
+            self._swap(list(array.reshape(world, -1)), list(rows))
+            self._add(call.result, rows, call.op)
+        elif call.kind == GATHER:
+            assert call.result is not None
+            self._swap([array] * world, list(call.result))
+        elif call.kind == EXCHANGE:
+            assert call.counts is not None and call.result is not None
+            self._swap(
+                [array[call.counts.block(me, rank)[0]] for rank in everyone],
+                [call.result[call.counts.block(rank, me)[1]] for rank in everyone],
+            )
+        elif call.kind == BROADCAST:
+            nothing = array[:0]
+            self._swap(
+                [array if me == call.src else nothing] * world,
+                [array if rank == call.src != me else nothing for rank in everyone],
+            )
+
+    def _add(self, out: Any, rows: Any, op: str) -> None:
+        wide = tree.wide_dtype(rows.dtype)
+        parts = {range(rank, rank + 1): row.astype(wide, copy=False) for rank, row in enumerate(rows)}
+        tree.join_into(out, parts, len(rows), op)
+
+    def _swap(self, sent: Sequence[Any], received: Sequence[Any]) -> None:
+        """Send to, and receive from, each rank its entry: bytes, since NCCL has no name for every dtype."""
+        me, byte, stream = self.ranks.start, self._nccl.NCCL_UINT8, self._stream.ptr
+        self._nccl.groupStart()
+        for rank, (out, into) in enumerate(zip(sent, received, strict=True)):
+            if rank != me:
+                if out.nbytes:
+                    self._comm.send(out.data.ptr, out.nbytes, byte, rank, stream)
+                if into.nbytes:
+                    self._comm.recv(into.data.ptr, into.nbytes, byte, rank, stream)
+        self._nccl.groupEnd()
+        if received[me].nbytes and received[me].data.ptr != sent[me].data.ptr:
+            received[me][...] = sent[me]
+
+    def _tell(self, reason: str, place: str) -> list[str]:
+        """Where the GPUs of all ranks are. Raises TransportError on all if one has no use for NCCL."""
+        mine = np.zeros(_PLACE_BYTES, np.uint8)
+        text = (reason or place).encode()[: _PLACE_BYTES - 1]
+        mine[0], mine[1 : 1 + len(text)] = bool(reason), np.frombuffer(text, np.uint8)
+        rows = np.empty((self.launch.world_size, mine.size), np.uint8)
+        signature = guard.signature("nccl", mine.dtype, mine.shape)
+        self._host.post([Call(GATHER, signature, mine, result=rows) for _ in self.ranks]).wait()
+        texts = [row[1:].tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
+        for rank, row in enumerate(rows):
+            if row[0]:
+                raise TransportError(
+                    f"transport 'nccl' cannot start on rank {self.launch.world_rank(rank)}: {texts[rank]}. "
+                    "Leave the backend out, or ask for 'gloo': then tensors go through host memory."
+                )
+        return texts
+
+    def _from_first(self, array: np.ndarray) -> np.ndarray:
+        signature = guard.signature("nccl id", array.dtype, array.shape)
+        self._host.post([Call(BROADCAST, signature, array, src=0)]).wait()
+        return array
+
+
+class _OnStream(Pending):
+    """A collective that a stream carries out; keeps its arrays until then."""
+
+    __slots__ = ("_call", "_cupy", "_done")
+
+    def __init__(self, cupy: Any, call: Call, done: Any) -> None:
+        self._cupy, self._call, self._done = cupy, call, done
+
+    def poll(self) -> bool:
+        return bool(self._done.done)
+
+    def wait(self) -> None:
+        self._cupy.cuda.get_current_stream().wait_event(self._done)
+
+
+def _place(device: int) -> str:
+    """Which GPU of which host `device` is."""
+    cupy = library.cupy_and_count()[0]
+    return f"GPU {cupy.cuda.Device(device).pci_bus_id} of {socket.gethostname()}"

@@ -1,0 +1,141 @@
+"""Names of torch.distributed beside the collectives: stores, meshes, backends, lists of objects, works."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.distributed import backends
+from ddpgrad.errors import TransportError
+
+
+@pytest.fixture(params=["hash", "file", "tcp", "prefix"])
+def two_users(request, tmp_path):
+    """One store, as two processes or threads see it."""
+    if request.param == "hash":
+        store = dist.HashStore()
+        return store, store
+    if request.param == "file":
+        return tuple(dist.FileStore(str(tmp_path / "store"), 2) for _ in range(2))
+    if request.param == "prefix":
+        store = dist.HashStore()
+        store.set("key", "of nobody")
+        return tuple(dist.PrefixStore("mine", store) for _ in range(2))
+    served = dist.TCPStore("127.0.0.1", 0, is_master=True)
+    return served, dist.TCPStore("127.0.0.1", served.port)
+
+
+def test_a_store_keeps_what_either_sets(two_users):
+    a, b = two_users
+    before = a.num_keys()
+    late = threading.Timer(0.05, lambda: b.set("key", b"\xff\0value"))
+    late.start()
+    assert a.get("key") == b"\xff\0value"
+    late.join()
+    assert [a.add("count", 2), b.add("count", 3), a.add("count", 0)] == [2, 5, 5]
+    assert a.compare_set("key", "no", "new") == b"\xff\0value"
+    assert b.compare_set("free", "", "new") == b"new"
+    a.append("free", "er")
+    assert b.multi_get(["free", "count"]) == [b"newer", b"5"]
+    assert a.check(["free", "key"])
+    assert not b.check(["free", "nothing"])
+    assert a.num_keys() == before + 3
+    assert b.delete_key("free")
+    assert not a.delete_key("free")
+    with pytest.raises(dist.DistStoreError, match="nobody set nothing"):
+        a.wait(["count", "nothing"], timedelta(seconds=0.01))
+
+
+def test_counters_of_many_threads(two_users):
+    def count(store):
+        for _ in range(50):
+            store.add("n", 1)
+
+    threads = [threading.Thread(target=count, args=(two_users[i % 2],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert two_users[0].get("n") == b"200"
+
+
+def test_a_grid_of_ranks():
+    def run():
+        mesh = dist.init_device_mesh("cpu", (2, 3), mesh_dim_names=("host", "local"))
+        rank = dist.get_rank()
+        assert mesh.get_coordinate() == [rank // 3, rank % 3]
+        assert mesh.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert (mesh.size(), mesh.size(1), mesh.ndim, mesh.shape) == (6, 3, 2, (2, 3))
+        totals = []
+        for name in ("host", "local"):
+            t = torch.tensor([float(rank)])
+            dist.all_reduce(t, group=mesh.get_group(name))
+            totals.append(t.item())
+        row = mesh["local"]
+        assert row.mesh.tolist() == dist.get_process_group_ranks(mesh.get_group("local"))
+        assert row.get_local_rank() == mesh.get_local_rank("local") == rank % 3
+        with pytest.raises(RuntimeError, match="say which of the 2 dimensions"):
+            mesh.get_group()
+        line = dist.DeviceMesh("cpu", [1, 4])
+        assert (line.get_coordinate() is None) == (rank not in (1, 4))
+        dist.destroy_process_group()
+        return totals
+
+    assert dist.simulate(run, 6) == [[r % 3 * 2 + 3, r // 3 * 9 + 3] for r in range(6)]
+
+
+def test_objects_from_rank_to_rank():
+    def run():
+        dist.init_process_group()
+        got = [None, None]
+        if dist.get_rank() == 0:
+            dist.send_object_list([{"a": (1, b"x")}, None], dst=1)
+        elif dist.get_rank() == 1:
+            assert dist.recv_object_list(got) == 0
+        dist.destroy_process_group()
+        return got
+
+    assert dist.simulate(run, 3)[1] == [{"a": (1, b"x")}, None]
+
+
+def test_gathers_of_several_tensors():
+    def run():
+        dist.init_process_group()
+        rank = float(dist.get_rank())
+        outputs = [[torch.empty(n) for _ in range(2)] for n in (1, 3)]
+        work = dist.all_gather_coalesced(outputs, [torch.full((n,), rank) for n in (1, 3)], async_op=True)
+        work.synchronize()
+        assert work.is_success()
+        dist.destroy_process_group()
+        return [[t.tolist() for t in row] for row in outputs]
+
+    assert dist.simulate(run, 2)[1] == [[[0.0], [1.0]], [[0.0] * 3, [1.0] * 3]]
+
+
+def test_backends_by_name():
+    assert dist.Backend("GLOO") == "gloo"
+    with pytest.raises(ValueError, match="unknown backend 'smoke'"):
+        dist.Backend("smoke")
+    assert dist.get_default_backend_for_device("cuda:0") == "nccl"
+    assert dist.get_default_backend_for_device(torch.device("cpu")) == "gloo"
+    assert dist.is_backend_available("gloo")
+    assert not dist.is_backend_available("ucc")
+    assert backends.check("x", "cpu:gloo,cuda:nccl") in ("gloo", "nccl")
+
+
+@pytest.mark.skipif(dist.is_nccl_available(), reason="there is a GPU and NCCL")
+def test_nccl_says_what_is_missing():
+    with pytest.raises(TransportError, match=r"'nccl' cannot start on rank 0: .*(CuPy|CUDA|NCCL|GPU)"):
+        dist.init_process_group("nccl")
+    assert not dist.is_initialized()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="needs a GPU, CuPy and NCCL")
+def test_ranks_that_share_a_process_cannot_use_nccl():
+    with pytest.raises(TransportError, match="several ranks share a process"):
+        dist.simulate(lambda: dist.init_process_group("nccl"), 2)

@@ -1,0 +1,149 @@
+"""No state of one rank is seen by another rank of its process: what modules keep globally is known here by name."""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections import deque
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad import nn
+from ddpgrad.nn.parallel import DistributedDataParallel as DDP
+from ddpgrad.utils.data import DataLoader, TensorDataset
+
+CONTAINERS = (
+    dict, list, set, bytearray, deque, weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary,
+)  # fmt: skip
+
+# Containers at module level that no rank may have for itself, each with the reason why that is right.
+SHARED = {
+    "autograd.engine._tensor_vocabulary": "the ops, set at import",
+    "autograd.nodes.call_node": "a function, set at import",
+    "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
+    "autograd.reentrance.carried": "thread-local states, listed at import",
+    "autograd.saved.packed_kinds": "classes of nodes",
+    "backend.cuda._devices": "what the machine has",
+    "backend.cuda.library._found": "what the machine has",
+    "backend.registry._bodies": "the op table",
+    "backend.registry._by_array_type": "backends, which have no state",
+    "backend.registry._by_kind": "backends, which have no state",
+    "distributed.recent._hosted": "by rank",
+    "distributed.scene._undo": "what the process was before it was shared by ranks",
+    "library._ops": "ops that programs define at import, by name",
+    "modes.inferring": "whether any thread is in inference mode; which one is per thread",
+    "ops.autocast.casting": "whether any thread is within autocast; which one is per thread",
+    "ops.watching.recorders": "who records the ops of an export, in which no collective runs",
+    "optim.hooks._of_all": "hooks of all optimizers, which the launcher registers for the process",
+    "rank_local._all": "where the ranks' own values are",
+    "settings._said": "warnings that the process has shown",
+    "utils.data.collate.default_collate_fn_map": "PyTorch's table, which programs extend at import",
+}
+
+
+def containers() -> dict[str, object]:
+    """Module-level containers of the package that are not written as constants."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("ddpgrad.") or not isinstance(module, types.ModuleType):
+            continue
+        for attribute, value in vars(module).items():
+            constant = attribute.lstrip("_").isupper() or attribute.startswith("__")
+            if not constant and isinstance(value, CONTAINERS):
+                found[f"{name.removeprefix('ddpgrad.')}.{attribute}"] = value
+    return found
+
+
+def train() -> None:
+    dist.init_process_group()
+    torch.manual_seed(dist.get_rank())
+    model = DDP(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for (x,) in DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=4):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    dist.new_group([0])
+    dist.destroy_process_group()
+
+
+def test_module_level_containers_are_known():
+    """A new one is rank-local (`rank_local.RankLocal`), a constant (upper case), or stands in SHARED with its reason."""
+    dist.simulate(train, 2)
+    # The same object may be imported elsewhere under its name.
+    known = {id(value) for name, value in containers().items() if name in SHARED}
+    unknown = {name for name, value in containers().items() if id(value) not in known}
+    assert unknown == set()
+    assert set(SHARED) <= set(containers()), "names that are gone"
+
+
+def test_ranks_leave_nothing_behind():
+    dist.simulate(train, 3)
+    before = {name: len(value) for name, value in containers().items()}  # type: ignore[arg-type]
+    dist.simulate(train, 3)
+    assert {name: len(value) for name, value in containers().items()} == before  # type: ignore[arg-type]
+
+
+def test_what_is_global_in_pytorch_is_the_ranks_own():
+    def program():
+        rank = dist.get_rank()
+        torch.set_default_dtype(torch.float64 if rank else torch.float32)
+        torch.manual_seed(rank)
+        seen = []
+        handle = nn.modules.module.register_module_forward_hook(lambda *_: seen.append(rank))
+        torch.set_grad_enabled(bool(rank))
+        dist.barrier()  # the other rank runs, and does the same
+        nn.Linear(2, 2)(torch.ones(1, 2))
+        found = torch.ones(1).dtype, torch.rand(1).item(), torch.is_grad_enabled(), seen
+        handle.remove()
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        return found
+
+    def run():
+        dist.init_process_group()
+        try:
+            return program()
+        finally:
+            dist.destroy_process_group()
+
+    first, second = dist.simulate(run, 2)
+    assert first[0] is torch.float32 and second[0] is torch.float64
+    assert first[1] != second[1]
+    assert (first[2], second[2]) == (False, True)
+    assert (first[3], second[3]) == ([0], [1])
+
+
+def test_64_ranks_of_a_small_model():
+    def program():
+        dist.init_process_group()
+        torch.manual_seed(0)
+        model = DDP(nn.Linear(8, 4))
+        model(torch.full((2, 8), float(dist.get_rank()))).sum().backward()
+        grad = model.module.weight.grad[0, 0].item()
+        dist.destroy_process_group()
+        return grad
+
+    assert dist.simulate(program, 64) == [2 * 31.5] * 64
+
+
+@pytest.mark.parametrize("only_rank", [None, 0, 2])
+def test_breakpoints_stop_one_rank_or_all(only_rank, monkeypatch):
+    stopped = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda *_: stopped.append(dist.get_rank()))
+    hook = sys.breakpointhook
+
+    def program():
+        dist.init_process_group()
+        dist.barrier()
+        breakpoint()
+        dist.destroy_process_group()
+
+    dist.simulate(program, 3, only_rank)
+    assert sorted(stopped) == ([0, 1, 2] if only_rank is None else [only_rank])
+    assert sys.breakpointhook is hook
+    with pytest.raises(ValueError, match="only_rank must be a rank from 0 to 2"):
+        dist.simulate(program, 3, 3)
