@@ -12,6 +12,7 @@ from math import e, inf, nan, pi
 
 from . import (
     __config__,
+    absent,
     accelerator,
     amp,
     autograd,
@@ -31,6 +32,7 @@ from . import (
     profiler,
     random,
     return_types,
+    sparse,
     special,
     types,
     utils,
@@ -67,9 +69,14 @@ from .backend.dtype import (
 )
 from .backend.dtype import (
     bfloat16,
+    complex32,
     complex64,
     complex128,
     finfo,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
     float16,
     float32,
     float64,
@@ -82,14 +89,29 @@ from .backend.dtype import (
     promote_types,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .backend.dtype import (
     bool_ as bool,
+)
+from .checks import (
+    _assert,
+    _assert_async,
+    _check,
+    _check_index,
+    _check_is_size,
+    _check_not_implemented,
+    _check_type,
+    _check_value,
 )
 from .compiler import compile
 from .cuda import Event, OutOfMemoryError, Stream
 from .cuda import amp as _cuda_amp  # so that torch.cuda.amp is there
 from .func import vmap
+from .futures import Future
+from .jit import ScriptModule
 from .missing import missing
 from .nn import parallel
 from .nn.functional import (
@@ -233,6 +255,11 @@ from .ops.creation import (
     ones_like,
     preserve_format,
     scalar_tensor,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
     strided,
     vander,
     zeros,
@@ -255,6 +282,7 @@ from .ops.differences import cumulative_trapezoid, diff, gradient, trapezoid
 from .ops.distance import cdist, pdist
 from .ops.draws import (
     bernoulli,
+    binomial,
     multinomial,
     normal,
     poisson,
@@ -331,10 +359,10 @@ from .ops.factors import (
     svd,
 )  # fmt: skip
 from .ops.index import gather, index_select, select
-from .ops.interop import TYPED, UntypedStorage, is_storage
+from .ops.interop import CUDA_TYPED, TYPED, UntypedStorage, is_storage
 from .ops.inverses import det
 from .ops.linalg import inverse, logdet, matrix_power, slogdet, triangular_solve
-from .ops.low_rank import pca_lowrank, svd_lowrank
+from .ops.low_rank import lobpcg, pca_lowrank, svd_lowrank
 from .ops.matrix import matmul
 from .ops.matrix_norms import pinverse
 from .ops.norms import dist, norm, renorm
@@ -561,7 +589,10 @@ multiply, divide, subtract, true_divide = mul, div, sub, div
 greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
 absolute, negative, fix, conj_physical, resolve_neg = abs, neg, trunc, conj, resolve_conj
 arccos, arcsin, arctan, arccosh, arcsinh, arctanh, arctan2 = acos, asin, atan, acosh, asinh, atanh, atan2
-cfloat, cdouble = complex64, complex128
+chalf, cfloat, cdouble = complex32, complex64, complex128
+SymInt, SymFloat, SymBool = absent.stand_ins("", absent.SYMBOLS).values()
+PyTorchFileReader, PyTorchFileWriter = absent.stand_ins("", absent.READERS).values()
+sparse_coo_tensor, spmm = sparse.sparse_coo_tensor, sparse.mm
 newaxis = None
 
 
@@ -574,6 +605,8 @@ BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, H
     TYPED[f"{name}Tensor"] for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half")
 )
 IntTensor, LongTensor, ShortTensor = (TYPED[f"{name}Tensor"] for name in ("Int", "Long", "Short"))
+for _name, _kind in CUDA_TYPED.items():
+    setattr(cuda, _name, _kind)
 
 
 def is_tensor(obj: object) -> builtins.bool:
@@ -589,7 +622,18 @@ def typename(obj: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-_ON_USE = ("distributions", "multiprocessing", "onnx", "safetensors", "testing")
+_ON_USE = (
+    "_C",
+    "_dynamo",
+    "distributions",
+    "fx",
+    "library",
+    "multiprocessing",
+    "onnx",
+    "overrides",
+    "safetensors",
+    "testing",
+)
 
 
 def __getattr__(name: str) -> object:
@@ -600,4 +644,6 @@ def __getattr__(name: str) -> object:
         return random.default_generator()  # this rank's
     if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
         return getattr(Tensor, name)
+    if (part := absent.find(name)) is not None:
+        return part
     raise missing(globals(), name)

@@ -18,6 +18,7 @@ change a run.
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
+    SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
 """
 
@@ -35,6 +36,11 @@ _MPI_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+_LOCAL_VARIABLES = (
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 
 
@@ -127,12 +133,49 @@ def _mpi_rank_and_size() -> tuple[int, int] | None:
     return None
 
 
+def local_rank_and_size() -> tuple[int, int] | None:
+    """This process's number among those of its host, and how many those are, where MPI or Slurm said it."""
+    env = os.environ
+    for rank, size in _LOCAL_VARIABLES:
+        if rank in env and size in env:
+            return _integer(rank), _integer(size)
+    if "SLURM_LOCALID" in env and "SLURM_STEP_TASKS_PER_NODE" in env:
+        # As in "4(x2),3": two hosts with four tasks each, then one with three.
+        counts: list[int] = []
+        for part in env["SLURM_STEP_TASKS_PER_NODE"].split(","):
+            count, _, times = part.rstrip(")").partition("(x")
+            counts += [int(count)] * int(times or 1)
+        return _integer("SLURM_LOCALID"), counts[_integer("SLURM_NODEID")]
+    return None
+
+
 def _integer(name: str) -> int:
     text = os.environ.get(name, "")
     try:
         return int(text)
     except ValueError:
         raise LaunchError(f"environment variable {name} must be an integer, got {text!r}") from None
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What Slurm has given to the job that this process runs in."""
+
+    nodes: int
+    tasks: int | None
+    """How many tasks were asked for, if that was said."""
+    mpi_type: str | None
+    """How `srun` is to talk to the MPI library, if that was said."""
+
+
+def slurm_allocation() -> Allocation | None:
+    """The Slurm allocation in which this process could start tasks; None outside one, and in a task."""
+    env = os.environ
+    if "SLURM_JOB_ID" not in env or "SLURM_STEP_ID" in env:
+        return None
+    tasks = _integer("SLURM_NTASKS") if "SLURM_NTASKS" in env else None
+    nodes = _integer("SLURM_JOB_NUM_NODES") if "SLURM_JOB_NUM_NODES" in env else 1
+    return Allocation(nodes, tasks, env.get("SLURM_MPI_TYPE"))
 
 
 def debugger() -> bool:

@@ -18,6 +18,9 @@ from .ops.factors import linalg_lu_solve as lu_solve
 from .ops.factors import linalg_qr as qr
 from .ops.factors import linalg_svd as svd
 from .ops.factors import linalg_svdvals as svdvals
+from .ops.indefinite import linalg_ldl_factor as ldl_factor
+from .ops.indefinite import linalg_ldl_factor_ex as ldl_factor_ex
+from .ops.indefinite import linalg_ldl_solve as ldl_solve
 from .ops.linalg import linalg_det as det
 from .ops.linalg import linalg_diagonal as diagonal
 from .ops.linalg import linalg_inv as inv
@@ -44,7 +47,7 @@ from .ops.products import linalg_vecdot as vecdot
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
+    "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
     "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
     "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip

@@ -13,11 +13,12 @@ Files of PyTorch itself hold pickles, and are read through an installed PyTorch 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from .errors import CheckpointError
 from .tensor_file import is_storable, read, write
 
 File = str | os.PathLike[str] | IO[bytes]
+Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object
 MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None
 
 _VERSION = "1"
@@ -53,18 +55,38 @@ def save(
     CheckpointError names the place of anything else, before the file is touched. The other
     arguments are PyTorch's, and without effect: nothing is pickled.
     """
+    arrays, metadata = pack(obj)
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "wb") as file:
+            write(file, arrays, metadata)
+    else:
+        write(f, arrays, metadata)
+
+
+def pack(obj: Any) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """What `save` writes: the arrays of `obj`, named by their places in it, and metadata with all the rest."""
     encoder = _Encoder()
     try:
-        tree = encoder.encode(obj, "obj")
+        tree = encoder.encode(obj, ())
         text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"the object cannot be written: {error}") from None
-    metadata = {"format": "ddpgrad", "version": _VERSION, "tree": text}
-    if isinstance(f, (str, os.PathLike)):
-        with open(f, "wb") as file:
-            write(file, encoder.arrays, metadata)
-    else:
-        write(f, encoder.arrays, metadata)
+    return encoder.arrays, {"format": "ddpgrad", "version": _VERSION, "tree": text}
+
+
+def unpack(
+    arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str], name: str, map_location: MapLocation = None
+) -> Any:
+    """The object that `pack` took apart; CheckpointError, which calls it `name`, if that is not possible."""
+    if metadata.get("format") != "ddpgrad" or metadata.get("version") != _VERSION:
+        raise CheckpointError(
+            f"{name} has format {metadata.get('format')!r} version {metadata.get('version')!r}; this ddpgrad "
+            f"reads 'ddpgrad' version {_VERSION!r}"
+        )
+    try:
+        return _Decoder(arrays, map_location).decode(json.loads(metadata["tree"]))
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        raise CheckpointError(f"{name} does not describe an object: {error!r}") from None
 
 
 def load(
@@ -96,15 +118,22 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, *, to_end: bool
     if torch_file.looks_like_one(file):
         return torch_file.read(file, name, lambda array: _placed(array, "cpu", map_location))
     arrays, metadata = read(file, name, to_end=to_end)
-    if metadata.get("format") != "ddpgrad" or metadata.get("version") != _VERSION:
-        raise CheckpointError(
-            f"{name} has format {metadata.get('format')!r} version {metadata.get('version')!r}; this ddpgrad "
-            f"reads 'ddpgrad' version {_VERSION!r}"
-        )
-    try:
-        return _Decoder(arrays, map_location).decode(json.loads(metadata["tree"]))
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-        raise CheckpointError(f"{name} does not describe an object: {error!r}") from None
+    return unpack(arrays, metadata, name, map_location)
+
+
+def add_safe_globals(safe_globals: Sequence[Any]) -> None:
+    """Nothing: files name no classes, so none has to be allowed."""
+
+
+def get_safe_globals() -> list[Any]:
+    """No classes: see `add_safe_globals`."""
+    return []
+
+
+@contextlib.contextmanager
+def safe_globals(safe_globals: Sequence[Any]) -> Iterator[None]:
+    """A block without effect: see `add_safe_globals`."""
+    yield
 
 
 class _Encoder:
@@ -116,7 +145,7 @@ class _Encoder:
         self._inside: set[int] = set()  # containers that are being encoded
         self._alive: list[Any] = []  # addresses are only unique while their owners live
 
-    def encode(self, obj: Any, where: str) -> Any:
+    def encode(self, obj: Any, where: Place) -> Any:
         kind = type(obj)
         if obj is None or kind in (bool, int, str):
             return obj
@@ -133,32 +162,32 @@ class _Encoder:
             return {"scalar": self._store(obj, where)}
         if kind in _CONTAINERS:
             if id(obj) in self._inside:
-                raise CheckpointError(f"cannot save {where}: it contains itself")
+                raise CheckpointError(f"cannot save {_in_words(where)}: it contains itself")
             self._inside.add(id(obj))
             out = self._container(kind, obj, where)
             self._inside.discard(id(obj))
             return out
         raise CheckpointError(
-            f"cannot save {where}: objects of type {kind.__module__}.{kind.__qualname__} are not stored. "
+            f"cannot save {_in_words(where)}: objects of type {kind.__module__}.{kind.__qualname__} are not stored. "
             "Save numbers, strings, tensors, arrays, and dicts, lists and tuples of them; of an object with "
             "a state_dict, save that"
         )
 
-    def _container(self, kind: type, obj: Any, where: str) -> Any:
+    def _container(self, kind: type, obj: Any, where: Place) -> Any:
         if kind in (dict, OrderedDict):
             for key in obj:
                 _check_key(key, where)
-            pairs = [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in obj.items()]
+            pairs = [[self.encode(k, where), self.encode(v, (*where, k))] for k, v in obj.items()]
             return {_CONTAINERS[kind]: pairs}
         ordered = sorted(obj, key=repr) if kind in (set, frozenset) else obj  # one set, one file
-        items = [self.encode(item, f"{where}[{i}]") for i, item in enumerate(ordered)]
+        items = [self.encode(item, (*where, i)) for i, item in enumerate(ordered)]
         return items if kind is list else {_CONTAINERS[kind]: items}
 
-    def _store(self, array: Any, where: str) -> str:
+    def _store(self, array: Any, where: Place) -> str:
         """The name under which the array's elements are stored, the same for the same memory."""
         if not is_storable(array.dtype):
             raise CheckpointError(
-                f"cannot save {where}: arrays of {array.dtype} have no place in the file format"
+                f"cannot save {_in_words(where)}: arrays of {array.dtype} have no place in the file format"
             )
         if isinstance(array, np.generic):
             array = np.asarray(array)
@@ -166,16 +195,29 @@ class _Encoder:
         address = array.__array_interface__["data"][0] if on_host else array.data.ptr
         key = (address, array.shape, array.strides, array.dtype)
         if key not in self._names:
-            self._names[key] = name = str(len(self._names))
+            self._names[key] = name = self._new_name(where)
             self.arrays[name] = to_device(array, CPU)
             self._alive.append(array)
         return self._names[key]
+
+    def _new_name(self, where: Place) -> str:
+        """A name that tells people and other programs which array it is."""
+        wanted = name = ".".join(map(str, where)) or "value"
+        number = 1
+        while name in self.arrays or name == "__metadata__":
+            number += 1
+            name = f"{wanted}~{number}"
+        return name
+
+
+def _in_words(where: Place) -> str:
+    return "obj" + "".join(f"[{key!r}]" for key in where)
 
 
 class _Decoder:
     """Turns a tree back into the object."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], map_location: MapLocation) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], map_location: MapLocation) -> None:
         self._arrays = arrays
         self._map_location = map_location
         self._tensors: dict[tuple[Any, ...], Tensor] = {}
@@ -254,12 +296,12 @@ _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
 }
 
 
-def _check_key(key: Any, where: str) -> None:
+def _check_key(key: Any, where: Place) -> None:
     if type(key) is tuple:
         for part in key:
             _check_key(part, where)
     elif key is not None and type(key) not in (bool, int, float, str):
         raise CheckpointError(
-            f"cannot save {where}: its key {key!r} is a {type(key).__qualname__}; keys are str, int, float, "
+            f"cannot save {_in_words(where)}: its key {key!r} is a {type(key).__qualname__}; keys are str, int, float, "
             "bool, None, or tuples of them"
         )

@@ -41,6 +41,9 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 _LENGTH_BYTES = 8
 _MAX_HEADER = 100_000_000  # the format's own limit
+# A header of that size may still stand for far more memory, and time, than the file takes.
+_MAX_TENSORS = 100_000
+_MAX_BRACKETS = 1_000_000  # of lists and dicts, in the header and in the text within
 _BLANK = "0" * 64  # stands where the digest goes while the digest is computed
 
 
@@ -81,6 +84,8 @@ def write(
             f"the description of the object takes {len(header)} bytes, the format allows {_MAX_HEADER}: put "
             "large lists of numbers into tensors"
         )
+    if reason := _too_much(header.encode()):
+        raise CheckpointError(f"the object cannot be written: {reason}")
     if checksum:
         digest = hashlib.sha256(header.encode())
         for array in arrays.values():
@@ -129,12 +134,23 @@ def _read_header(
     if length > _MAX_HEADER or length > available - _LENGTH_BYTES:
         raise _damaged(name, f"its header claims {length} bytes, the file has {available}")
     header = _read_exactly(file, length, name)
+    if reason := _too_much(header):
+        raise _damaged(name, reason)
     entries = _parse(header, name)
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise _damaged(name, "its metadata is not an object")
     layout = _lay_out(entries, file.tell(), available - _LENGTH_BYTES - length, name, to_end)
     return header, layout, metadata
+
+
+def _too_much(header: bytes) -> str:
+    """Why a header is not parsed, or ''."""
+    if header.count(b'"data_offsets"') > _MAX_TENSORS:
+        return f"it has more than {_MAX_TENSORS} tensors"
+    if header.count(b"[") + header.count(b"{") > _MAX_BRACKETS:
+        return f"its description has more than {_MAX_BRACKETS} lists and dicts: put numbers into tensors"
+    return ""
 
 
 def _lay_out(

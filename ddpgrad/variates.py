@@ -156,6 +156,59 @@ class Variates:
             if left <= -rate + count * log_rate - math.lgamma(count + 1):
                 return count
 
+    def binomial(self, counts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+        """A float64 array: how many of `counts` trials succeed, each with the probability beside it."""
+        shape = np.broadcast_shapes(counts.shape, probabilities.shape)
+        pairs = zip(
+            np.broadcast_to(counts, shape).flat, np.broadcast_to(probabilities, shape).flat, strict=True
+        )
+        drawn = [self._binomial(float(n), float(p)) for n, p in pairs]
+        return np.array(drawn, dtype=np.float64).reshape(shape)
+
+    def _binomial(self, count: float, p: float) -> float:
+        if math.isnan(count) or math.isnan(p):
+            return math.nan
+        if count <= 0 or p <= 0:
+            return 0.0
+        if p >= 1:
+            return count
+        if p > 0.5:
+            return count - self._binomial(count, 1 - p)
+        if count * p >= _FEW:
+            return self._binomial_by_rejection(count, p)
+        # How many geometric waiting times fit into `count` trials.
+        waited, successes, log_miss = 0.0, 0, math.log1p(-p)
+        while True:
+            unit = self._one()
+            waited += math.ceil(math.log(unit) / log_miss) if unit else math.inf
+            if waited > count:
+                return successes
+            successes += 1
+
+    def _binomial_by_rejection(self, count: float, p: float) -> float:
+        """Transformed rejection: https://doi.org/10.1080/00949659308811496 (BTRS)."""
+        deviation = math.sqrt(count * p * (1 - p))
+        b = 1.15 + 2.53 * deviation
+        a = -0.0873 + 0.0248 * b + 0.01 * p
+        accepted = 0.92 - 4.2 / b
+        odds = p / (1 - p)
+        alpha = (2.83 + 5.1 / b) * deviation
+        mode = math.floor((count + 1) * p)
+        while True:
+            u = self._one() - 0.5
+            v = self._one()
+            distance = 0.5 - abs(u)
+            k = math.floor((2 * a / distance + b) * u + count * p + 0.5)
+            if k < 0 or k > count:
+                continue
+            if distance >= 0.07 and v <= accepted:
+                return k
+            left = math.log(v * alpha / (a / (distance * distance) + b))
+            # The logarithm of the probability of k over that of the mode.
+            right = (k - mode) * math.log(odds) + _log_ways(count, k) - _log_ways(count, mode)
+            if left <= right:
+                return k
+
     def standard_gamma(self, alpha: np.ndarray) -> np.ndarray:
         """A float64 array of draws from gamma distributions of shapes `alpha` and rate 1."""
         drawn = [self._gamma(a) for a in np.asarray(alpha, dtype=np.float64).reshape(-1).tolist()]
@@ -219,3 +272,8 @@ def floating(dtype: Any) -> np.dtype[Any]:
     if not kind.is_floating_point:
         raise RuntimeError(f"this distribution needs a floating-point dtype, got {kind!r}")
     return kind.numpy
+
+
+def _log_ways(count: float, k: float) -> float:
+    """log of the number of ways to choose k of `count`."""
+    return math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)

@@ -1,4 +1,4 @@
-"""The launcher: `ddprun` starts and watches ranks; `Checkpointer` commits their state."""
+"""The launcher: `ddprun` starts and watches ranks; `setup` deals out the work; `Checkpointer` commits its state."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpointer as Checkpointer
     from .preemption import Preempted as Preempted
     from .pulse import alive as alive
-    from .wrap import prepare as prepare
-    from .wrap import wrap as wrap
+    from .shared_loop import prepare as prepare
+    from .shared_loop import setup as setup
 
-__all__ = ["Checkpointer", "Preempted", "alive", "prepare", "wrap"]
+__all__ = ["Checkpointer", "Preempted", "alive", "prepare", "setup"]
 
 _HOMES = {
     "Checkpointer": "checkpoint",
     "Preempted": "preemption",
     "alive": "pulse",
-    "prepare": "wrap",
-    "wrap": "wrap",
+    "prepare": "shared_loop",
+    "setup": "shared_loop",
 }
 
 

@@ -8,23 +8,28 @@ itself, before its first import of `torch`:
 
 `torch.nn` is then the module `ddpgrad.nn`, not a copy of it, and likewise all others. A name that
 ddpgrad does not have raises the ImportError or AttributeError that Python would raise, with the
-nearest names that it has. `torch.__version__` says which PyTorch's vocabulary is spoken.
+nearest names that it has; parts of PyTorch that libraries import without using them are there to
+be named (`ddpgrad.absent`). `torch.__version__`, and what `importlib.metadata` knows of torch, say
+which PyTorch's vocabulary is spoken. Where torchvision is installed, its modules in Python run on
+ddpgrad; where it is not, ddpgrad answers for the parts of it that it has itself.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.metadata import Distribution, version
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 import ddpgrad
-from ddpgrad.missing import missing, nearest
+from ddpgrad import absent
+from ddpgrad.missing import nearest
 
 SHIMS = str(Path(__file__).with_name("torch_shim"))
 """A folder with a file torch.py: processes that the program starts find it, and install this there too."""
@@ -34,9 +39,9 @@ _MOVED = {
     "torch": "ddpgrad",
     "torch.autograd.profiler": "ddpgrad.profiler",
     "torch.optim.adamw": "ddpgrad.optim.adam",
-    "torch.utils.hooks": "ddpgrad.autograd.nodes",
     "torchvision.transforms": "ddpgrad.transforms",
     "torchvision.datasets": "ddpgrad.datasets",
+    "torchvision.utils": "ddpgrad.transforms.pictures",
 }
 
 
@@ -56,14 +61,32 @@ def install() -> None:
     sys.meta_path.append(_LastFinder())
     sys.path.insert(0, SHIMS)
     sys.modules["torch"] = ddpgrad
+    setattr(ddpgrad, "torch", ddpgrad)  # noqa: B010 - as in PyTorch; no attribute of the type
     for name, module in list(sys.modules.items()):
         if name.startswith("ddpgrad."):
             _explain_missing(module)
     ddpgrad.__version__ = f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}"
 
 
+class _Metadata(Distribution):
+    """What `importlib.metadata` says of torch, which libraries ask for its version."""
+
+    def read_text(self, filename: str) -> str | None:
+        files = {
+            "METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {ddpgrad.__version__}\n",
+            "top_level.txt": "torch\n",
+        }
+        return files.get(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(str(ddpgrad.__file__)).parent / path
+
+
 class _Finder(MetaPathFinder):
     """Finds `torch.x` as ddpgrad's x; raises for what ddpgrad does not have."""
+
+    def find_distributions(self, context: Any) -> Iterable[Distribution]:
+        return [_Metadata()] if context.name in (None, "torch") else []
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -73,8 +96,11 @@ class _Finder(MetaPathFinder):
             return ModuleSpec(fullname, _Torchvision(), is_package=True)
         if top not in ("torch", "torchvision"):
             return None
+        installed = _installed(fullname) if top == "torchvision" else None
+        if installed is not None:
+            return installed
         name = _MOVED.get(fullname) or (fullname.replace("torch", "ddpgrad", 1) if top == "torch" else "")
-        if name and _exists(name):
+        if name and (_exists(name) or absent.find(name.partition(".")[2])):
             return ModuleSpec(fullname, _Loader(name))
         raise _no_module(fullname)
 
@@ -113,7 +139,7 @@ class _Loader(Loader):
 
 
 class _Torchvision(Loader):
-    """Makes the package `torchvision`, which has only what ddpgrad has of it."""
+    """Makes the package `torchvision`: what ddpgrad has of it, and what an installed one has besides."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -122,13 +148,24 @@ class _Torchvision(Loader):
         known = sorted(n.partition(".")[2] for n in _MOVED if n.startswith("torchvision."))
 
         def look_up(name: str) -> Any:
-            if name in known:
-                return importlib.import_module(f"torchvision.{name}")
+            full = f"torchvision.{name}"
+            if name in known or (not name.startswith("__") and _installed(full) is not None):
+                return importlib.import_module(full)
+            if name == "__version__" and _installed("torchvision.version") is not None:
+                return version("torchvision")
             raise AttributeError(
                 f"module 'torchvision' has no attribute '{name}'; ddpgrad has {', '.join(known)} of it"
             )
 
         vars(module)["__getattr__"] = look_up
+        vars(module)["get_image_backend"] = lambda: "PIL"
+
+
+def _installed(fullname: str) -> ModuleSpec | None:
+    """Where an installed torchvision has the module `fullname`, written in Python."""
+    places = [str(Path(p, *fullname.split(".")[:-1])) for p in sys.path if p != SHIMS]
+    spec = PathFinder.find_spec(fullname, places)
+    return spec if spec is not None and isinstance(spec.loader, SourceFileLoader) else None
 
 
 def _explain_missing(module: ModuleType) -> None:
@@ -136,10 +173,7 @@ def _explain_missing(module: ModuleType) -> None:
     if "__getattr__" in vars(module):
         return
 
-    def look_up(name: str) -> Any:
-        raise missing(vars(module), name)
-
-    vars(module)["__getattr__"] = look_up
+    vars(module)["__getattr__"] = absent.looks_below(module.__name__, module)
 
 
 def _exists(name: str) -> bool:

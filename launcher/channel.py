@@ -2,14 +2,16 @@
 
 Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where
 mpiexec stands between the two, a Unix socket (`unix:NAME`, where NAME is no file and needs no
-removing; only Linux has such) or, for several hosts, a TCP socket (`tcp:TOKEN@HOST:PORT`; what
-does not begin with the job's token is not listened to). It carries one JSON object per line:
+removing; only Linux has such) or, for several hosts, a TCP socket (`tcp:TOKEN@PORT@HOST,...`, with
+the names under which hosts may know the launcher's; what does not begin with the job's token is not
+listened to). It carries one JSON object per line:
 
     hello      which ranks the process hosts
     beat       how far a rank has come, several times a second (see pulse.py)
     failed     a rank raised (see Failure)
     preempted  the ranks have saved their work, as they were asked to, and end
     done       the script came to its end in every hosted rank
+    ended      how the process ended, said by its agent (see agent.py)
 
 A stream that ends without one of the last three means that the process died, whatever its exit code
 says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
@@ -90,15 +92,14 @@ class Sender:
                 connection.connect(f"\0{rest}")
                 self.fd = connection.detach()
         elif kind == "tcp":
-            token, _, place = rest.partition("@")
-            host, _, port = place.rpartition(":")
-            with socket.create_connection((host, int(port)), timeout=_CONNECT_S) as connection:
+            token, port, hosts = rest.split("@")
+            with _connect(hosts.split(","), int(port)) as connection:
                 connection.settimeout(None)
                 connection.sendall(token.encode() + b"\n")
                 self.fd = connection.detach()
         else:
             raise ValueError(
-                f"a report address is fd:NUMBER, unix:NAME or tcp:TOKEN@HOST:PORT, got {address!r}"
+                f"a report address is fd:NUMBER, unix:NAME or tcp:TOKEN@PORT@HOST,..., got {address!r}"
             )
 
     def hello(self, ranks: range) -> None:
@@ -121,6 +122,14 @@ class Sender:
             last = last[1:]
         self._write(message)
 
+    def ended(self, status: int) -> None:
+        """status: an exit status, or minus the signal."""
+        self._send({"kind": "ended", "status": status})
+
+    def pass_on(self, data: bytes) -> None:
+        """Send `data` of another sender."""
+        self._write(data)
+
     def _send(self, message: dict[str, Any]) -> None:
         self._write(_encoded(message))
 
@@ -136,6 +145,16 @@ class Sender:
 def _encoded(message: dict[str, Any]) -> bytes:
     # The line break before it ends what `faulthandler` may just be in the middle of.
     return b"\n" + json.dumps(message).encode() + b"\n"
+
+
+def _connect(hosts: list[str], port: int) -> socket.socket:
+    """A connection to the first of `hosts` that can be reached."""
+    for host in hosts[:-1]:
+        try:
+            return socket.create_connection((host, port), timeout=_CONNECT_S / len(hosts))
+        except OSError:
+            continue  # a name that only other hosts know
+    return socket.create_connection((hosts[-1], port), timeout=_CONNECT_S / len(hosts))
 
 
 class Receiver:

@@ -7,38 +7,30 @@ that were there. Files hold no pickles: loading one runs no code from it.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import io
 import os
-import re
-import secrets
-import shutil
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ddpgrad import environment
 from ddpgrad.errors import CheckpointError
-from ddpgrad.random import Generator, get_rng_state, set_rng_state
 from ddpgrad.serialization import load, save
 
-from . import preemption
+from . import generators, preemption, shards
 from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
-from .background import Writer, snapshot
-from .manifest import (
-    Entry,
-    Manifest,
-    check_name,
-    file_name,
-    read_manifest,
-    verify,
-    write_file,
-    write_manifest,
-)
+from .background import Writer, report
+from .manifest import Entry, File, Manifest, check_name, verify
+from .retention import Retention
+from .shards import Share
+from .store import Store
 
-_GENERATORS = "generators"  # the object that holds every rank's default generator
-_STEP = re.compile(r"step_(\d{8,})")
-_REPLACED = re.compile(r"\.replaced-step_(\d{8,})-[0-9a-f]+")
+_GENERATORS = "generators"  # the object that holds every rank's random generators
 
 
 class Checkpointer:
@@ -50,16 +42,20 @@ class Checkpointer:
             ...
             checkpoints.step(step, model=model, optimizer=optimizer, loader=loader)
 
-    All ranks call every method except `latest` and `read`; rank 0 writes. An object is
-    stored as its `state_dict()`, or as it is when it has none. It is rank 0's state that
-    is stored, except for objects with a true `state_is_per_rank`, such as a DataLoader.
-    The default generators of all ranks are always included.
+    All ranks call every method except `latest`, `paths` and `read`. An object is stored as its
+    `state_dict()`, or as it is when it has none. It is rank 0's state that is stored, except for
+    objects with a true `state_is_per_rank`, such as a DataLoader, and for those whose state is spread
+    over the ranks: what their `sharded_state_dict()` gives on each rank is a part of one nested dict,
+    which any number of ranks gets whole by `load_state_dict`. The random generators of all ranks
+    (ddpgrad's, Python's, NumPy's) are always included.
 
     keep         how many of the newest stay (None: all)
     keep_every   those of a step that this divides stay, too
     best         'min' or 'max': the one with the lowest or highest metric stays, too
     every        how many steps lie between the checkpoints that `step` saves
-    background   save only copies the state; a thread of rank 0 writes it while training goes on
+    sharded      all ranks write, each its part of the parameters and of the optimizer's state; without
+                 it rank 0 writes all, except for what is spread over the ranks
+    background   save only copies the state; threads write it while training goes on
     fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
                  always when ddprun has restarted the job.
 
@@ -74,17 +70,16 @@ class Checkpointer:
         keep_every: int | None = None,
         best: str | None = None,
         every: int | None = None,
+        sharded: bool = False,
         background: bool = False,
         fall_back: bool = False,
     ) -> None:
-        for name, number in (("keep", keep), ("keep_every", keep_every), ("every", every)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, or None; got {number}")
-        if best not in (None, "min", "max"):
-            raise ValueError(f"best must be 'min', 'max' or None; got {best!r}")
+        if every is not None and every < 1:
+            raise ValueError(f"every must be at least 1, or None; got {every}")
         self.folder = Path(folder)
-        self.keep, self.keep_every, self.best, self.every = keep, keep_every, best, every
-        self.fall_back = fall_back
+        self.every, self.sharded, self.fall_back = every, sharded, fall_back
+        self._store = Store(self.folder, Retention(keep, keep_every, best))
+        self._room: dict[tuple[str, str], np.ndarray] = {}  # for copies of the state
         self._writer = Writer() if background else None
 
     # -- writing -----------------------------------------------------------------------
@@ -118,132 +113,85 @@ class Checkpointer:
                 "system that ignores case"
             )
         self.wait()
-        shared: dict[str, Any] = {}
-        own: dict[str, Any] = {_GENERATORS: get_rng_state()}
-        for name, obj in objects.items():
-            state = obj.state_dict() if hasattr(obj, "state_dict") else obj
-            (own if getattr(obj, "state_is_per_rank", False) else shared)[name] = state
-        gathered = on_all_ranks(lambda: _to_bytes(own))
-        final = self.folder / f"step_{step:08d}"
+        rank, ranks = rank_and_world_size()
+        shared = {name: obj for name, obj in objects.items() if not getattr(obj, "state_is_per_rank", False)}
+        mine: list[Share] = []
 
-        def commit() -> None:
-            self._commit(final, step, metric, shared, [_from_bytes(data) for data in gathered])
+        def take() -> list[Any]:
+            own = {name: obj.state_dict() for name, obj in objects.items() if name not in shared}
+            own[_GENERATORS] = generators.states()
+            mine.extend(shards.shares(shared, own, rank, ranks, self.sharded))
+            together = b"" if self.sharded and ranks > 1 else _to_bytes(own)
+            return [together, {share.name: share.digest for share in mine if share.digest}]
 
-        if self._writer is None:
-            on_rank_0(commit)
-        elif rank_and_world_size()[0] == 0:
-            shared = snapshot(shared)
-            self._writer.start(commit)
-        return final
+        taken = on_all_ranks(take)
+        _check_alike([digests for _, digests in taken])
+        if rank == 0 and taken[0][0]:
+            states = [_from_bytes(data) for data, _ in taken]
+            mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
+        begun = on_all_ranks(lambda: str(self._store.begin(step)) if rank == 0 else None)
+        self._write(_Job(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
+        return self._store.place(step)
+
+    def _write(self, job: _Job, rank: int) -> None:
+        if self._writer is not None:
+            job.shares = [share.snapshot(self._room) for share in job.shares]
+            writer = self._writer
+            if rank == 0:
+                writer.start(lambda: job.finish(lambda: writer.collect(job.hidden, job.ranks)))
+            elif job.shares:
+                writer.start(lambda: report(job.hidden, rank, job.write))
+            else:
+                report(job.hidden, rank, dict)
+            return
+        try:
+            written = on_all_ranks(job.write)
+        except BaseException:
+            if rank == 0:
+                job.store.discard(job.hidden)
+            raise
+        on_rank_0(lambda: job.finish(lambda: written[1:], written[0]))
 
     def wait(self) -> None:
         """Return when the last save with `background` is on stable storage; raises its error."""
-        if self._writer is not None:
-            on_rank_0(self._writer.wait)
-
-    def _commit(
-        self, final: Path, step: int, metric: float | None, shared: dict[str, Any], own: list[dict[str, Any]]
-    ) -> None:
-        newer = [path for number, path in self._checkpoints() if number > step]
-        if newer:
-            raise CheckpointError(
-                f"{newer[-1]} is newer than step {step}: a run that starts over needs a folder of its own. "
-                "Resume from it, choose another folder, or move the newer checkpoints away"
-            )
-        token = secrets.token_hex(4)
-        hidden = self.folder / f".tmp-{final.name}-{token}"
+        writer = self._writer
+        if writer is None:
+            return
+        rank, _ = rank_and_world_size()
         try:
-            self._prepare()
-            hidden.mkdir()
-            _fill(hidden, step, metric, shared, own)
-            self._publish(hidden, final, token)
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot write checkpoint {final}: {error}. The checkpoints before it are as they were"
-            ) from error
-        finally:
-            # After a failure; what cannot be removed stays invisible, and the next save tries again.
-            shutil.rmtree(hidden, ignore_errors=True)
-        self._prune(step)
-
-    def _prepare(self) -> None:
-        """Make the folder, and clear it of what an interrupted save left behind."""
-        if not self.folder.exists():
-            self.folder.mkdir(parents=True)
-            _sync_folder(self.folder.parent)
-        for path in self.folder.glob(".tmp-*"):
-            shutil.rmtree(path)
-
-    def _publish(self, hidden: Path, final: Path, token: str) -> None:
-        """Make the complete folder `hidden` visible as `final`."""
-        replaced = self.folder / f".replaced-{final.name}-{token}"
-        if not final.exists():
-            os.replace(hidden, final)
-        else:
-            # Between the two renames, and if the second fails, `_checkpoints` finds the old one aside.
-            os.replace(final, replaced)
-            try:
-                os.replace(hidden, final)
-            except OSError:
-                os.replace(replaced, final)
-                raise
-        _sync_folder(self.folder)
-
-    def _prune(self, step: int) -> None:
-        """Delete what `step` replaced, and the oldest checkpoints beyond `keep`."""
-        found = [(number, path) for number, path in self._checkpoints() if number <= step]
-        visible = [path for _, path in found]
-        doomed = self._doomed(found)
-        aside = [path for path in self.folder.glob(".replaced-*") if path not in visible]
-        for path in (*doomed, *aside):
-            away = self.folder / f".tmp-deleted-{path.name.lstrip('.')}-{secrets.token_hex(4)}"
-            try:
-                os.replace(
-                    path, away
-                )  # first out of sight, so that no half of it is ever taken for a whole one
-                shutil.rmtree(away)
-            except OSError as error:
-                warnings.warn(f"the old checkpoint {path} could not be deleted: {error}", stacklevel=4)
-
-    def _doomed(self, found: list[tuple[int, Path]]) -> list[Path]:
-        """Those of the checkpoints, the newest last, that nothing keeps."""
-        if self.keep is None:
-            return []
-        doomed = found[: -self.keep]
-        if self.keep_every is not None:
-            doomed = [(step, path) for step, path in doomed if step % self.keep_every]
-        best = self._best([path for _, path in found]) if self.best is not None and doomed else None
-        return [path for _, path in doomed if path != best]
-
-    def _best(self, paths: list[Path]) -> Path | None:
-        metrics = {path: metric for path in paths if (metric := _metric(path)) is not None}
-        if not metrics:
-            return None
-        return (min if self.best == "min" else max)(metrics, key=metrics.__getitem__)
+            on_all_ranks(lambda: writer.wait() if rank else None)
+        except CheckpointError:
+            writer.give_up()
+            with contextlib.suppress(
+                CheckpointError
+            ):  # that the part is missing, of which the error above tells
+                writer.wait()
+            raise
+        on_rank_0(writer.wait)
 
     # -- reading -----------------------------------------------------------------------
 
     def latest(self) -> Path | None:
         """The folder of the newest checkpoint, or None. Its bytes are not checked here."""
-        found = self._checkpoints()
+        found = self._store.found()
         return found[-1][1] if found else None
 
     def paths(self) -> list[Path]:
         """The folders of all checkpoints, the newest last. Their bytes are not checked here."""
-        return [path for _, path in self._checkpoints()]
+        return [path for _, path in self._store.found()]
 
     def resume(self, **objects: Any) -> int | None:
         """Load the newest checkpoint into `objects`; the step to go on with, or None if there is none.
 
         An object gets its state by `load_state_dict`; a dict or list is refilled in place.
-        This rank's default generator continues where it was. Before anything is changed,
+        This rank's random generators continue where they were. Before anything is changed,
         every byte of the checkpoint is checked, on every rank. CheckpointError if it is
         damaged or lacks one of the objects.
 
         With another number of ranks than the checkpoint was made by, a rank that was not there
-        gets a generator derived from rank 0's, and rank 0's state of an object whose state is per
+        gets generators derived from rank 0's, and rank 0's state of an object whose state is per
         rank. Whether that can be taken over is the object's to say (a DataLoader's position can
-        where its sampler's is global).
+        where its sampler's is global: see `launcher.prepare`).
         """
         for name, obj in objects.items():
             if not hasattr(obj, "load_state_dict") and not isinstance(obj, (dict, list)):
@@ -261,15 +209,20 @@ class Checkpointer:
             return None
         newest = Path(outcomes[0])
         loaded: dict[str, Any] = {}
-        steps = on_all_ranks(lambda: self._load(newest, objects, loaded))
+        manifests: list[Manifest] = []
+        on_all_ranks(lambda: manifests.append(self._load(newest, objects, loaded)))
         for name, obj in objects.items():
             _restore(obj, loaded[name])
-        set_rng_state(loaded[_GENERATORS])
-        return steps[0] + 1
+        rank, _ = rank_and_world_size()
+        if rank < manifests[0].world_size:
+            generators.restore(loaded[_GENERATORS])
+        else:
+            generators.restore_derived(loaded[_GENERATORS], rank)
+        return manifests[0].step + 1
 
     def _newest(self) -> str | None:
         """The checkpoint to resume from: the newest, or the newest that is whole."""
-        found = [path for _, path in self._checkpoints()]
+        found = [path for _, path in self._store.found()]
         if not found:
             return None
         if not (self.fall_back or environment.restart_count()):
@@ -288,23 +241,16 @@ class Checkpointer:
         newest = self.latest()
         if newest is None:
             raise CheckpointError(f"{self.folder} holds no checkpoint")
-        _find(self._verify(newest), name, newest)
-        return load(newest / file_name(name), map_location="cpu")
+        return shards.load_object(newest, name, _find(self._verify(newest), name, newest))
 
-    def _load(self, path: Path, names: Any, into: dict[str, Any]) -> int:
-        """Fill `into` with this rank's states from the checkpoint at `path`; its step."""
+    def _load(self, path: Path, names: Any, into: dict[str, Any]) -> Manifest:
+        """Fill `into` with this rank's states from the checkpoint at `path`."""
         manifest = self._verify(path)
         rank, _ = rank_and_world_size()
         for name in (*names, _GENERATORS):
             entry = _find(manifest, name, path)
-            state = load(path / file_name(name), map_location="cpu")
-            if not entry.per_rank:
-                into[name] = state
-            elif rank < len(state):
-                into[name] = state[rank]
-            else:
-                into[name] = _derived(state[0], rank) if name == _GENERATORS else state[0]
-        return manifest.step
+            into[name] = shards.load_object(path, name, entry, rank)
+        return manifest
 
     def _verify(self, path: Path) -> Manifest:
         """Check every byte at `path`; the error tells whether an older checkpoint is whole."""
@@ -314,7 +260,7 @@ class Checkpointer:
             raise CheckpointError(f"{error}. {self._advice(path)}") from error
 
     def _advice(self, damaged: Path) -> str:
-        paths = [path for _, path in self._checkpoints()]
+        paths = [path for _, path in self._store.found()]
         for path in reversed(paths[: paths.index(damaged)]):
             try:
                 verify(path)
@@ -323,48 +269,41 @@ class Checkpointer:
             return f"The older checkpoint {path} is whole: to go on from it, move {damaged} away and resume"
         return f"There is no older checkpoint in {self.folder} that is whole"
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        """(step, folder) of every complete checkpoint, the newest last."""
-        found: dict[int, Path] = {}
-        for pattern in (_REPLACED, _STEP):  # one that was set aside counts only while its place is empty
-            for path in self.folder.iterdir() if self.folder.is_dir() else ():
-                if (match := pattern.fullmatch(path.name)) and path.is_dir():
-                    found[int(match[1])] = path
-        return sorted(found.items())
+
+class _Job:
+    """One checkpoint that is being written: what this rank writes of it, and what rank 0 does in the end."""
+
+    def __init__(
+        self, store: Store, hidden: Path, step: int, metric: float | None, ranks: int, shares: list[Share]
+    ) -> None:
+        self.store, self.hidden, self.ranks, self.shares = store, hidden, ranks, shares
+        self._step, self._metric = step, metric
+
+    def write(self) -> dict[str, Any]:
+        """Write this rank's files; by object what is to be known of each, as plain data."""
+        with self.store.writing(self._step):
+            return {share.name: asdict(share.write(self.hidden)) for share in self.shares}
+
+    def finish(self, others: Callable[[], Sequence[Any]], own: dict[str, Any] | None = None) -> None:
+        """On rank 0: write its files, unless `own` says that they are, and commit when all `others` are there."""
+        try:
+            written = [self.write() if own is None else own, *others()]
+            files = [{name: File(**file) for name, file in part.items()} for part in written]
+            with self.store.writing(self._step):
+                entries = {share.name: shards.entry(self.hidden, share, files) for share in self.shares}
+            self.store.commit(self.hidden, Manifest(self._step, self.ranks, entries, self._metric))
+        finally:
+            self.store.discard(self.hidden)
 
 
-def _derived(state: Any, rank: int) -> Any:
-    """A generator's state for a rank that the checkpoint does not know, different from all others'."""
-    seed = hashlib.sha256(state.numpy().tobytes() + rank.to_bytes(8, "little")).digest()[:7]
-    return Generator().manual_seed(int.from_bytes(seed, "little")).get_state()
-
-
-def _metric(path: Path) -> float | None:
-    """The metric that a checkpoint was saved with; None also for a damaged one."""
-    try:
-        return read_manifest(path).metric
-    except (CheckpointError, OSError):
-        return None
-
-
-def _fill(
-    folder: Path, step: int, metric: float | None, shared: dict[str, Any], own: list[dict[str, Any]]
-) -> None:
-    """Write every object and the manifest into the new folder, on stable storage."""
-    objects: dict[str, Entry] = {}
-    for name, state in shared.items():
-        objects[name] = _write_object(folder, name, state, per_rank=False)
-    for name in own[0]:
-        objects[name] = _write_object(folder, name, [states[name] for states in own], per_rank=True)
-    write_manifest(folder, Manifest(step, len(own), objects, metric))
-    _sync_folder(folder)
-
-
-def _write_object(folder: Path, name: str, state: Any, *, per_rank: bool) -> Entry:
-    try:
-        return write_file(folder / file_name(name), lambda file: save(state, file), per_rank=per_rank)
-    except CheckpointError as error:
-        raise CheckpointError(f"{name}: {error}") from error
+def _check_alike(digests: Sequence[dict[str, str]]) -> None:
+    for rank, found in enumerate(digests):
+        for name, digest in digests[0].items():
+            if found.get(name) != digest:
+                raise CheckpointError(
+                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: what is written by "
+                    "all ranks must have the same names and sizes on all"
+                )
 
 
 def _find(manifest: Manifest, name: str, path: Path) -> Entry:
@@ -379,15 +318,6 @@ def _restore(obj: Any, state: Any) -> None:
     else:
         obj.clear()
         obj.update(state) if isinstance(obj, dict) else obj.extend(state)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the folder's entries on stable storage."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _to_bytes(state: Any) -> bytes:

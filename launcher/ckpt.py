@@ -12,12 +12,12 @@ import numpy as np
 
 from ddpgrad import Tensor
 from ddpgrad.errors import CheckpointError, LaunchError
-from ddpgrad.serialization import load
 from ddpgrad.tensor_file import write
 
 from . import exit_codes
 from .checkpoint import Checkpointer
-from .manifest import file_name, read_manifest, verify
+from .manifest import Entry, read_manifest, verify
+from .shards import load_object
 
 _DESCRIPTION = """\
 Look at checkpoints. PATH is the folder of one (step_00000099) or of all of a run.
@@ -100,16 +100,22 @@ def _show(path: Path) -> None:
     manifest = verify(path)
     print(f"{path}: step {manifest.step}, {manifest.world_size} rank{'s' * (manifest.world_size != 1)}")
     for name, entry in manifest.objects.items():
-        print(f"{name}{' (of every rank)' if entry.per_rank else ''}")
-        for place, value in _leaves(load(path / file_name(name), map_location="cpu"), ""):
+        print(f"{name}{_spread(entry)}")
+        for place, value in _leaves(load_object(path, name, entry), ""):
             print(f"  {place or 'value'}: {_in_words(value)}")
+
+
+def _spread(entry: Entry) -> str:
+    whose = " of every rank" if entry.per_rank else ""
+    parts = len(entry.tensor_files)
+    return f" ({parts} files{whose})" if parts > 1 else f" ({whose[1:]})" if whose else ""
 
 
 def _convert(path: Path, name: str, output: Path) -> None:
     manifest = verify(path)
     if name not in manifest.objects:
         raise LaunchError(f"{path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
-    state = load(path / file_name(name), map_location="cpu")
+    state = load_object(path, name, manifest.objects[name])
     arrays = {
         place: np.ascontiguousarray(value.detach().numpy() if isinstance(value, Tensor) else value)
         for place, value in _leaves(state, "")

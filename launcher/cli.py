@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ddpgrad import environment
 from ddpgrad.errors import LaunchError
 
 from . import exit_codes, screen, spawn, supervise
@@ -45,6 +46,7 @@ exit codes:
 sub-commands:
   ddprun doctor                what of this machine ddpgrad can use, and what to do about the rest
   ddprun ckpt --help           look at checkpoints
+  ddprun trace DIR             where the time of a run with --trace DIR went
 
 examples:
   ddprun -n 4 train.py --epochs 3                             four processes of one rank each
@@ -93,8 +95,9 @@ _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[_Row]] = {
     "ranks and processes": (
-        _row("-n", "--nproc-per-node", metavar="RANKS", default="1",
-             help="number of ranks, or 'auto' for one per usable core (default 1)"),
+        _row("-n", "--nproc-per-node", metavar="RANKS",
+             help="number of ranks, or 'auto' for one per usable core (default: 1, in a Slurm allocation its tasks); "
+             "with --nnodes above 1, on each of them"),
         _row("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
         _row("--threads", type=int, metavar="K",
              help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)"),
@@ -108,12 +111,16 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
         _row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
         _row("--hostfile", metavar="FILE", help="the same from a file, in the format of the installed mpiexec"),
-        _row("--nnodes", default="1", metavar="1", help=_FOR_TORCHRUN),
-        _row("--node-rank", type=int, default=0, metavar="0", help=_FOR_TORCHRUN),
-        _row("--rdzv-endpoint", metavar="HOST:PORT", help="what scripts read as MASTER_ADDR and MASTER_PORT"),
-        _row("--rdzv-backend", metavar="NAME", help=_FOR_TORCHRUN),
-        _row("--rdzv-id", metavar="ID", help=_FOR_TORCHRUN),
-        _row("--standalone", action="store_true", help=f"{_FOR_TORCHRUN}: one host is the default"),
+        _row("--nnodes", default="1", metavar="N",
+             help="ddprun is started on each of N hosts, with the same --rdzv-endpoint (needs MPICH); in a Slurm "
+             "allocation: once, for N of its hosts"),
+        _row("--node-rank", type=int, metavar="K",
+             help="the number of this host; default: 0 where the endpoint is its own address, else any"),
+        _row("--rdzv-endpoint", metavar="HOST:PORT",
+             help="where the first host is reached; scripts read it as MASTER_ADDR and MASTER_PORT"),
+        _row("--rdzv-id", metavar="ID", help="a word that only hosts of this job give"),
+        _row("--rdzv-backend", metavar="NAME", help=f"{_FOR_TORCHRUN}: c10d or static"),
+        _row("--standalone", action="store_true", help="use this host alone, in a Slurm allocation, too"),
     ),
     "supervision": (
         _row("--watchdog", type=float, metavar="S",
@@ -131,6 +138,7 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("-t", "--tee", metavar="WHAT",
              help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
         _row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
+        _row("--trace", type=Path, metavar="DIR", help="record there what each rank does when; see ddprun trace"),
     ),
 }  # fmt: skip
 
@@ -149,7 +157,14 @@ def parse(argv: Sequence[str]) -> Plan:
         rest = rest[1:]
     if not rest:
         raise LaunchError(f"no {'module' if chosen.module else 'script'} was given\n{parser.format_usage()}")
-    ranks = _ranks(chosen.nproc_per_node)
+    allocation = environment.slurm_allocation()
+    slurm = allocation is not None and not (
+        chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile
+    )
+    nnodes = _nnodes(chosen, slurm)
+    ranks = _ranks(chosen.nproc_per_node, allocation.tasks if allocation and slurm else None)
+    if slurm:
+        ranks *= nnodes if chosen.nproc_per_node else 1
     plan = Plan(
         world_size=ranks,
         procs=chosen.procs if chosen.procs is not None else (1 if chosen.debug else ranks),
@@ -158,7 +173,11 @@ def parse(argv: Sequence[str]) -> Plan:
         module=chosen.module,
         debug=chosen.debug,
         only_rank=chosen.only_rank,
-        mpi=chosen.mpi or bool(chosen.hosts or chosen.hostfile),
+        mpi=chosen.mpi or slurm or bool(chosen.hosts or chosen.hostfile),
+        slurm=slurm,
+        nnodes=nnodes,
+        node_rank=chosen.node_rank,
+        rdzv_id=chosen.rdzv_id or "",
         mpiexec=chosen.mpiexec,
         timeout=chosen.timeout,
         threads=chosen.threads,
@@ -169,6 +188,7 @@ def parse(argv: Sequence[str]) -> Plan:
         max_restarts=chosen.max_restarts,
         min_procs=chosen.min_procs,
         log_dir=chosen.log_dir,
+        trace=chosen.trace,
         screen=_screen(chosen),
         **_endpoint(chosen),
     )
@@ -184,13 +204,42 @@ def _screen(chosen: argparse.Namespace) -> Screen:
     return Screen(chosen.log_dir is not None, tee, redirects)
 
 
+def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
+    """How many hosts have a ddprun, or, with Slurm, get ranks; LaunchError for what does not go together."""
+    least, _, most = chosen.nnodes.partition(":")
+    if not least.isdecimal() or int(least) < 1 or most not in ("", least):
+        raise LaunchError(
+            f"--nnodes {chosen.nnodes}: give a number of hosts. A range is not supported: a job keeps its ranks, and after "
+            "a failure goes on with fewer processes (--max-restarts, --min-procs)"
+        )
+    nnodes = int(least)
+    if chosen.node_rank is not None and not 0 <= chosen.node_rank < nnodes:
+        raise LaunchError(f"--node-rank {chosen.node_rank} must be below --nnodes {nnodes}")
+    if nnodes == 1 or slurm:
+        return nnodes
+    if chosen.hosts or chosen.hostfile or chosen.mpi or chosen.debug or chosen.standalone:
+        raise LaunchError(
+            f"--nnodes {nnodes} is for a ddprun on each host; with --hosts, --hostfile or --mpi one alone starts all "
+            "ranks, and --standalone and --debug have one host"
+        )
+    if chosen.rdzv_endpoint is None:
+        raise LaunchError(
+            f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT, an address of the first node that all others reach. "
+            "Where one host can start processes on the others, `ddprun --hosts A:4,B:4` needs no more"
+        )
+    if chosen.procs is not None or chosen.min_procs is not None:
+        raise LaunchError(
+            f"--procs and --min-procs are for jobs that one ddprun starts, not for --nnodes {nnodes}"
+        )
+    if chosen.rdzv_backend not in (None, "c10d", "static"):
+        raise LaunchError(
+            f"--rdzv-backend {chosen.rdzv_backend}: nodes meet at the endpoint itself; leave it out"
+        )
+    return nnodes
+
+
 def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
     """Where scripts written for torchrun meet; ddpgrad itself needs no address."""
-    if chosen.nnodes not in ("1", "1:1") or chosen.node_rank != 0:
-        raise LaunchError(
-            f"--nnodes {chosen.nnodes} --node-rank {chosen.node_rank}: ddprun is started once for all hosts, and MPI "
-            "reaches them: `ddprun --hosts A:4,B:4 script.py`, or srun (see cluster/README.md)"
-        )
     if chosen.rdzv_endpoint is None:
         return {}
     host, colon, port = chosen.rdzv_endpoint.rpartition(":")
@@ -222,13 +271,36 @@ def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -
     return min(position, len(argv))
 
 
-def _ranks(text: str) -> int:
+def _ranks(text: str | None, otherwise: int | None) -> int:
+    if text is None:
+        return otherwise or 1
     if text == "auto":
         return usable_cores()
     try:
         return int(text)
     except ValueError:
         raise LaunchError(f"-n takes a number of ranks or 'auto', got {text!r}") from None
+
+
+def _run(plan: Plan) -> int:
+    """Carry out `plan`, alone or as one of several nodes."""
+    if plan.debug:
+        spawn.replace_this_process(plan)
+    if plan.nnodes == 1 or plan.slurm:
+        return supervise.run(plan)
+    from . import nodes
+
+    endpoint, wait = (plan.address, plan.port), plan.timeout or environment.timeout()
+    if not nodes.is_first(endpoint, plan.node_rank):
+        return nodes.join(endpoint, plan.nnodes, plan.node_rank, plan.procs, plan.rdzv_id, wait)
+    others = nodes.Nodes(endpoint, plan.nnodes, plan.procs, plan.rdzv_id)
+    code = exit_codes.USER_ERROR
+    try:
+        others.gather(wait)
+        code = supervise.run(others.plan(plan))
+    finally:
+        others.end(code)
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -243,10 +315,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import ckpt
 
             return ckpt.main(given[1:])
+        if given[:1] == ["trace"]:
+            from . import trace
+
+            return trace.main(given[1:])
         plan = parse(given)
-        if plan.debug:
-            spawn.replace_this_process(plan)
-        return supervise.run(plan)
+        return _run(plan)
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
         return exit_codes.USER_ERROR

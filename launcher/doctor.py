@@ -97,13 +97,34 @@ def _shared_memory() -> Finding:
     return Finding("/dev/shm", f"{free / _GIB:.2f} GiB free", todo)
 
 
+# The library's own word for whether it takes addresses of GPU memory: functions of MPICH and of Open MPI.
+_LIBRARY = """
+import ctypes, re
+from mpi4py import MPI
+print(MPI.Get_library_version())
+found = re.search(r"/\\S*libmpi\\S*\\.so\\S*", open("/proc/self/maps").read())
+library = ctypes.CDLL(found.group() if found else None)
+answer = ctypes.c_int(-1)
+if hasattr(library, "MPIX_GPU_query_support"):
+    library.MPIX_GPU_query_support(0, ctypes.byref(answer))
+elif hasattr(library, "MPIX_Query_cuda_support"):
+    answer.value = library.MPIX_Query_cuda_support()
+print(answer.value)
+"""
+_CUDA = {
+    -1: "whether CUDA-aware is not known",
+    0: "not CUDA-aware: GPU arrays go through host memory",
+    1: "CUDA-aware",
+}
+
+
 def _mpi() -> Finding:
     if find_spec("mpi4py") is None:
         return Finding(
             "MPI", "mpi4py is not installed", "needed between hosts: pip install mpi4py and an MPI library"
         )
     # In a process of its own: a library that cannot start ends the process that loads it.
-    asked = _run([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
+    asked = _run([sys.executable, "-c", _LIBRARY])
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
         return Finding(
@@ -111,7 +132,8 @@ def _mpi() -> Finding:
             lines[-1][:120],
             'needed between hosts: pip install "ddpgrad[mpich]", or load the MPI module',
         )
-    library = " ".join(asked.stdout.strip().splitlines()[0].split())
+    first, *_, cuda = asked.stdout.strip().splitlines()
+    library = " ".join(first.split()) + f" ({_CUDA[int(cuda)]})"
     try:
         mpiexec = mpi.find()
         flavour = mpi.flavour(mpiexec)

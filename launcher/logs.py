@@ -20,7 +20,8 @@ from .members import Members
 class Logs:
     """Files in `folder`; with None, nothing is kept.
 
-    rank_K.log       what rank K printed (ranks_K-L.log: of a process that hosts several)
+    rank_K.log       what rank K printed (ranks_K-L.log: what no rank has marked as its own in a process
+                     of several, such as the words of mpiexec)
     rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
     failure.json     the first failure, the others, and every rank's last collectives
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import re
 import secrets
 import select
 import selectors
@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ddpgrad.errors import LaunchError
@@ -32,8 +31,6 @@ _START_S = 30.0
 
 # Of connections that have not shown to be of this job; the oldest makes room for the next.
 _MAX_STRANGERS = 64
-
-_MPI_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
 
 
 @dataclass(eq=False)
@@ -81,6 +78,7 @@ class Members:
         self._plan = plan
         self._selector = selector
         self._on_failure = on_failure
+        self.on_beat: Callable[[int], None] = lambda rank: None
         self._members: list[Member] = []
         self._listener: socket.socket | None = None
         self._token = b""  # what connections begin with where anybody can connect
@@ -98,7 +96,7 @@ class Members:
         """Let processes connect by themselves; returns the address for their command line."""
         if sys.platform != "linux":
             raise LaunchError("--mpi works on Linux only; start the script with mpiexec directly")
-        if self._plan.hosts is not None or self._plan.hostfile is not None:
+        if self._plan.hosts is not None or self._plan.hostfile is not None or self._plan.slurm:
             return self._listen_to_hosts()
         # The end of such a connection is known at once, that of a TCP connection only when the
         # kernel comes to it: too late, at times, to tell who died first.
@@ -120,8 +118,11 @@ class Members:
         self._listener = socket.create_server(("127.0.0.1" if near else "", 0), backlog=128)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        here = "127.0.0.1" if near else socket.gethostname()
-        return f"tcp:{self._token.decode()}@{here}:{self._listener.getsockname()[1]}"
+        here = ["127.0.0.1"] if near else [address_towards(names[0]), socket.gethostname()]
+        if self._plan.nodes is not None:
+            here = [self._plan.nodes.address]
+        places = ",".join(dict.fromkeys(filter(None, here)))
+        return f"tcp:{self._token.decode()}@{self._listener.getsockname()[1]}@{places}"
 
     def add(self, fd: int, ranks: range, pid: int) -> Member:
         """Watch the messages of a process that the launcher has started."""
@@ -130,6 +131,9 @@ class Members:
     def ended(self, member: Member, status: int) -> None:
         """Judge a spawned process that has ended with `status` (negative: minus a signal)."""
         self._read_all(member)
+        self._judge(member, status)
+
+    def _judge(self, member: Member, status: int) -> None:
         if member.silent or (member.done and status != 0):
             self._fail(member, status)
 
@@ -144,14 +148,21 @@ class Members:
             self._read_all(member)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to every member that is still there.
+        """Send a signal to every member that is still there, through its agent if it has one.
 
-        An open channel, or a child that was not reaped, keeps a process number from being a stranger's.
+        A child that was not reaped keeps a process number from being a stranger's.
         """
         for member in self._members:
-            if member.pid and (member.open or member.spawned):
+            if member.spawned:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member.pid, number)
+            elif member.open:
+                self._command(member, signal=int(number))
+
+    @staticmethod
+    def _command(member: Member, **command: Any) -> None:
+        with contextlib.suppress(OSError):  # it is just leaving
+            os.write(member.fd, json.dumps(command).encode() + b"\n")
 
     def at_work(self) -> list[Progress]:
         """How far the ranks have come that still run."""
@@ -178,19 +189,6 @@ class Members:
     def reported(self, ranks: Iterable[int]) -> bool:
         """Whether the processes of `ranks` have said how they ended."""
         return not any(m.silent for m in self._members if set(m.ranks) & set(ranks))
-
-    def mpi_segments(self) -> set[Path]:
-        """The files in shared memory that an MPI library has made for the members that still run.
-
-        MPICH and Open MPI remove them when a job ends well, and forget them when a rank is killed.
-        """
-        found = set()
-        for member in self._members:
-            if member.pid and member.open and not member.spawned:
-                with contextlib.suppress(OSError):  # it has just ended
-                    maps = Path(f"/proc/{member.pid}/maps").read_text(errors="replace")
-                    found |= {Path(file) for file in _MPI_SEGMENT.findall(maps)}
-        return found
 
     def close(self) -> None:
         for member in (*self._members, *self._strangers):
@@ -296,8 +294,13 @@ class Members:
             member.done = True
         elif kind == "preempted":
             member.preempted = message["step"]
+        elif kind == "ended":
+            self._judge(member, message["status"])
+            if not member.failed:
+                self._command(member, leave=True)
         elif kind == "beat":
             member.place(message["rank"]).beat(tuple(message["counters"]), message["last"])
+            self.on_beat(message["rank"])
 
     def _fail(self, member: Member, status: int | None) -> None:
         member.failed = True
@@ -312,3 +315,11 @@ class Members:
             os.close(member.fd)
             if member in self._strangers:
                 self._strangers.remove(member)
+
+
+def address_towards(host: str) -> str:
+    """The address of this host as `host` sees it; '' where that cannot be told."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing
+        return probe.getsockname()[0]
+    return ""

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpgrad.errors import LaunchError
 
+from .members import address_towards
 from .plan import Plan
 from .spawn import Process, popen_in_group
 
+if TYPE_CHECKING:
+    from .nodes import Nodes
+
 _TOLD = ("DDPGRAD_", "DDPRUN_", "MASTER_", "WORLD_SIZE", "PYTHON", "NUMBA_")
+
+# What Hydra prints instead of starting its proxies: https://github.com/pmodels/mpich, launcher "manual".
+_PROXY = "HYDRA_LAUNCH: "
+_LAST_LINE = b"HYDRA_LAUNCH_END\n"
 
 _INSTALL = 'install one with `pip install "ddpgrad[mpich]"` or load the site\'s MPI module'
 
@@ -61,6 +72,16 @@ def start(plan: Plan, report: str) -> Process:
     mpiexec = find(plan.mpiexec)
     command, environment = [mpiexec], plan.environment(None)
     openmpi = flavour(mpiexec) == "openmpi"
+    if plan.nodes is not None:
+        if openmpi:
+            raise LaunchError(
+                f"--nnodes {plan.nodes.count} needs MPICH's mpiexec, and {mpiexec} is Open MPI's: start ddprun once, "
+                "with --hosts A:4,B:4, which reaches the others by ssh"
+            )
+        # The nodes run what it would run by ssh.
+        command += ["-launcher", "manual", "-localhost", plan.nodes.address]
+    elif plan.hosts is not None and not openmpi:
+        command += _localhost(plan.hosts)
     if plan.hosts is not None:
         command += ["--host" if openmpi else "-hosts", plan.hosts]
     if plan.hostfile is not None:
@@ -74,7 +95,7 @@ def start(plan: Plan, report: str) -> Process:
             # Other hosts get only the variables that are named.
             told = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
             command += [word for name in told for word in ("-x", name)]
-    command += ["-n", str(plan.procs), *plan.command(report)]
+    command += ["-n", str(plan.procs), *plan.command(report, agent=True)]
     popen = popen_in_group(
         command,
         environment,
@@ -83,4 +104,26 @@ def start(plan: Plan, report: str) -> Process:
         # Asked politely, both flavours end their processes; killed, Open MPI's leaves them behind.
         at_launcher_death=signal.SIGTERM,
     )
+    if plan.nodes is not None:
+        _distribute(popen, plan.nodes)
     return Process(popen, range(plan.world_size), prefix="")
+
+
+def _localhost(hosts: str) -> list[str]:
+    """What tells Hydra how other hosts reach this one: by address, since they may not know its name."""
+    here = address_towards(hosts.partition(",")[0].partition(":")[0])
+    return ["-localhost", here] if here and not here.startswith("127.") else []
+
+
+def _distribute(mpiexec: subprocess.Popen[bytes], nodes: Nodes) -> None:
+    """Give every node its proxy's command line, of which `mpiexec` prints one for each."""
+    assert mpiexec.stdout is not None
+    said = b""
+    while not said.endswith(_LAST_LINE):
+        byte = os.read(mpiexec.stdout.fileno(), 1)
+        if not byte:
+            return  # it has failed, and says why on its other stream
+        said += byte
+    commands = [line.removeprefix(_PROXY) for line in said.decode().splitlines() if line.startswith(_PROXY)]
+    for number, command in enumerate(commands):
+        nodes.run(number, shlex.split(command))

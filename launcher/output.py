@@ -13,6 +13,9 @@ from collections.abc import Callable, Hashable
 # how a progress bar starts over.
 _PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
+# How a process marks the lines of its ranks.
+_MARK = re.compile(rb"\[rank (\d+)\] ")
+
 # A line longer than this is shown in parts, so that nobody can fill the launcher's memory.
 MAX_LINE = 64 * 1024
 
@@ -145,6 +148,30 @@ class Source:
 
     def _put(self, data: bytes) -> None:
         self.outlet.put(self.outlet.lines.mark(self, self._prefix, data))
+
+
+class MixedSource(Source):
+    """A stream that several ranks share, each line marked with the one that prints it (see rank_stream.py).
+
+    route: by rank, where its lines go and what keeps them; under None those of nobody, such as mpiexec's own.
+    """
+
+    def __init__(
+        self, fd: int, outlet: Outlet | Nowhere, prefix: str, route: Callable[[int | None], Route]
+    ) -> None:
+        super().__init__(fd, outlet, prefix)
+        self._route = route
+
+    def _put(self, data: bytes) -> None:
+        for line in data.splitlines(keepends=True):
+            match = _MARK.match(line)
+            outlet, log = self._route(int(match[1]) if match else None)
+            if log is not None:
+                log(line[match.end() :] if match else line)
+            outlet.put(outlet.lines.mark(self, self._prefix, line))
+
+
+Route = tuple["Outlet | Nowhere", "Callable[[bytes], None] | None"]
 
 
 def own_outlets() -> tuple[Outlet, Outlet]:

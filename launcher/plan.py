@@ -9,12 +9,15 @@ import sys
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpgrad import environment
 from ddpgrad.errors import LaunchError
 
 from .screen import Screen
+
+if TYPE_CHECKING:
+    from .nodes import Nodes
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -31,6 +34,11 @@ class Plan:
     debug: bool = False
     only_rank: int | None = None
     mpi: bool = False
+    """Something else than ddprun itself starts the processes: mpiexec, or srun."""
+    slurm: bool = False
+    nnodes: int = 1
+    node_rank: int | None = None
+    rdzv_id: str = ""
     mpiexec: str | None = None
     timeout: float | None = None
     threads: int | None = None
@@ -42,6 +50,9 @@ class Plan:
     hosts: str | None = None
     hostfile: str | None = None
     log_dir: Path | None = None
+    trace: Path | None = None
+    nodes: Nodes | None = None
+    """The other ddprun instances that are part of the job."""
     screen: Screen = field(default_factory=Screen)
     address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -74,6 +85,10 @@ class Plan:
             self._check_hosts(self.hosts)
         if self.hostfile is not None and not Path(self.hostfile).is_file():
             raise LaunchError(f"--hostfile {self.hostfile}: there is no such file")
+        if self.slurm and self.procs % self.nnodes:
+            raise LaunchError(
+                f"--procs {procs} processes cannot be dealt evenly to --nnodes {self.nnodes}; give a multiple of it"
+            )
         if self.mpiexec is not None and not self.mpi:
             raise LaunchError(f"--mpiexec {self.mpiexec} has a meaning only with --mpi")
         if self.timeout is not None and not self.timeout > 0:
@@ -141,6 +156,8 @@ class Plan:
             variables["DDPGRAD_DEBUGGER"] = "1"
         if self.only_rank is not None:
             variables["DDPGRAD_ONLY_RANK"] = str(self.only_rank)
+        if self.trace is not None:
+            variables["DDPGRAD_TRACE"] = str(self.trace.absolute())
         if self.timeout is not None:
             variables["DDPGRAD_TIMEOUT"] = f"{self.timeout:g}"
         result = environment.child_environment(**variables)
@@ -155,11 +172,15 @@ class Plan:
                 result.setdefault(name, "1")
         return result
 
-    def command(self, report: str) -> list[str]:
-        """The command line of one process; `report` says where it reports to (see channel.py)."""
+    def command(self, report: str, *, agent: bool = False) -> list[str]:
+        """The command line of one process; `report` says where it reports to (see channel.py).
+
+        agent: with an agent before it (see agent.py), where the launcher does not start it itself.
+        """
         # -P: a file launcher.py in the working directory must not shadow this package.
         kind = "module" if self.module else "script"
-        return [sys.executable, "-P", "-m", "launcher.child", report, kind, self.target, *self.arguments]
+        begin = ["launcher.agent", report, self.job] if agent else ["launcher.child", report]
+        return [sys.executable, "-P", "-m", *begin, kind, self.target, *self.arguments]
 
 
 def new_job() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ddpgrad.distributed import host
 from ddpgrad.environment import Launch
 from ddpgrad.errors import LaunchError
 
-from . import exit_codes, preemption, pulse, rank_stream, spawn, verdict
+from . import children, exit_codes, leftovers, preemption, pulse, rank_stream, verdict
 from .autopsy import exit_status, failure_of
 from .channel import Failure, Sender
 
@@ -33,9 +33,11 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     if sender is not None:
         sender.hello(launch.ranks)
     if launch.mpi:
-        # The launcher is not the parent here, but whatever started this process must not die alone.
-        spawn.die_with_parent(os.getppid(), signal.SIGKILL)
+        # Not the launcher is the parent here, but whatever started this process must not die alone.
+        children.die_with_parent(os.getppid(), signal.SIGKILL)
     _prepare_streams(sender, launch)
+    if sender is not None and launch.job is not None:
+        leftovers.prepare(launch.job, launch.proc)
     if sender is not None:
         pulse.start(sender)
     preemption.prepare(sender is not None)
@@ -93,6 +95,7 @@ def _current_rank(launch: Launch) -> int | None:
 
 
 def _export_torchrun_variables(launch: Launch) -> None:
-    """What scripts written for torchrun read, where one process is one rank of this host's job."""
-    rank = str(launch.ranks[0])
-    environment.export(RANK=rank, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=str(launch.world_size))
+    """What scripts written for torchrun read, where one process is one rank."""
+    local = environment.local_rank_and_size() if launch.mpi and launch.procs == launch.world_size else None
+    number, size = local or (launch.ranks[0], launch.world_size)
+    environment.export(RANK=str(launch.ranks[0]), LOCAL_RANK=str(number), LOCAL_WORLD_SIZE=str(size))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import selectors
 import time
 
 from .logs import Logs
-from .output import Nowhere, Source, own_outlets
+from .output import MixedSource, Nowhere, Outlet, Route, Source, own_outlets
 from .screen import Screen
 from .spawn import Process
 
@@ -41,9 +42,28 @@ class Relay:
             if stream is not None:
                 fd = stream.fileno()
                 os.set_blocking(fd, False)
-                shown = self._screen.shows(process.ranks, number)
-                log = self._logs.of(process.ranks) if self._screen.kept(process.ranks, number) else None
-                self._sources[fd] = Source(fd, outlet if shown else Nowhere(), process.prefix, log)
+                if len(process.ranks) > 1:
+                    route = functools.partial(self._route, process, outlet, number, {})
+                    self._sources[fd] = MixedSource(fd, outlet, process.prefix, route)
+                else:
+                    to, log = self._way(process.ranks, outlet, number)
+                    self._sources[fd] = Source(fd, to, process.prefix, log)
+
+    def _way(self, ranks: range, outlet: Outlet, number: int) -> Route:
+        """Where the stream `number` of `ranks` goes, and what keeps it."""
+        log = self._logs.of(ranks) if self._screen.kept(ranks, number) else None
+        return outlet if self._screen.shows(ranks, number) else Nowhere(), log
+
+    def _route(
+        self, process: Process, outlet: Outlet, number: int, known: dict[int | None, Route], rank: int | None
+    ) -> Route:
+        """The way of a line of `rank`; what no rank has marked is shown, and kept in the file of the process."""
+        if rank not in known:
+            if rank is None or rank not in process.ranks:
+                known[rank] = outlet, self._logs.of(process.ranks)
+            else:
+                known[rank] = self._way(range(rank, rank + 1), outlet, number)
+        return known[rank]
 
     def detach(self, process: Process) -> None:
         """Carry what `process`, which has ended, left in its pipes, and close them."""

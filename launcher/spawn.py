@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import os
 import signal
@@ -15,9 +13,8 @@ from typing import NoReturn
 
 from ddpgrad.errors import LaunchError
 
+from . import children
 from .plan import Plan, label
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(eq=False)
@@ -34,19 +31,13 @@ class Process:
     def ended(self) -> int | None:
         """The exit status (negative: minus the signal), or None while the process runs.
 
-        The process stays a zombie until `reap`, so that its number, which is its group's
-        number as well, cannot be given to a stranger in between.
+        The process stays a zombie until `reap`: see children.py.
         """
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        info = os.waitid(os.P_PID, self.popen.pid, flags)
-        if info is None:
-            return None
-        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        return children.exit_status(self.popen.pid)
 
     def send_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and to everything that it started and did not move away."""
-        with contextlib.suppress(ProcessLookupError):  # nobody of the group is left
-            os.killpg(self.popen.pid, number)
+        children.send_group(self.popen.pid, number)
 
     def reap(self) -> None:
         self.popen.wait()
@@ -85,7 +76,7 @@ def start(plan: Plan) -> list[Process]:
 
 def popen_in_group(
     command: Sequence[str],
-    environment: Mapping[str, str],
+    environment: Mapping[str, str] | None,
     *,
     stdout: int | None,
     stderr: int | None,
@@ -94,7 +85,7 @@ def popen_in_group(
 ) -> subprocess.Popen[bytes]:
     """Start a process in a process group of its own which gets a signal when the launcher dies.
 
-    In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    environment: None for the launcher's own. In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
     """
     return subprocess.Popen(
         command,
@@ -104,17 +95,8 @@ def popen_in_group(
         stderr=stderr,
         pass_fds=pass_fds,
         process_group=0,
-        preexec_fn=functools.partial(die_with_parent, os.getpid(), at_launcher_death),
+        preexec_fn=functools.partial(children.die_with_parent, os.getpid(), at_launcher_death),
     )
-
-
-def die_with_parent(parent: int, number: signal.Signals) -> None:
-    """Ask the kernel to send `number` to this process when its parent dies (Linux only)."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the request was made
-        os.kill(os.getpid(), number)
 
 
 def replace_this_process(plan: Plan) -> NoReturn:

@@ -7,10 +7,11 @@ import selectors
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from . import exit_codes, mpi, spawn, verdict, watchdog
+from . import exit_codes, leftovers, mpi, slurm, spawn, verdict, watchdog
 from .channel import BEAT_S, STACKS_SIGNAL, Failure
+from .guardian import Guardian
+from .laggard import Laggard
 from .logs import Logs
 from .members import Member, Members
 from .plan import Plan
@@ -31,9 +32,6 @@ _SIGNAL_GRACE_S = 30.0
 # Between SIGTERM and SIGKILL; and for mpiexec, which cleans up, after its ranks were killed.
 _GRACE_S = 2.0
 _GRACE_MPIEXEC_S = 0.5
-
-# How often the files are looked for that MPI libraries leave behind when killed, until they are there.
-_LOOK_FOR_SEGMENTS_S = 0.5
 
 _NEVER = float("inf")
 
@@ -63,6 +61,8 @@ def run(plan: Plan) -> int:
         Logs(plan.log_dir) as logs,
     ):
         restarts = Restarts(plan)
+        if plan.nodes is not None:
+            plan.nodes.watch(selector, signals.pending.append)
         while True:
             outcome = _Supervisor(plan, selector, signals, logs).run()
             following = restarts.after(plan, outcome.failure, outcome.steps)
@@ -88,11 +88,14 @@ class _Supervisor:
         self._logs = logs
         self._relay = Relay(selector, logs, plan.screen)
         self._members = Members(plan, selector, self._on_failure)
+        self._laggard = Laggard(plan.watchdog)
+        if plan.procs == plan.world_size:
+            self._members.on_beat = self._on_beat
         self._member_of: dict[Process, Member] = {}  # mpiexec is none
         self._processes: list[Process] = []
         self._running: list[Process] = []
+        self._guardian: Guardian | None = None
         self._failures: list[Failure] = []
-        self._segments: set[Path] = set()
         self._stopped_by: signal.Signals | None = None
         self._stall: Stall | None = None
         self._stage = _Stage.RUNNING
@@ -114,10 +117,11 @@ class _Supervisor:
                 while time.monotonic() >= self._next_stage_at:
                     self._enter(_Stage(self._stage + 1))
             code = self._conclude()
-            while self._relay.waiting and not self._signals.pending:
-                self._wait(_NEVER)
         finally:
             self._clean_up(code)
+        # Only now: a reader may take for ever.
+        while self._relay.waiting and not self._signals.pending:
+            self._wait(_NEVER)
         failed = bool(self._failures) and self._stopped_by is None
         steps = min((place.steps for place in self._members.progress().values()), default=0)
         return Outcome(code, verdict.first_failure(self._failures) if failed else None, steps)
@@ -141,12 +145,19 @@ class _Supervisor:
         self._members.send(STACKS_SIGNAL)
         self._end_by(time.monotonic() + _STACKS_S)
 
+    def _on_beat(self, rank: int) -> None:
+        if slow := self._laggard.heard(rank, self._members.progress()):
+            self._relay.say(f"ddprun: {slow}.\n")
+
     def _start(self) -> None:
         if self._plan.mpi:
-            self._processes = [mpi.start(self._plan, self._members.listen())]
+            starter = slurm if self._plan.slurm else mpi
+            self._processes = [starter.start(self._plan, self._members.listen())]
         else:
             self._processes = spawn.start(self._plan)
         self._running = self._processes[:]
+        if not self._plan.mpi:  # there every process has an agent that does this
+            self._guardian = Guardian(self._plan.job, [process.popen.pid for process in self._processes])
         for process in self._processes:
             self._relay.attach(process)
             if process.report is not None:
@@ -155,10 +166,6 @@ class _Supervisor:
     def _wait(self, until: float) -> None:
         """Sleep until something happens, but not beyond `until`; whoever is concerned deals with it."""
         until = min(until, self._relay.prepare())
-        if self._plan.mpi and not self._segments:
-            # At a failure they may be found too late: mpiexec kills the ranks at once.
-            self._segments |= self._members.mpi_segments()
-            until = min(until, time.monotonic() + _LOOK_FOR_SEGMENTS_S)
         timeout = None if until == _NEVER else max(0.0, until - time.monotonic())
         for key, _ in self._selector.select(timeout):
             key.data(key.fd)
@@ -177,7 +184,8 @@ class _Supervisor:
         self._members.read_all()
         reported = len(self._members)
         if not self._failures and (status != 0 or reported < self._plan.procs):
-            self._on_failure(verdict.mpiexec_failed(status, reported, self._plan.procs))
+            name = "srun" if self._plan.slurm else "mpiexec"
+            self._on_failure(verdict.starter_failed(name, status, reported, self._plan.procs))
 
     def _on_failure(self, failure: Failure) -> None:
         if failure.time > self._asked_at:
@@ -185,7 +193,6 @@ class _Supervisor:
         self._failures.append(failure)
         if failure.cause == "stall" and failure.blames:
             self._on_stall(Stall(failure.blames, failure.error))
-        self._segments |= self._members.mpi_segments()
         if self._stopped_by is None:
             settle = _SETTLE_VICTIM_S if failure.victim else _SETTLE_S
             self._end_by(time.monotonic() + settle)
@@ -205,8 +212,7 @@ class _Supervisor:
                     f"ddprun: interrupted; the ranks have {_SIGNAL_GRACE_S:.0f} s to end. "
                     "Ctrl-C again ends them at once.\n"
                 )
-            self._segments |= self._members.mpi_segments()
-            # Only the ranks are told: what they have started is theirs to end.
+                # Only the ranks are told: what they have started is theirs to end.
             self._members.send(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def _end_by(self, when: float) -> None:
@@ -222,8 +228,12 @@ class _Supervisor:
         if stage == _Stage.ASKED:
             self._asked_at = now
             self._next_stage_at = now + _GRACE_S
-            for process in self._processes:
-                process.send_group(signal.SIGTERM)
+            if self._plan.mpi and len(self._members):
+                # Their agents end them, and clean up. mpiexec would be quicker, and leave files behind.
+                self._members.send(signal.SIGTERM)
+            else:
+                for process in self._processes:
+                    process.send_group(signal.SIGTERM)
             # One that is stopped hears both signals only now, and says where it stood before it ends.
             self._members.send(signal.SIGCONT)
         elif stage == _Stage.RANKS_KILLED:
@@ -263,5 +273,6 @@ class _Supervisor:
                 process.send_group(signal.SIGKILL)
             process.reap()
         self._members.close()
-        for left in {*self._segments, *Path("/dev/shm").glob(f"ddpgrad-{self._plan.job}*")}:
-            left.unlink(missing_ok=True)
+        leftovers.remove(self._plan.job)
+        if self._guardian is not None:
+            self._guardian.dismiss()

@@ -49,7 +49,7 @@ def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
     if logs is not None:
         lines.insert(0, f"the output of all ranks, their stacks and last collectives are in {logs}")
     head = "".join(f"ddprun: {line}\n" for line in lines)
-    return head + _last_lines(first.text, MAX_LINES - len(lines))
+    return head + _last_lines(first.text, MAX_LINES - len(lines), first.error)
 
 
 def _context(failure: Failure) -> str:
@@ -68,11 +68,14 @@ def _context(failure: Failure) -> str:
     return ", ".join(words)
 
 
-def _last_lines(text: str, limit: int) -> str:
-    """At most `limit` lines of `text`: of a long traceback its end, which is what matters."""
+def _last_lines(text: str, limit: int, error: str) -> str:
+    """At most `limit` lines of `text`: of a long traceback its end, which is what matters, and the `error`."""
     lines = text.splitlines()
     if len(lines) > limit:
-        lines = [lines[0], f"  ... {len(lines) - limit + 1} lines left out ...", *lines[2 - limit :]]
+        # A message of many lines begins with what it is about: which worker read which sample, say.
+        end = lines[2 - limit :]
+        begin = lines[0] if any(error in line for line in end) else error
+        lines = [begin, f"  ... {len(lines) - limit + 1} lines left out ...", *end]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -148,11 +151,11 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
     )
 
 
-def mpiexec_failed(status: int, reported: int, wanted: int) -> Failure:
-    """The failure of mpiexec itself, when `reported` of `wanted` processes had begun."""
+def starter_failed(name: str, status: int, reported: int, wanted: int) -> Failure:
+    """The failure of mpiexec or srun itself, when `reported` of `wanted` processes had begun."""
     how = f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-    reason = f"mpiexec: {how}"
-    text = f"{reported} of {wanted} processes had begun. What mpiexec says of it is above.\n"
+    reason = f"{name}: {how}"
+    text = f"{reported} of {wanted} processes had begun. What {name} says of it is above.\n"
     return Failure((), time.monotonic(), reason, reason, text)
 
 

@@ -14,12 +14,12 @@ LAUNCHER = ROOT.parent / "launcher"
 
 # From the bottom up; a module may import its own layer and those below.
 LAYERS = [
-    ["errors", "environment", "rank_local", "missing", "version", "hub", "mps", "xpu"],
+    ["errors", "environment", "rank_local", "spans", "missing", "absent", "checks", "version", "hub", "mps", "xpu"],
     ["backend"],
     ["modes"],
-    ["_tensor", "printing", "return_types"],
+    ["_size", "_tensor", "printing", "return_types"],
     ["autograd", "random", "generator", "variates", "cuda"],
-    ["ops"],
+    ["ops", "library"],
     [
         "nn",
         "optim",
@@ -34,6 +34,10 @@ LAYERS = [
         "summary",
         "backends",
         "compiler",
+        "fx",
+        "_dynamo",
+        "overrides",
+        "_C",
         "jit",
         "profiler",
         "types",
@@ -44,6 +48,8 @@ LAYERS = [
         "linalg",
         "fft",
         "special",
+        "sparse",
+        "_utils",
         "distributions",
         "futures",
     ],
@@ -55,7 +61,8 @@ LAYERS = [
 # (importer, imported) that go upwards on purpose, each with its reason.
 ALLOWED = {
     ("cuda.amp", "amp"),  # the former names of what is in amp
-    ("nn.parallel", "distributed"),  # the name where PyTorch users look for DDP
+    ("nn.parallel.distributed", "distributed"),  # the name where PyTorch users look for DDP
+    ("nn.sync_batchnorm", "distributed"),  # statistics of all ranks, once there is a process group
     ("utils.data.distributed", "distributed"),  # rank and world size as defaults, on use
     ("utils.data.tar", "distributed"),  # likewise
     ("random", "_tensor"),

@@ -64,11 +64,6 @@ def test_what_is_refused_says_what_to_do_instead(call, words):
         call()
 
 
-def test_tensorboard_names_its_substitute():
-    with pytest.raises(ImportError, match="tensorboardX"):
-        __import__("ddpgrad.utils.tensorboard")
-
-
 def test_switches_are_kept_and_read_back():
     before = torch.get_num_threads()
     try:

@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))
+
+import namespaces
 
 JOB = str(Path(__file__).parent / "jobs" / "proof.py")
 RANKS = 8
@@ -23,6 +28,7 @@ PAIRS = tuple(
     f"{model}-{OPTIMIZERS[(i + j) % 2]}-{mode}"
     for (i, model), (j, mode) in product(enumerate(MODELS), enumerate(MODES))
 )
+CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [
     pytest.param(PAIRS, id="pairs"),
     pytest.param(tuple(c for c in ALL if c not in PAIRS), id="others", marks=pytest.mark.proof),
@@ -36,7 +42,11 @@ def run(procs: int, cases: tuple[str, ...], folder: Path, *options: str) -> dict
         [*command, "--folder", str(folder), *options], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return json.loads(next(line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line))
+    return read(done.stdout)
+
+
+def read(output: str) -> dict[str, str]:
+    return json.loads(next(line[line.index("{") :] for line in output.splitlines() if "{" in line))
 
 
 @cache
@@ -62,3 +72,36 @@ def test_number_of_processes(cases: tuple[str, ...], procs: int, folder: Path, t
 def test_stopped_and_resumed_on_other_processes(cases: tuple[str, ...], folder: Path, tmp_path: Path):
     run(4, cases, tmp_path, "--stop", "17")
     assert run(2, cases, tmp_path, "--resume") == one_process(cases, folder)
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[namespaces.Run]:
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    with namespaces.hosts(2, timeout=600) as run:
+        yield run
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    "cases",
+    [pytest.param(CORNER, id="corner"), *SETS[1:], pytest.param(PAIRS, id="pairs", marks=pytest.mark.proof)],
+)
+@pytest.mark.parametrize(
+    "transport", ["hierarchical", pytest.param("mpi", marks=pytest.mark.proof, id="by-mpi")]
+)
+def test_two_hosts(
+    cases: tuple[str, ...], transport: str, two_hosts: namespaces.Run, folder: Path, tmp_path: Path
+):
+    program = [
+        "env",
+        f"DDPGRAD_TRANSPORT={transport}",
+        sys.executable,
+        JOB,
+        *cases,
+        "--folder",
+        str(tmp_path),
+    ]
+    done = two_hosts(RANKS // 2, program)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert read(done.stdout) == one_process(cases, folder)

@@ -100,6 +100,9 @@ FUNCTIONS = {
     "normal": lambda library, kind: library.normal(library.full((20,), 3.0, dtype=kind), 2.0),
     "bernoulli": lambda library, kind: library.bernoulli(library.full((20,), 0.25, dtype=kind)),
     "poisson": lambda library, kind: library.poisson(library.arange(0, 40, 2, dtype=kind)),
+    "binomial": lambda library, kind: library.binomial(
+        library.arange(0, 60, 3, dtype=kind), library.linspace(-0.1, 1.1, 20, dtype=kind)
+    ),
     "randint": lambda library, kind: library.randint(3, 10, (20,), dtype=kind),
     "randint_like": lambda library, kind: library.randint_like(library.zeros(20, dtype=kind), 10),
     "complex": lambda library, kind: library.view_as_real(library.randn(20, dtype=library.complex64)),

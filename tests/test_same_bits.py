@@ -69,3 +69,15 @@ def test_mpi_carries_the_gradients(
 def test_stopped_and_resumed_on_other_processes(one_process: dict[str, Any], tmp_path: Path):
     run(ddprun("--procs", "4"), "--checkpoints", str(tmp_path), "--stop-after", "17")
     assert run(ddprun("--procs", "2"), "--checkpoints", str(tmp_path), "--resume") == one_process
+
+
+def test_sync_batchnorm_divided_state_and_uneven_batches():
+    job = str(Path(__file__).parent / "jobs" / "layers_of_ranks.py")
+    found = set()
+    for procs in ("1", "2", "4"):
+        done = subprocess.run(
+            [*ddprun("--procs", procs)[:-1], job], capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        found.update(re.findall("model ([0-9a-f]{64})", done.stdout))
+    assert len(found) == 1

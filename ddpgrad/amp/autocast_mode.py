@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import cuda
 from .._tensor import Tensor
+from ..backend.device import Device
 from ..backend.dtype import DType, bfloat16, float16, float64
 from ..ops.autocast import state
 
@@ -89,8 +90,8 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether this thread is within autocast for a device type."""
-    return state.enabled.get(_known(device_type), False)
+    """Whether this thread is within autocast for a device type; False for one that has none."""
+    return state.enabled.get(Device(device_type).type, False)
 
 
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 
 def _absent(name: str) -> NoReturn:
@@ -32,6 +32,13 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     _absent("make_dual")
 
 
-def unpack_dual(tensor: Any, *, level: int | None = None) -> Any:
-    """`NotImplementedError`."""
-    _absent("unpack_dual")
+class UnpackedDualTensor(NamedTuple):
+    """A tensor and its tangent."""
+
+    primal: Any
+    tangent: Any
+
+
+def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+    """(tensor, None): no tensor has a tangent."""
+    return UnpackedDualTensor(tensor, None)

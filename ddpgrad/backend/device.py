@@ -34,7 +34,10 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            other = Device(other)
+            try:
+                other = Device(other)
+            except DeviceError:  # no device, as programs ask about 'auto'
+                return False
         return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
 
     def __hash__(self) -> int:
@@ -118,5 +121,7 @@ def of(device: Any) -> Device:
     if found.type == "cpu":
         return CPU
     if found.type not in KINDS:
-        raise DeviceError(f"device '{found.type}': ddpgrad has tensors on {' and '.join(KINDS)}, and nowhere else")
+        raise DeviceError(
+            f"device '{found.type}': ddpgrad has tensors on {' and '.join(KINDS)}, and nowhere else"
+        )
     return found

@@ -58,6 +58,24 @@ class DType:
         return self
 
 
+class _NamedDType(DType):
+    """A type of PyTorch's that no array library has: to be named and compared with."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, category: int, itemsize: int) -> None:
+        self.name, self.category, self.itemsize = name, category, itemsize
+
+    @property
+    def is_signed(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "numpy":
+            raise TypeError(f"there are no tensors of {self!r} here; known are {', '.join(BY_NAME)}")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+
+
 bool_ = DType("bool", np.bool_, 0)
 uint8 = DType("uint8", np.uint8, 1)
 uint16 = DType("uint16", np.uint16, 1)
@@ -78,6 +96,8 @@ float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 2)
 float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2, 2)
 float8_e4m3fnuz = DType("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
 float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
+
+complex32 = _NamedDType("complex32", 3, 4)
 
 _FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
 _WIDE_UNSIGNED = (uint16, uint32, uint64)

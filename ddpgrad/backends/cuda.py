@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from ..rank_local import RankLocal
+
 matmul = SimpleNamespace(
     allow_tf32=False,
     allow_fp16_reduced_precision_reduction=False,
@@ -12,7 +14,7 @@ matmul = SimpleNamespace(
 )
 """Without effect: float32 is never rounded to TF32, and half types are accumulated in float32."""
 
-_sdp = {"flash": True, "mem_efficient": True, "math": True, "cudnn": False}
+_sdp = RankLocal(lambda: {"flash": True, "mem_efficient": True, "math": True, "cudnn": False})
 
 
 def is_built() -> bool:
@@ -21,39 +23,39 @@ def is_built() -> bool:
 
 
 def flash_sdp_enabled() -> bool:
-    return _sdp["flash"]
+    return _sdp.get()["flash"]
 
 
 def enable_flash_sdp(enabled: bool) -> None:
     """Kept only: one fused kernel computes attention where it can, whatever is switched on."""
-    _sdp["flash"] = bool(enabled)
+    _sdp.get()["flash"] = bool(enabled)
 
 
 def mem_efficient_sdp_enabled() -> bool:
-    return _sdp["mem_efficient"]
+    return _sdp.get()["mem_efficient"]
 
 
 def enable_mem_efficient_sdp(enabled: bool) -> None:
     """Kept only, as `enable_flash_sdp`."""
-    _sdp["mem_efficient"] = bool(enabled)
+    _sdp.get()["mem_efficient"] = bool(enabled)
 
 
 def math_sdp_enabled() -> bool:
-    return _sdp["math"]
+    return _sdp.get()["math"]
 
 
 def enable_math_sdp(enabled: bool) -> None:
     """Kept only, as `enable_flash_sdp`."""
-    _sdp["math"] = bool(enabled)
+    _sdp.get()["math"] = bool(enabled)
 
 
 def cudnn_sdp_enabled() -> bool:
-    return _sdp["cudnn"]
+    return _sdp.get()["cudnn"]
 
 
 def enable_cudnn_sdp(enabled: bool) -> None:
     """Kept only, as `enable_flash_sdp`."""
-    _sdp["cudnn"] = bool(enabled)
+    _sdp.get()["cudnn"] = bool(enabled)
 
 
 __all__ = [

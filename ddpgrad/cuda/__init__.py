@@ -7,7 +7,9 @@ here that needs a GPU, or by the first tensor on one.
 
 from __future__ import annotations
 
+from .. import absent
 from ..errors import OutOfMemoryError
+from ..missing import missing
 from . import memory, nvtx, random, streams
 from .devices import (
     can_device_access_peer,
@@ -57,6 +59,24 @@ from .random import (
     set_rng_state_all,
 )
 from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
+
+
+def __getattr__(name: str) -> object:
+    """`_initialized`, which libraries read where `is_initialized()` is meant; else the nearest names."""
+    if name == "_initialized":
+        return is_initialized()
+    raise missing(globals(), name)
+
+
+globals().update(
+    absent.stand_ins(
+        "cuda",
+        absent.Part(
+            "steps are not recorded as CUDA graphs",
+            "CUDAGraph graph graph_pool_handle make_graphed_callables",
+        ),
+    )
+)
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream", "default_stream",

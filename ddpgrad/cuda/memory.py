@@ -1,4 +1,7 @@
-"""A GPU's memory: what arrays of this process occupy, what CuPy's pool holds, and giving it back."""
+"""A GPU's memory: what arrays of this process occupy, what CuPy's pool holds, and giving it back.
+
+A process that has not used a GPU holds no memory on it, also where there is none.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +106,8 @@ def ipc_collect() -> None:
 
 
 def _pool_bytes(device: Any, what: str) -> int:
+    if not library.in_use():
+        return 0
     cupy, _ = library.cupy_and_count()
     with cupy.cuda.Device(index_of(device)):
         return int(getattr(cupy.get_default_memory_pool(), what)())

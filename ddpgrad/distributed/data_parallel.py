@@ -17,6 +17,7 @@ from ..nn.module import Module
 from . import bucket, comm_hooks
 from .bucket import MIB
 from .communicator import Communicator
+from .guard import blaming
 from .join import Joining, joining
 from .process_group import ProcessGroup, default_group
 from .reducer import Reducer
@@ -191,7 +192,7 @@ def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]]) -> None:
         return
     lists = c.all_gather_object(mine)
     rank = next(r for r, d in enumerate(digests) if d != digests[0])
-    raise MismatchError(_first_difference(lists[0], lists[rank], rank))
+    raise blaming(MismatchError(_first_difference(lists[0], lists[rank], rank)), [rank])
 
 
 def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:

@@ -20,17 +20,19 @@ class FiniteWatch:
 
     since: the step (counted in backward passes, from 1) and the parameter where the run of
     steps without finite gradients began that goes on now; None while they are finite.
+    enabled: False where nobody will ask.
     """
 
-    __slots__ = ("_found", "since")
+    __slots__ = ("_found", "enabled", "since")
 
     def __init__(self) -> None:
+        self.enabled = True
         self.since: tuple[int, str] | None = None
         self._found: str | None = None
 
     def look(self, flat: Any, gradients: Callable[[], Iterable[tuple[str, Any]]]) -> None:
         """Note it if the bucket `flat`, which holds the named `gradients`, is not finite."""
-        if self._found is None and not _surely_finite(flat):
+        if self.enabled and self._found is None and not _surely_finite(flat):
             self._found = next((name for name, g in gradients() if not np.isfinite(g).all()), None)
 
     def step(self, number: int) -> None:

@@ -7,13 +7,18 @@ local to a rank (see `rank_local`), so that several ranks of one process have th
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
+from .. import environment
 from ..backend import device as devices
 from ..errors import LaunchError
 from ..rank_local import RankLocal
+from ..version import __version__
 from . import backends, world
 from .communicator import Communicator
 
@@ -112,7 +117,16 @@ def init_process_group(
             )
     devices.set_local_rank(member.local_rank)
     communicator = member.communicator(name, _seconds(timeout))
+    # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
+    communicator.barrier(label=f"init_process_group with {_versions()}")
     _groups.get().append(ProcessGroup(communicator, range(member.world_size), member.local_rank, "default"))
+
+
+def _versions() -> str:
+    """What must be the same on all ranks for them to compute the same."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    numba = "with" if environment.numba_enabled() else "without"
+    return f"ddpgrad {__version__}, NumPy {np.__version__}, Python {python}, {numba} Numba"
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:

@@ -44,6 +44,7 @@ class ReplicaCheck:
         self._parameters, self._communicator, self.every = list(parameters), c, every
         self.checks, self.seconds = 0, 0.0
         self._finite = finite
+        finite.enabled = every > 0
         self._equal_at = 0
 
     def after(self, step: int) -> None:

@@ -127,6 +127,13 @@ class ZeroRedundancyOptimizer(Optimizer):
             )
         return self._whole
 
+    def sharded_state_dict(self) -> dict[str, Any]:
+        """This rank's part of the state: a nested dict, of which a Checkpointer joins those of all ranks."""
+        numbers = {p: n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        packed = super().state_dict()
+        packed["state"] = {numbers[p]: state for p, state in self.optim.state.items()}
+        return packed
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options, and of the whole state this rank's share."""
         everyone = [p for group in self.param_groups for p in group["params"]]

@@ -69,6 +69,14 @@ def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return normal(0.0, 1.0, shape, dtype=like.dtype, device=like.device)
 
 
+def _standard_normal(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
+    """Standard normal numbers, by the name that subclasses of PyTorch's distributions call."""
+    return normal(0.0, 1.0, tuple(shape), dtype=dtype, device=device)
+
+
+_sum_rightmost = sum_rightmost
+
+
 class LazyProperty:
     """A parameter that is made from others when it is first asked for, and kept, with gradients recorded."""
 

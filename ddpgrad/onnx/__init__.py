@@ -18,15 +18,16 @@ from .._tensor import Tensor, wrap
 from ..autograd import no_grad
 from ..errors import ExportError
 from ..nn.module import Module
+from ..ops.watching import exporting
 from ..random import fork_rng
-from . import layers, pointwise, recurrent, shapes
+from . import layers, losses, pointwise, recurrent, shapes
 from .graph import Graph
 from .trace import Size, Trace, Tracer, Value, unify
 
 _OPSET = 18
 _IR_VERSION = 9  # what runtimes since 2023 read
 
-_FAMILIES = (layers, pointwise, recurrent, shapes)
+_FAMILIES = (layers, losses, pointwise, recurrent, shapes)
 """Importing them fills the table of converters."""
 
 
@@ -62,9 +63,11 @@ def export(
     others, sizes = _other_inputs(names, inputs, {n: a for n, a in axes.items() if n in names})
     training = {id(module): module.training for module in model.modules()}
     model.eval()
+    exporting.set(True)
     try:
         first, second = (_run(model, names, arrays) for arrays in (inputs, others))
     finally:
+        exporting.set(False)
         for module in model.modules():
             module.training = training[id(module)]
     trace = unify(first, second, sizes)
@@ -217,4 +220,17 @@ def _typed(
     return onnx.helper.make_tensor_value_info(name, graph.type_of(dtype), sizes)
 
 
-__all__ = ["export"]
+def is_in_onnx_export() -> bool:
+    """True in the forward of a model that `export` runs."""
+    return exporting.get()
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:
+    """Nothing: `export` writes the ops that run, and asks no rules of PyTorch's exporter."""
+
+
+def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
+    """Nothing: see `register_custom_op_symbolic`."""
+
+
+__all__ = ["export", "is_in_onnx_export", "register_custom_op_symbolic", "unregister_custom_op_symbolic"]

@@ -68,7 +68,8 @@ def _window(a: dict[str, Any]) -> dict[str, Any]:
 
 
 @converts("max_pool")
-def _max_pool(g: Graph, s: Step) -> str:
+def _max_pool(g: Graph, s: Step) -> list[str]:
+    """The largest elements, and their places in the image; ONNX counts these through the whole batch."""
     a = s.arguments
     dims = len(a["kernel_size"])
     name, lead = g.of(a["input"]), len(a["input"].shape) - dims
@@ -76,14 +77,46 @@ def _max_pool(g: Graph, s: Step) -> str:
         raise ExportError(
             f"onnx.export: max_pool takes (batch, channels, *size) here, got {len(a['input'].shape)} dims"
         )
-    return g.node(
-        "MaxPool",
-        [name],
-        kernel_shape=list(a["kernel_size"]),
+    window: dict[str, Any] = {
+        "kernel_shape": list(a["kernel_size"]),
+        "strides": list(a["stride"]),
+        "pads": [*a["padding"], *a["padding"]],
+        "dilations": list(a["dilation"]),
+        "ceil_mode": int(a["ceil_mode"]),
+    }
+    counted = g.node("MaxPool", [name], outputs=2, **window)[1]
+    image = g.node("ReduceProd", [g.node("Shape", [name], start=2)], keepdims=0)
+    return [g.node("MaxPool", [name], **window), g.node("Mod", [counted, image])]
+
+
+@converts("im2col")
+def _unfold(g: Graph, s: Step) -> str:
+    """A convolution whose filters each read one element of the window of one channel."""
+    a = s.arguments
+    kernel, channels = list(a["kernel_size"]), a["input"].shape[1]
+    taps = math.prod(kernel)
+    filters = np.tile(np.eye(taps).reshape(taps, 1, *kernel), (channels, 1, 1, 1))
+    columns = g.node(
+        "Conv",
+        [g.of(a["input"]), g.constant(filters, a["input"].dtype)],
+        kernel_shape=kernel,
         strides=list(a["stride"]),
-        pads=[*a["padding"], *a["padding"]],
         dilations=list(a["dilation"]),
-        ceil_mode=int(a["ceil_mode"]),
+        pads=[*a["padding"], *a["padding"]],
+        group=channels,
+    )
+    return g.node("Reshape", [columns, g.ints([0, channels * taps, -1])])
+
+
+@converts("col2im")
+def _fold(g: Graph, s: Step) -> str:
+    a = s.arguments
+    return g.node(
+        "Col2Im",
+        [g.of(a["g"]), g.shape(a["size"]), g.ints(a["kernel_size"])],
+        strides=list(a["stride"]),
+        dilations=list(a["dilation"]),
+        pads=[*a["padding"], *a["padding"]],
     )
 
 
@@ -162,6 +195,17 @@ def _per_channel(g: Graph, name: str, a: dict[str, Any], rank: int) -> str:
 @converts("embedding")
 def _embedding(g: Graph, s: Step) -> str:
     return g.node("Gather", [g.of(s.arguments["input"]), g.of(s.arguments["indices"])], axis=0)
+
+
+@converts("embedding_backward")
+def _rows_added_up(g: Graph, s: Step) -> str:
+    """What sums the rows of bags."""
+    a = s.arguments
+    shape = g.shape([a["num_embeddings"], a["g"].shape[-1]])
+    zero = g.onnx.numpy_helper.from_array(np.zeros(1, a["g"].dtype))
+    table = g.node("ConstantOfShape", [shape], value=zero)
+    places = g.node("Unsqueeze", [g.of(a["indices"]), g.ints([-1])])
+    return g.node("ScatterND", [table, places, g.of(a["g"])], reduction="add")
 
 
 @converts("scaled_dot_product_attention")

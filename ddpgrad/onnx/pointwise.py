@@ -126,6 +126,16 @@ def _square(g: Graph, s: Step) -> str:
     return g.node("Mul", [name, name])
 
 
+@converts("round")
+def _round(g: Graph, s: Step) -> str:
+    """To the nearest even, as ONNX does."""
+    name, decimals = g.of(s.arguments["input"]), s.arguments["decimals"]
+    if not decimals:
+        return g.node("Round", [name])
+    scale = g.constant(10.0**decimals, s.arguments["input"].dtype)
+    return g.node("Div", [g.node("Round", [g.node("Mul", [name, scale])]), scale])
+
+
 @converts("clamp")
 def _clamp(g: Graph, s: Step) -> str:
     dtype = s.arguments["input"].dtype
@@ -223,6 +233,13 @@ def _gelu(g: Graph, s: Step) -> str:
     else:
         bent = g.node("Erf", [g.node("Mul", [name, g.constant(math.sqrt(0.5), dtype)])])
     return g.node("Mul", [g.node("Mul", [name, half]), g.node("Add", [bent, one])])
+
+
+@converts("glu")
+def _glu(g: Graph, s: Step) -> str:
+    a = s.arguments
+    first, gate = g.node("Split", [g.of(a["input"])], outputs=2, axis=a["dim"], num_outputs=2)
+    return g.node("Mul", [first, g.node("Sigmoid", [gate])])
 
 
 @converts("silu")

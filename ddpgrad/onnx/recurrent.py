@@ -39,8 +39,7 @@ def _node(g: Graph, s: Step, kind: str, initial: list[Any], **attributes: Any) -
     """The states (rows, H) after each row: hidden, and for an LSTM of cells that run once the cell's."""
     a = s.arguments
     sizes = a["batch_sizes"]
-    if len(set(sizes)) != 1:
-        raise ExportError("onnx.export: packed sequences of different lengths have no form in ONNX here")
+    packed = len(set(sizes)) != 1
     linear = g.producers.get(a["input"].name)
     if linear is None or linear.op != "linear":
         raise ExportError(
@@ -49,13 +48,9 @@ def _node(g: Graph, s: Step, kind: str, initial: list[Any], **attributes: Any) -
     hidden = a["weight"].shape[1]
     steps, batch = len(sizes), sizes[0]
     dtype = a["weight"].dtype
-    rows = g.node(
-        "Reshape",
-        [
-            g.of(linear.arguments["input"]),
-            g.shape([steps, batch, linear.arguments["weight"].shape[1]], one_free=True),
-        ],
-    )
+    width = linear.arguments["weight"].shape[1]
+    shape = g.ints([1, -1, width]) if packed else g.shape([steps, batch, width], one_free=True)
+    rows = g.node("Reshape", [g.of(linear.arguments["input"]), shape])
     weights = [_gates(g, kind, linear.arguments["weight"], hidden), _gates(g, kind, a["weight"], hidden)]
     count = len(_ORDER[kind]) * hidden
     none = np.zeros(count, dtype)
@@ -65,6 +60,8 @@ def _node(g: Graph, s: Step, kind: str, initial: list[Any], **attributes: Any) -
     start = [g.node("Unsqueeze", [g.of(state), g.ints([0])]) for state in initial]
     direction = "reverse" if a["reverse"] else "forward"
     inputs = [rows, *weights, bias, "", *start]
+    if packed:
+        return _step_by_step(g, kind, inputs, sizes, hidden, a["reverse"], attributes)
     if kind != "LSTM":
         out = g.node(kind, inputs, outputs=2, hidden_size=hidden, direction=direction, **attributes)
         return [_rows(g, out[0], hidden)]
@@ -86,6 +83,37 @@ def _unrolled(g: Graph, rows: str, inputs: list[str], steps: int, hidden: int, r
         whole = g.node("Concat", [found[t] for t in range(steps)], axis=0)
         joined.append(g.node("Reshape", [whole, g.ints([-1, hidden])]))
     return joined
+
+
+def _step_by_step(
+    g: Graph, kind: str, inputs: list[str], sizes: Any, hidden: int, reverse: bool, attributes: dict[str, Any]
+) -> list[str]:
+    """Packed sequences, longest first: a node for each step, of as many rows as sequences reach it."""
+
+    def part(name: str, start: int, end: int) -> str:
+        return g.node("Slice", [name, g.ints([start]), g.ints([end]), g.ints([1])])
+
+    ends = np.cumsum(sizes)
+    initial = inputs[5:]
+    state, running = initial, 0
+    found: dict[int, list[str]] = {}
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        size = int(sizes[t])
+        if size > running:  # sequences that begin here, which backwards are those that end here
+            new = [part(name, running, size) for name in initial]
+            state = (
+                [g.node("Concat", pair, axis=1) for pair in zip(state, new, strict=True)] if running else new
+            )
+        elif size < running:
+            state = [part(name, 0, size) for name in state]
+        running = size
+        row = part(inputs[0], int(ends[t]) - size, int(ends[t]))
+        out = g.node(
+            kind, [row, *inputs[1:5], *state], outputs=1 + len(state), hidden_size=hidden, **attributes
+        )
+        state = found[t] = out[1:]
+    each = zip(*(found[t] for t in range(len(sizes))), strict=True)
+    return [_rows(g, g.node("Concat", list(names), axis=1), hidden) for names in each]
 
 
 def _rows(g: Graph, name: str, hidden: int) -> str:

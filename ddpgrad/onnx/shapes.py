@@ -94,26 +94,60 @@ def _index_select(g: Graph, s: Step) -> str:
     return g.node("Gather", inputs, axis=s.arguments["dim"])
 
 
-@converts("gather", "max_values", "min_values", "topk_values", "sort_values")
+@converts("gather")
 def _gather(g: Graph, s: Step) -> str:
-    dim = s.arguments["dim"]
-    out = g.node("GatherElements", [g.of(s.arguments["input"]), g.of(s.arguments["index"])], axis=dim)
-    return out if s.arguments.get("keepdim", True) else g.node("Squeeze", [out, g.ints([dim])])
+    inputs = [g.of(s.arguments["input"]), g.of(s.arguments["index"])]
+    return g.node("GatherElements", inputs, axis=s.arguments["dim"])
 
 
-@converts("topk_positions")
-def _topk(g: Graph, s: Step) -> str:
+@converts("take_places")
+def _take_places(g: Graph, s: Step) -> str:
+    """The same places of all channels: `index` (N, P), or (1, P), gets a dimension for them."""
+    name, places = g.of(s.arguments["input"]), g.node("Unsqueeze", [g.of(s.arguments["index"]), g.ints([1])])
+    lead = g.node("Slice", [g.node("Shape", [name]), g.ints([0]), g.ints([2])])
+    shape = g.node("Concat", [lead, g.node("Shape", [places], start=2)], axis=0)
+    return g.node("GatherElements", [name, g.node("Expand", [places, shape])], axis=2)
+
+
+@converts("scatter_src")
+def _scatter(g: Graph, s: Step) -> str:
     a = s.arguments
-    inputs = [g.of(a["input"]), g.number(a["k"])]
-    return g.node("TopK", inputs, outputs=2, axis=a["dim"], largest=int(a["largest"]))[1]
+    index, source = g.of(a["index"]), g.of(a["src"], a["input"].dtype)
+    if not getattr(a["src"], "shape", ()):
+        source = g.node("Expand", [source, g.node("Shape", [index])])
+    return g.node("ScatterElements", [g.of(a["input"]), index, source], axis=a["dim"])
+
+
+@converts("max_values", "min_values")
+def _extremum(g: Graph, s: Step) -> list[str]:
+    name, dim, keepdim = g.of(s.arguments["input"]), s.arguments["dim"], s.arguments["keepdim"]
+    place = g.node("ArgMax" if s.op == "max_values" else "ArgMin", [name], axis=dim, keepdims=1)
+    found = [g.node("GatherElements", [name, place], axis=dim), place]
+    return found if keepdim else [g.node("Squeeze", [part, g.ints([dim])]) for part in found]
+
+
+@converts("topk_values")
+def _topk(g: Graph, s: Step) -> list[str]:
+    k, largest = s.arguments["options"]
+    inputs = [g.of(s.arguments["input"]), g.number(k)]
+    return g.node("TopK", inputs, outputs=2, axis=s.arguments["dim"], largest=int(largest))
+
+
+@converts("sort_values")
+def _sort(g: Graph, s: Step) -> list[str]:
+    return _sorted(g, s, s.arguments["options"][0])
 
 
 @converts("argsort")
 def _argsort(g: Graph, s: Step) -> str:
-    a = s.arguments
-    name, dim = g.of(a["input"]), a["dim"]
+    return _sorted(g, s, s.arguments["descending"])[1]
+
+
+def _sorted(g: Graph, s: Step, descending: bool) -> list[str]:
+    """(values, places): ONNX sorts by taking all of the largest."""
+    name, dim = g.of(s.arguments["input"]), s.arguments["dim"]
     count = g.node("Gather", [g.node("Shape", [name]), g.ints([dim])], axis=0)
-    return g.node("TopK", [name, count], outputs=2, axis=dim, largest=int(a["descending"]))[1]
+    return g.node("TopK", [name, count], outputs=2, axis=dim, largest=int(descending))
 
 
 @converts("roll")

@@ -21,7 +21,8 @@ from .samples import along, calls, one
 )
 def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""
-    if input.dtype.kind in "bc":
+    dtype: Any = input.dtype
+    if dtype.kind in "bc":
         raise NotImplementedError(f"not implemented for {input.dtype}")
     return F.maximum(input, 0)
 

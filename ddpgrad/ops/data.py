@@ -198,9 +198,9 @@ def _writable(array: np.ndarray) -> np.ndarray:
     if array.flags.writeable or not array.size:
         return array
     span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    memory = (ctypes.c_char * span).from_address(array.__array_interface__["data"][0])
-    memory.owner = array  # type: ignore[attr-defined]
-    return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)
+    memory: Any = (ctypes.c_char * span).from_address(array.__array_interface__["data"][0])
+    memory.owner = array
+    return np.ndarray(array.shape, array.dtype, memoryview(memory), 0, array.strides)
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:

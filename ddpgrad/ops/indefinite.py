@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import return_types
 from .._tensor import Tensor
 from ..backend import dtype as dtypes
@@ -16,27 +14,10 @@ from .linalg import raise_if_failed, require_square
 from .tensor_function import tensor_function
 
 
-def _np_ldl(A: Any, hermitian: bool) -> tuple[Any, ...]:
-    """Elimination without exchanges, which is what comes of a matrix whose diagonal dominates."""
-    out = np.tril(A)
-    for k in range(len(A)):
-        for i in range(k + 1, len(A)):
-            out[i, k + 1 : i + 1] -= out[i, k] * out[k + 1 : i + 1, k] / out[k, k]
-        out[k + 1 :, k] /= out[k, k]
-    return out, np.arange(1, len(A) + 1, dtype=np.int32), np.array(0, np.int32)
-
-
-def _dominant(rng: Any) -> Any:
-    A = rng.standard_normal((4, 4))
-    return A + A.T + np.diag([9.0, -9.0, 9.0, 9.0])
-
-
 @primitive(
     outputs=3,
     extras=("pivots", "info"),
     grads={"A": no_rule("linalg_ldl_factor_ex: self")},
-    samples=lambda rng: [((_dominant(rng), False), {})],
-    reference=_np_ldl,
     method=False,
 )
 def ldl_factor(F: Any, A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,10 +28,6 @@ def ldl_factor(F: Any, A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tens
 @primitive(
     adapt=lambda LD, pivots, B, hermitian: (LD, getattr(pivots, "_array", pivots), B, hermitian),
     grads={"LD": no_rule("linalg_ldl_solve: LD"), "B": no_rule("linalg_ldl_solve: B")},
-    samples=lambda rng: [
-        ((_np_ldl(A := _dominant(rng), False)[0], np.arange(1, 5, dtype=np.int32), A[:, :2], False), {})
-    ],
-    reference=lambda LD, pivots, B, hermitian: np.eye(4)[:, :2],
     method=False,
 )
 def ldl_solve(F: Any, LD: Tensor, pivots: Any, B: Tensor, hermitian: bool) -> Tensor:
@@ -83,7 +60,9 @@ def _factored(name: str, A: Tensor, hermitian: bool, check_errors: bool) -> Any:
         pivots = A.new_zeros(A.shape[:-1], dtype=dtypes.int32)
         info = A.new_zeros(A.shape[:-2], dtype=dtypes.int32)
     if check_errors:
-        raise_if_failed(info, f"{name}: D[{{0}},{{0}}] is zero and using it on ldl_solve would divide by zero.")
+        raise_if_failed(
+            info, f"{name}: D[{{0}},{{0}}] is zero and using it on ldl_solve would divide by zero."
+        )
     return return_types.linalg_ldl_factor_ex(LD, pivots, info)
 
 
@@ -99,7 +78,9 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
             f"b matrix is {B.shape[-2]} by {B.shape[-1]}"
         )
     if B.dtype is not LD.dtype:
-        raise RuntimeError(f"linalg.ldl_solve: LD and B must have one dtype, got {LD.dtype.name} and {B.dtype.name}")
+        raise RuntimeError(
+            f"linalg.ldl_solve: LD and B must have one dtype, got {LD.dtype.name} and {B.dtype.name}"
+        )
     if pivots.dtype.category != 1 or tuple(pivots.shape) != tuple(LD.shape[:-1]):
         raise RuntimeError(
             f"linalg.ldl_solve: expected integer pivots of shape {list(LD.shape[:-1])}, got {pivots.dtype.name} "

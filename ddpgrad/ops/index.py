@@ -16,8 +16,11 @@ from .reduce import wrap_dim
 from .samples import calls
 
 
-def raw_index(input: Tensor, index: Any) -> Any:
-    """An index into `input` as NumPy wants it: arrays for tensors and lists, tuples of what was given."""
+def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
+    """An index as NumPy wants it, beside `input`: arrays for tensors and lists, tuples of what was given.
+
+    ndim: how many dimensions what is indexed has, those of `input` if not given.
+    """
     if isinstance(index, list) and any(map(_is_several, index)):
         warnings.warn(
             "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
@@ -27,7 +30,9 @@ def raw_index(input: Tensor, index: Any) -> Any:
     if not isinstance(index, tuple):
         return _raw_part(input, index)
     parts = [_raw_part(input, part) for part in index]
-    if any(part is Ellipsis for part in parts) and sum(map(_taken, parts)) == input._array.ndim:
+    if any(part is Ellipsis for part in parts) and sum(map(_taken, parts)) == (
+        input._array.ndim if ndim is None else ndim
+    ):
         # It stands for no dimension; NumPy would let it separate the arrays on its sides.
         parts = [part for part in parts if part is not Ellipsis]
     return tuple(parts)
@@ -243,7 +248,7 @@ _selected = select
 
 @op(
     grads={"g": lambda F, g, index: F.getitem(g, index)},
-    adapt=lambda g, shape, index: (g, shape, raw_index(g, index)),
+    adapt=lambda g, shape, index: (g, shape, raw_index(g, index, len(shape))),
     samples=lambda rng: [((rng.standard_normal((2, 4)), (3, 4), slice(1, None)), {})],
     reference=lambda g, shape, index: np.pad(g, ((1, 0), (0, 0))),
     method=False,

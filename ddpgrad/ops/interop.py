@@ -9,6 +9,7 @@ import numpy as np
 
 from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
+from ..backend.cuda import pinned
 from ..backend.registry import backend_for
 from . import creation, data, shape
 from .strided import UntypedStorage
@@ -165,8 +166,18 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """The tensor itself: transfers go through pinned memory of their own where that is faster."""
-    return self
+    """A copy in page-locked host memory, from which a GPU copies faster; the tensor itself if it lies there.
+
+    DeviceError where there is no GPU. device: accepted for PyTorch's sake; the memory serves all GPUs.
+    """
+    if self.is_cuda:
+        raise RuntimeError(f"cannot pin '{self.type()}': only dense CPU tensors can be pinned")
+    return self if pinned.is_page_locked(self._array) else wrap(pinned.page_locked(self._array))
+
+
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the elements lie in page-locked host memory."""
+    return not self.is_cuda and pinned.is_page_locked(self._array)
 
 
 # -- kind and name -----------------------------------------------------------------------------
@@ -259,7 +270,7 @@ METHODS: dict[str, Any] = {
     "is_shared": is_shared,
     "share_memory_": share_memory_,
     "pin_memory": pin_memory,
-    "is_pinned": lambda self, device=None: False,
+    "is_pinned": is_pinned,
     "type": type_,
     "is_set_to": is_set_to,
     "is_same_size": lambda self, other: self.shape == other.shape,

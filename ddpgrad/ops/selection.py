@@ -19,6 +19,11 @@ def _values_rule(F: Any, g: Any, input_shape: Any, dim: int, keepdim: bool, plac
     return F.scatter_add(F.new_zeros(g, input_shape), dim, place, g)
 
 
+def _require_order(name: str, array: Any) -> None:
+    if array.dtype.kind == "c":
+        raise NotImplementedError(f"{name}: not implemented for {array.dtype}: complex numbers have no order")
+
+
 def found_by(name: str, find: Callable[..., Any], reference: Callable[..., Any], *options: Any) -> Any:
     """The op of function `name`, (values, where they are) along a dimension; its history has the function's name.
 
@@ -29,8 +34,7 @@ def found_by(name: str, find: Callable[..., Any], reference: Callable[..., Any],
     def values(
         F: Any, input: Tensor, dim: int, keepdim: bool = True, options: tuple[Any, ...] = ()
     ) -> tuple[Tensor, Tensor]:
-        if input.dtype.kind == "c":
-            raise NotImplementedError(f"{name}: not implemented for {input.dtype}: complex numbers have no order")
+        _require_order(name, input)
         place = find(F, input, dim, *options) if input.ndim else F.argsort(input)
         out = F.gather(input, dim, place)
         if keepdim or not input.ndim:

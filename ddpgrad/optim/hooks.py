@@ -85,13 +85,15 @@ class HasHooks:
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step` with the hooks around it, once also where a subclass calls its parent's.
 
+    A wrapper of an optimizer that does not run `Optimizer.__init__`, as libraries write them, has no hooks.
+
     The positional arguments that hooks see begin with the optimizer itself, as in PyTorch.
     """
 
     @functools.wraps(step)
     def stepped(*args: Any, **kwargs: Any) -> Any:
         self = args[0]
-        if type(self).step is not stepped:
+        if type(self).step is not stepped or "_hooks" not in vars(self):
             return step(*args, **kwargs)
         self._opt_called = True
         for hook in [*_of_all["step_pre"].values(), *self._hooks["step_pre"].values()]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import checkpoint, data, dlpack
+from . import checkpoint, data, dlpack, hooks
 
-__all__ = ["checkpoint", "data", "dlpack"]
+__all__ = ["checkpoint", "data", "dlpack", "hooks"]

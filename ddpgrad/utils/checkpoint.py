@@ -119,6 +119,17 @@ def _same_randomness(state: Tensor | None) -> Iterator[None]:
         yield
 
 
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """No devices, no states: kernels on a GPU draw their keys from the host's generator, whose state says all."""
+    return [], []
+
+
+def set_device_states(
+    devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
+) -> None:
+    """Nothing: see `get_device_states`."""
+
+
 class _SameAutocast:
     """The state of autocast now; as a context manager, brings it back."""
 

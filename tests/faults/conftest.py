@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from running import Ddprun
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--soak", type=float, default=0.0, metavar="S", help="seconds of random kills and restarts"
+        "--soak", type=float, default=10.0, metavar="S", help="seconds of random kills and restarts"
     )
 
 
@@ -23,3 +24,12 @@ def ddprun(tmp_path: Path) -> Ddprun:
     # Compiling kernels would take longer than all else here.
     started.environment["DDPGRAD_NUMBA"] = "0"
     return started
+
+
+@pytest.fixture
+def mpiexec() -> str:
+    """MPICH's or Open MPI's mpiexec, whichever is installed."""
+    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if found is None:
+        pytest.skip('no mpiexec: pip install "ddpgrad[mpich]"')
+    return found

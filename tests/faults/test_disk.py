@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -146,3 +149,175 @@ def test_an_error_at_any_call_leaves_what_was_there(folder, monkeypatch, number)
         moment += 1
     assert moment > 10
     assert Checkpointer(folder).resume(model={}) == 9
+
+
+KILLED = """
+import os, signal, sys
+import ddpgrad
+from launcher import Checkpointer
+from pathlib import Path
+
+calls, moment, after = 0, -1, False
+
+def deadly(function):
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == moment and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = function(*args, **kwargs)
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return call
+
+for name in ("open", "fsync", "replace", "mkdir", "rmdir", "unlink"):
+    setattr(os, name, deadly(getattr(os, name)))
+base, step = Path(sys.argv[1]), int(sys.argv[2])
+for copy in sorted(base.glob("copy-*")):
+    if os.fork() == 0:
+        _, moment, after = copy.name.split("-")
+        moment, after = int(moment), after == "after"
+        Checkpointer(copy, keep=1).save(step, model={"weight": ddpgrad.tensor([88.0] * 300)})
+        os._exit(0)
+    _, status = os.wait()
+    print(copy.name, os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("step", [5, 8])  # a replacement and a new checkpoint
+def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, step):
+    """Old or new, never less; the next save clears away what was left, and keeps what it should."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for moment in range(1, 25):
+        for when in ("before", "after"):
+            shutil.copytree(folder, copies / f"copy-{moment:02d}-{when}")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(copies), str(step)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    ends = dict(line.split() for line in done.stdout.splitlines())
+    assert set(ends.values()) == {"0", str(-signal.SIGKILL)}
+    killed = [name for name, code in ends.items() if code != "0"]
+    assert len(killed) > 20 and ends[f"copy-24-{when}"] == "0", "more calls than were tried"
+    outcomes = set()
+    for name in killed:
+        state: dict = {}
+        following = Checkpointer(copies / name).resume(model=state)
+        outcome = (following, state["weight"].tolist()[0])
+        assert outcome in {(6, 5.0), (step + 1, 88.0)}, name
+        outcomes.add(outcome)
+        Checkpointer(copies / name, keep=1).save(9, model=model(9.0))
+        assert sorted(path.name for path in (copies / name).iterdir()) == ["step_00000009"]
+    assert len(outcomes) == 2
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """On a file system of 1 MB: the checkpoint before is whole, and the error names the file and the bytes."""
+    script = f"""
+mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec {sys.executable} -c '
+import sys
+import ddpgrad
+from ddpgrad.errors import CheckpointError
+from launcher import Checkpointer
+small, large = ({{"weight": ddpgrad.ones(n)}} for n in (1000, 1_000_000))
+for sharded in (False, True):
+    checkpoints = Checkpointer("{tmp_path}", sharded=sharded)
+    checkpoints.save(1, model=small)
+    try:
+        checkpoints.save(2, model=large)
+    except CheckpointError as error:
+        print(error)
+    state = {{}}
+    print(checkpoints.resume(model=state), state["weight"].sum().item())
+    checkpoints.save(2, model=small)
+    print(checkpoints.resume(model=state))
+    for path in checkpoints.paths(): __import__("shutil").rmtree(path)
+'"""
+    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+    if probe.returncode:
+        pytest.skip("needs root, or the right to make a mount namespace")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1:3] == ["2 1000.0", "3"] and lines[4:6] == ["2 1000.0", "3"]
+    for line in (lines[0], lines[3]):
+        assert "step_00000002" in line and "No space left on device (after 4000" in line, line
+        assert "model.safetensors" in line and "as they were" in line
+
+
+def test_a_folder_that_became_read_only(folder):
+    """A save fails, by name; what is there can still be read."""
+    script = f"""
+mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec {sys.executable} -c '
+import ddpgrad
+from ddpgrad.errors import CheckpointError
+from launcher import Checkpointer
+checkpoints = Checkpointer("{folder}")
+try:
+    checkpoints.save(8, model={{}})
+except CheckpointError as error:
+    print(error)
+print(checkpoints.resume(model={{}}))
+'"""
+    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+    if probe.returncode:
+        pytest.skip("needs root, or the right to make a mount namespace")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    said, resumed = done.stdout.splitlines()
+    assert "step_00000008" in said and "Read-only file system" in said
+    assert resumed == "6"
+
+
+def test_every_byte_of_a_small_checkpoint_counts(folder):
+    """Each one flipped, the file cut at many places, and the file lengthened: refused by name."""
+    checkpoints = Checkpointer(folder)
+    checkpoints.save(5, model={"weight": ddpgrad.ones(4)})
+    newest = folder / "step_00000005"
+    for file in sorted(newest.iterdir()):
+        whole = file.read_bytes()
+        # The generators' state is long and all alike.
+        stride = 37 if file.name.startswith("generators") else 1
+        for position in {*range(0, len(whole), stride), len(whole) - 1}:
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << position % 8
+            for damaged in (bytes(flipped), *([whole[:position]] if position % 7 == 0 else [])):
+                file.write_bytes(damaged)
+                with pytest.raises(CheckpointError, match=f"step_00000005 is damaged: {file.name} "):
+                    manifest_module.verify(newest)
+        file.write_bytes(whole + b"x")
+        with pytest.raises(CheckpointError, match=file.name):
+            manifest_module.verify(newest)
+        file.write_bytes(whole)
+    assert manifest_module.verify(newest).step == 5
+
+
+def test_swapped_and_deleted_shards_are_named(tmp_path):
+    def program():
+        ddpgrad.distributed.init_process_group()
+        layers = ddpgrad.nn.Linear(6, 4), ddpgrad.nn.Linear(6, 4)
+        Checkpointer(tmp_path / "run", sharded=True).save(1, first=layers[0], second=layers[1])
+        ddpgrad.distributed.destroy_process_group()
+
+    ddpgrad.distributed.simulate(program, 2)
+    newest = tmp_path / "run" / "step_00000001"
+    shards = sorted(path.name for path in newest.glob("*-of-*.safetensors"))
+    assert len(shards) >= 4
+    for one, other in ((shards[0], shards[1]), (shards[0], shards[2])):
+        whole = {name: (newest / name).read_bytes() for name in (one, other)}
+        assert whole[one] != whole[other]
+        (newest / one).write_bytes(whole[other])
+        (newest / other).write_bytes(whole[one])
+        with pytest.raises(CheckpointError, match=rf"damaged: ({one}|{other}) "):
+            manifest_module.verify(newest)
+        for name, data in whole.items():
+            (newest / name).write_bytes(data)
+    for name in shards:
+        data = (newest / name).read_bytes()
+        (newest / name).unlink()
+        with pytest.raises(CheckpointError, match=f"{name} is missing"):
+            manifest_module.verify(newest)
+        (newest / name).write_bytes(data)
+    assert manifest_module.verify(newest).step == 1

@@ -100,16 +100,36 @@ class Ddprun:
         self.check_nothing_left()
         return Result(popen.returncode, out, err)
 
-    def check_nothing_left(self) -> None:
-        """No process of the job, no shared memory, no temporary file."""
+    def check_nothing_left(self, seconds: float = 2) -> None:
+        """No process of the job, no shared memory, no temporary file, or at least not for longer than `seconds`."""
         notes = list(self.folder.glob("left-*"))
-        deadline = time.monotonic() + 2  # the kernel's signal at the launcher's death takes a moment
-        while alive := [n.name for n in notes if _is_running(int(n.name.removeprefix("left-")))]:
-            assert time.monotonic() < deadline, f"still running: {alive}"
+        deadline = time.monotonic() + seconds  # the kernel's signal at the launcher's death takes a moment
+        while found := self._left(notes):
+            assert time.monotonic() < deadline, f"left over: {found}"
             time.sleep(0.02)
+
+    def _left(self, notes: list[Path]) -> list[str]:
+        alive = [note.name for note in notes if _is_running(int(note.name.removeprefix("left-")))]
         jobs = {note.read_text() for note in notes} - {"None", ""}
-        assert not [p for job in jobs for p in Path("/dev/shm").glob(f"*{job}*")]
-        assert not list((self.folder / "tmp").iterdir())
+        # Loader workers and whatever else the ranks started have the job in the environment they began with.
+        memory = [str(path) for job in jobs for path in Path("/dev/shm").glob(f"*{job}*")]
+        return (
+            alive or _processes_of(jobs) or memory + [str(path) for path in (self.folder / "tmp").rglob("*")]
+        )
+
+
+def _processes_of(jobs: set[str]) -> list[str]:
+    """The command lines of processes that were started within one of `jobs`."""
+    wanted = [f"DDPGRAD_JOB={job}\0".encode() for job in jobs]
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            if any(job in environment for job in wanted) and _is_running(int(folder.name)):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except (OSError, ValueError):  # it has just ended, or is not ours to look at
+            continue
+    return found
 
 
 def _is_running(pid: int) -> bool:

@@ -58,7 +58,7 @@ for text in (
     "import torch.sparce.things",
     "from torch import randm",
     "from torch.nn import Linaer",
-    "from torch.utils.tensorboard import SummaryWriter",
+    "from torch.utils.tensorboard import SumaryWriter",
     "from torchvision import models",
     "torch.optim.AdmW",
     "torch.hub.load('a', 'b')",
@@ -82,7 +82,7 @@ def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
             ["ModuleNotFoundError", "torch.sparce"],
             ["ModuleNotFoundError", "'randm' from 'torch'", "did you mean", "randn"],
             ["ModuleNotFoundError", "'Linaer' from 'torch.nn'", "did you mean Linear"],
-            ["ModuleNotFoundError", "tensorboardX"],
+            ["ModuleNotFoundError", "'SumaryWriter'", "did you mean SummaryWriter"],
             ["ImportError", "models"],
             ["AttributeError", "AdmW", "did you mean", "AdamW"],
             ["NotImplementedError", "torch.hub.load", "safetensors"],
@@ -90,6 +90,68 @@ def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
         strict=True,
     ):
         assert all(word in line for word in words), line
+
+
+LIBRARY = """\
+import importlib.metadata
+import importlib.util
+import sys
+import torch
+import torch.distributed.fsdp
+from torch._subclasses.fake_tensor import is_fake
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.jit.annotations import BroadcastingList2, List
+from torch.nn.parallel.distributed import DistributedDataParallel
+from torch.utils._pytree import tree_map
+
+@torch.fx.wrap
+def sizes(x: BroadcastingList2[int]) -> "torch.fx.Node":
+    return tree_map(lambda n: n + 1, [x])
+
+assert importlib.metadata.version("torch") == torch.__version__, importlib.metadata.version("torch")
+assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.distributed.fsdp")
+assert sizes(1) == [2] and not isinstance(torch.nn.Linear(1, 1), FSDP) and not is_fake(torch.ones(1))
+assert torch.torch.nn.parallel.DistributedDataParallel is DistributedDataParallel
+for text in ("FSDP(torch.nn.Linear(1, 1))", "from torch.distributed.fsdp import FSPD", "import torch.distributed.fspd"):
+    try:
+        exec(text)
+    except (ImportError, NotImplementedError) as error:
+        print(type(error).__name__, error)
+
+import torchvision
+from torchvision import transforms
+from torchvision.models import one_layer
+print(torchvision.__version__, one_layer()(torch.ones(1, 2)).shape, transforms.HERE)
+"""
+
+
+def test_libraries_that_name_absent_parts_import_and_an_installed_torchvision_is_used(
+    ddprun, tmp_path, monkeypatch
+):
+    for name, text in {
+        "torchvision/__init__.py": "raise ImportError('needs C++')",
+        "torchvision/version.py": "__version__ = '9.9'",
+        "torchvision/transforms/__init__.py": "HERE = 'installed'",
+        "torchvision/models/__init__.py": "from .linear import one_layer",
+        "torchvision/models/linear.py": "import torch\ndef one_layer(): return torch.nn.Linear(2, 3)",
+        "torchvision-9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: torchvision\nVersion: 9.9\n",
+    }.items():
+        (tmp_path / "installed" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "installed" / name).write_text(text)
+    ddprun.environment["PYTHONPATH"] = str(tmp_path / "installed")
+    ddprun.script(LIBRARY, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0].startswith(
+        "NotImplementedError torch.distributed.fsdp.FullyShardedDataParallel: ddpgrad has none"
+    )
+    assert (
+        "'FSPD' from 'torch.distributed.fsdp'" in lines[1]
+        and "No module named 'torch.distributed.fspd'" in lines[2]
+    )
+    assert lines[3] == "9.9 torch.Size([1, 3]) installed"
 
 
 WORKERS = """\

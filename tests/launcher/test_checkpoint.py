@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -304,6 +305,23 @@ def test_a_save_in_the_background_is_of_the_moment(tmp_path):
     restored = Model()
     assert checkpoints.resume(model=restored) == 2
     assert (restored.value, checkpoints.read("history")) == (1.0, [1])
+
+
+def test_training_goes_on_while_the_disk_is_slow(tmp_path, monkeypatch):
+    """`save` returns before a byte is on stable storage, and nothing is visible until all are."""
+    stored, fsync = threading.Event(), os.fsync
+
+    def slow(descriptor):
+        assert stored.wait(60)
+        fsync(descriptor)
+
+    checkpoints = Checkpointer(tmp_path, background=True)
+    monkeypatch.setattr(os, "fsync", slow)
+    checkpoints.save(1, model=Model(1.0))
+    assert checkpoints.latest() is None
+    stored.set()
+    checkpoints.wait()
+    assert checkpoints.latest() == tmp_path / "step_00000001"
 
 
 def test_an_error_in_the_background_is_raised_by_the_next_call(folder, monkeypatch, capfd):

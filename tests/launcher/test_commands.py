@@ -57,6 +57,7 @@ def test_doctor_looks_at_everything_and_two_ranks_work(capsys):
     subjects = ["versions", "cores", "BLAS", "/dev/shm", "MPI", "GPUs", "NCCL", "all-reduce"]
     found = [line.split()[1] for line in lines if line.split()[0] in ("ok", "warning", "FAILED")]
     assert found == subjects
+    assert "CUDA-aware" in next(line for line in lines if line.split()[1] == "MPI")
     assert lines[-1].startswith("ok") and lines[-1].endswith("GB/s")
 
 

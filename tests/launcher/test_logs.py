@@ -31,6 +31,17 @@ def test_all_is_kept_and_some_is_shown(ddprun, options, shown):
         assert sorted((folder / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
 
 
+@pytest.mark.parametrize("way", ["--procs=1", "--mpi"])
+def test_ranks_that_share_a_stream_have_files_of_their_own(ddprun, request, way):
+    if way == "--mpi":
+        request.getfixturevalue("mpiexec")
+    result = ddprun.run("-n", "3", way, "--log-dir", "logs", "--tee", "2:1", "-r", "3", ddprun.script(SPEAK))
+    assert result.code == 0
+    assert (result.out.splitlines(), result.err) == (["[rank 2] out"], "")
+    for rank in range(3):
+        assert sorted((ddprun.folder / "logs" / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
+
+
 def test_two_jobs_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").touch()

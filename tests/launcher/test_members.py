@@ -44,8 +44,7 @@ def test_only_who_knows_the_token_is_heard(tmp_path):
             parse(["-n", "2", "--hosts", "localhost:2", str(script)]), selector, failures.append
         )
         kind, _, rest = members.listen().partition(":")
-        token, _, place = rest.partition("@")
-        host, _, port = place.rpartition(":")
+        token, port, host = rest.split("@")
         assert (kind, host) == ("tcp", "127.0.0.1")
         said = [b"GET / HTTP/1.1\r\n", b"\xff" * 100_000, token[:9].encode(), b"x" * len(token) + b"\n"]
         said.append(f'{token}\n{{"kind": "hello", "ranks": [1]}}\n'.encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 
 import pytest
@@ -35,8 +37,8 @@ def test_ddprun_mpi_gives_the_same_world(ddprun, mpiexec, procs):
     ("body", "reason", "last"),
     [
         ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
-        ("os._exit(0)", "ended before its script was finished", "or inside native code."),
-        ("os.kill(os.getpid(), 9)", "ended before its script was finished", "or inside native code."),
+        ("os._exit(0)", "exit code 0", "by os._exit or in native code."),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL", "and so do Slurm and containers."),
     ],
 )
 def test_ddprun_mpi_ends_all_ranks_and_names_the_first(ddprun, mpiexec, body, reason, last):
@@ -72,3 +74,61 @@ if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
     assert result.code == 1
     assert "ddprun: a process without ranks failed (exit code 1); all ranks were ended." in result.said
     assert "ddpgrad.distributed" in result.said[-1]
+
+
+def test_under_mpiexec_a_stopped_rank_shows_its_stack(ddprun, mpiexec):
+    script = ddprun.script(
+        "\ndef stuck():\n    os.kill(os.getpid(), signal.SIGSTOP)\nif rank == 1: time.sleep(0.5); stuck()\nwait()\n"
+    )
+    result = ddprun.run("-n", "3", "--mpi", "--watchdog", "6", "--log-dir", "run", script)
+    assert result.code == 3
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert len(result.said) <= 25 and "in stuck" in "\n".join(result.said)
+    report = json.loads((ddprun.folder / "run" / "failure.json").read_text())
+    assert report["first"]["ranks"] == [1] and set(report["ranks"]) == {"0", "1", "2"}
+    for rank in range(3):
+        assert "script.py" in (ddprun.folder / "run" / f"rank_{rank}.stacks").read_text()
+        assert report["ranks"][str(rank)]["last"]
+
+
+def test_under_mpiexec_a_signal_ends_the_ranks_where_they_are(ddprun, mpiexec):
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    popen = ddprun.start("-n", "2", "--mpi", script)
+    popen.send_signal(signal.SIGINT)
+    result = ddprun.end(popen)
+    assert result.code == 130
+    assert "ddprun: rank 1 was at" in result.err
+
+
+def test_under_mpiexec_the_ranks_die_with_the_launcher(ddprun, mpiexec):
+    body = """
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+note(child.pid)
+open(f"ready-{rank}", "w").close()
+time.sleep(60)
+"""
+    popen = ddprun.start("-n", "2", "--mpi", ddprun.script(body))
+    popen.kill()
+    popen.communicate(timeout=30)
+    ddprun.check_nothing_left()
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"], ids="over {}".format)
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("if rank == 1: sys.exit(3)\nwait()", ""),
+        ("if rank == 1: sys.exit(0)\nwait()", "rank 1 has finished its program"),
+        ("if rank == 1: os._exit(0)\nwait()", "rank 1 called os._exit(0) before its script was finished"),
+        ("if rank == 1: os.kill(os.getpid(), 9)\nwait()", ""),
+        ("if rank == 1: time.sleep(60)\nwait()", "rank 1"),
+        ("if rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\nwait()", "rank 1"),
+        ("a = np.zeros(3 + rank)\nme.communicator().all_reduce(a).wait()", "MismatchError"),
+    ],
+    ids=["exit 3", "exit 0", "_exit", "SIGKILL", "sleep", "SIGSTOP", "mismatch"],
+)
+def test_plain_mpirun_never_hangs_or_ends_well_when_a_rank_does_not(ddprun, mpiexec, transport, body, words):
+    ddprun.environment |= {"DDPGRAD_TRANSPORT": transport, "DDPGRAD_TIMEOUT": "4"}
+    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(f"\n{body}\n")))
+    assert result.code != 0
+    assert words in result.err + result.out

@@ -60,4 +60,4 @@ def test_parameter_list_and_dict() -> None:
     table = nn.ParameterDict({"left": torch.ones(2), "right": nn.Parameter(torch.ones(3))})
     assert list(dict(table.named_parameters())) == ["left", "right"] and table.get("other") is None
     assert table.pop("left").shape == (2,) and list(table.keys()) == ["right"]
-    assert "(right): Parameter containing: [torch.float32 of size 3]" in repr(table)
+    assert "(right): Parameter containing: [torch.FloatTensor of size 3]" in repr(table)

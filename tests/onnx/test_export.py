@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ddpgrad as torch
@@ -14,82 +15,11 @@ import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.errors import ExportError
 
-pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
+sys.path.append(str(Path(__file__).parent))
 
-
-class Call(nn.Module):
-    """A model that is a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    return (
-        [value]
-        if isinstance(value, torch.Tensor)
-        else [t for part in value if part is not None for t in flat(part)]
-    )
-
-
-def check(model: nn.Module, args: tuple[Any, ...], others: tuple[Any, ...] = (), **options: Any) -> None:
-    """The exported model gives the outputs of `model` for `args`, and for inputs of other sizes."""
-    file = io.BytesIO()
-    torch.onnx.export(model, args, file, **options)
-    model.eval()
-    session = runtime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
-    for given in (args, others) if others else (args,):
-        names = [i.name for i in session.get_inputs()]
-        found = session.run(None, {name: x.numpy() for name, x in zip(names, given, strict=True)})
-        with torch.no_grad():
-            expected = flat(model(*given))
-        for a, b in zip(found, expected, strict=True):
-            assert a.shape == tuple(b.shape) and a.dtype == b.numpy().dtype
-            np.testing.assert_allclose(a, b.numpy(), rtol=1e-4, atol=1e-5)
-
+from exported import Call, check
 
 IMAGE = (2, 4, 6, 6)
-LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
-    (nn.Linear(6, 3), IMAGE), (nn.Conv1d(4, 6, 3, padding="same"), (2, 4, 9)),
-    (nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), IMAGE), (nn.Conv3d(2, 3, 2, dilation=2), (1, 2, 5, 5, 5)),
-    (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), IMAGE), (nn.ConvTranspose1d(4, 6, 3), (2, 4, 7)),
-    (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), IMAGE),
-    (nn.ConvTranspose3d(2, 3, 2), (1, 2, 3, 3, 3)), (nn.BatchNorm1d(4), (3, 4)), (nn.BatchNorm2d(4), IMAGE),
-    (nn.InstanceNorm2d(4, affine=True), IMAGE), (nn.LayerNorm([6, 6]), IMAGE), (nn.LayerNorm(6, bias=False), IMAGE),
-    (nn.GroupNorm(2, 4), IMAGE), (nn.RMSNorm(6), IMAGE), (nn.LocalResponseNorm(2), IMAGE),
-    (nn.MaxPool1d(2), (2, 4, 9)), (nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True), IMAGE), (nn.MaxPool3d(2), (1, 2, 4, 4, 4)),
-    (nn.AvgPool2d(2, padding=1), IMAGE), (nn.AdaptiveAvgPool2d(1), IMAGE), (nn.AdaptiveAvgPool2d(4), IMAGE),
-    (nn.AdaptiveMaxPool2d(3), IMAGE), (nn.LPPool2d(2, 2), IMAGE), (nn.Upsample(scale_factor=2), IMAGE),
-    (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE), (nn.Upsample(size=9, mode="bicubic", align_corners=True), IMAGE),
-    (nn.ReflectionPad2d(1), IMAGE), (nn.ReplicationPad1d(2), (2, 4, 5)), (nn.CircularPad2d(1), IMAGE),
-    (nn.ConstantPad2d((1, 0, 2, -1), 2.0), IMAGE), (nn.PixelShuffle(2), IMAGE), (nn.Flatten(), IMAGE),
-    (nn.Unflatten(1, (2, 2)), IMAGE), (nn.ChannelShuffle(2), IMAGE), (nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), (2, 5, 4)),
-    (nn.GRU(4, 3, bidirectional=True), (5, 2, 4)), (nn.RNN(4, 3, nonlinearity="relu", bias=False), (5, 2, 4)), (nn.LSTMCell(4, 3), (2, 4)),
-    (nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False), (2, 5, 8)),
-    (nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", norm_first=True), (5, 2, 8)), (nn.Dropout(0.5), IMAGE),
-    *[(nn.ReLU(inplace=True), IMAGE)],
-    *[(getattr(nn, name)(), IMAGE) for name in (
-        "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "Mish",
-        "PReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax2d", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink")],
-    (nn.GELU("tanh"), IMAGE), (nn.Softmax(-1), IMAGE), (nn.LogSoftmax(1), IMAGE), (nn.Threshold(0.1, 20.0), IMAGE),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape"), LAYERS, ids=[f"{i}-{type(layer).__name__}" for i, (layer, _) in enumerate(LAYERS)]
-)
-def test_layers(layer, shape):
-    x = torch.randn(shape)
-    for buffer in layer.buffers():
-        if buffer.is_floating_point():
-            buffer.uniform_(0.5, 1.5)
-    check(layer, (x,))
-
 
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("index", lambda x: x[:, 0, 1:3, None, ::2]),

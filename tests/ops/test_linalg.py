@@ -343,3 +343,33 @@ def test_low_rank():
     close(U * S @ V.mT, a)
     U, S, V = torch.pca_lowrank(a.mT, 4)
     close(U * S @ V.mT, a.mT - a.mT.mean(0))
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_ldl_of_an_indefinite_matrix(hermitian: bool):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((2, 4, 4)) + 1j * rng.standard_normal((2, 4, 4)) * hermitian
+    A = torch.tensor(A + A.conj().swapaxes(-1, -2))
+    B = torch.tensor(rng.standard_normal((2, 4, 3)), dtype=A.dtype)
+    LD, pivots = torch.linalg.ldl_factor(A, hermitian=hermitian)
+    solution = torch.linalg.ldl_solve(LD, pivots, B, hermitian=hermitian)
+    np.testing.assert_allclose((A @ solution).numpy(), B.numpy(), atol=1e-12)
+    with pytest.raises(NotImplementedError, match="linalg_ldl_factor_ex: self"):
+        torch.linalg.ldl_factor(A.requires_grad_(), hermitian=hermitian).LD.sum().abs().backward()
+    with pytest.raises(RuntimeError, match="is zero"):
+        torch.linalg.ldl_factor(torch.zeros(2, 2))
+
+
+def test_lobpcg_takes_the_extreme_eigenpairs_of_a_pencil():
+    rng = np.random.default_rng(0)
+    A, B = (torch.tensor(M @ M.T + np.eye(7)) for M in rng.standard_normal((2, 7, 7)))
+    A.requires_grad_()
+    for largest in (True, False):
+        values, vectors = torch.lobpcg(A, k=2, B=B, largest=largest)
+        np.testing.assert_allclose((A @ vectors).detach(), (B @ vectors * values).detach(), atol=1e-9)
+        np.testing.assert_allclose((vectors.mT @ B @ vectors).detach(), np.eye(2), atol=1e-9)
+        ordered = torch.linalg.eigvals(torch.linalg.solve(B, A.detach())).real.sort(descending=largest).values
+        np.testing.assert_allclose(values.detach(), ordered[:2], rtol=1e-9)
+    assert torch.autograd.gradcheck(lambda M: torch.lobpcg((M + M.mT) / 2, k=2, B=B)[0], (A,))
+    with pytest.raises(ValueError, match="3 x the number of requested"):
+        torch.lobpcg(A, k=3)

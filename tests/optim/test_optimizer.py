@@ -308,3 +308,22 @@ def test_averaged_models_refuse_two_functions() -> None:
         optim.swa_utils.AveragedModel(nn.Linear(1, 1), avg_fn=average, multi_avg_fn=average)
     with pytest.raises(ValueError, match=r"Invalid decay value 1\.5"):
         optim.swa_utils.get_ema_avg_fn(1.5)
+
+
+def test_a_wrapper_that_runs_no_init_of_the_base_steps_what_it_wraps():
+    class Wrapper(optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+
+        @property
+        def param_groups(self):
+            return self.inner.param_groups
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    p = torch.nn.Parameter(torch.ones(1))
+    wrapper = Wrapper(optim.SGD([p], lr=1.0))
+    p.grad = torch.ones(1)
+    wrapper.step()
+    assert p.item() == 0

@@ -58,7 +58,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r".*_copy", COPIES),
     ("|Tensor", r"bit|bits\d.*|u?int[1-7]|uint(16|32|64)|float[48]_.*|complex32|chalf", MORE_TYPES),
     ("|Tensor", r"symeig|eig|lstsq|solve|matrix_rank|matrix_power_|triangular_solve|chain_matmul|set_default_tensor_type|volatile|"
-     r"resize|resize_as|new|reinforce|range|lu_solve|ger|row_stack|is_distributed|norm_except_dim", DEPRECATED),
+     r"resize|resize_as|reinforce|range|lu_solve|ger|row_stack|is_distributed|norm_except_dim", DEPRECATED),
     ("|Tensor", r"native_.*|batch_norm_.*|quantized_.*|_.*|affine_grid_generator|grid_sampler.*|convolution|conv_tbc|embedding_renorm_|"
      r"max_pool1d_with_indices|segment_reduce|unsafe_.*|hash_tensor|slice_inverse|constant_pad_nd|feature_dropout_?|"
      r"frobenius_norm|nuclear_norm|init_num_threads|rnn_(relu|tanh)(_cell)?|lstm(_cell)?|gru(_cell)?|.*_nesting|"
@@ -66,7 +66,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r"(untyped_|)storage(_type)?|set_|share_memory_|is_shared|is_storage|from_file|resize_|resize_as_", STORAGE),
     ("|Tensor", r".*(deterministic|flush_denormal|warn_always|float32_matmul|interop_threads|vulkan).*|has_.*",
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
-    ("|Tensor", r"lobpcg", "an iterative eigenvalue solver; SciPy has it"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
     ("nn", r"UninitializedBuffer", LAZY),
     ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs|LinearCrossEntropy.*", DEPRECATED),
@@ -79,7 +78,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
     ("func", r"debug_unwrap|functionalize|linearize|rearrange|replace_all.*", SCRIPT),
     ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
-    ("linalg", r"ldl_.*", "symmetric indefinite systems; `lu_factor` or `eigh` solve them"),
     ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module|record_stream", INTERNAL),
     ("special", r"airy_ai|.*polynomial_.*|scaled_modified_bessel_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),

@@ -28,9 +28,13 @@ LOOSER: dict[str, dict[torch.dtype, float]] = {
     "polygamma": {torch.float32: 10},  # beside a pole, values of 1e3: PyTorch is off by 1e-5
     "special.polygamma": {torch.float32: 10},
     "digamma": {torch.float32: 10},
-    "nn.functional.normalize": {torch.float32: 100},  # p = 0.5 over one element: what cancels to 0 is 1e-7 here
+    "nn.functional.normalize": {
+        torch.float32: 100
+    },  # p = 0.5 over one element: what cancels to 0 is 1e-7 here
     "nn.functional.ctc_loss": {torch.float32: 10},  # PyTorch sums over alignments in it, ddpgrad in float64
-    "nn.functional.layer_norm": {torch.float32: 1e3},  # one element: 1 / sqrt(eps) multiplies what cancels to 0
+    "nn.functional.layer_norm": {
+        torch.float32: 1e3
+    },  # one element: 1 / sqrt(eps) multiplies what cancels to 0
 }
 # PyTorch's second gradient is nan at 0; here it is 0, so that a gradient penalty survives an input of zeros.
 FINITE = {"linalg.norm.subgradients_at_zero"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -161,6 +162,51 @@ def _texts_of_containers(t: Any) -> Any:
     values = t.nn.ParameterList([t.ones(2), 3, t.ones(2, 3)])
     popped = t.nn.Sequential(t.nn.ReLU(), t.nn.Tanh())
     return repr(values), repr(popped.pop(key=0)), repr(popped), repr(t.nn.TripletMarginWithDistanceLoss())
+
+
+@_program
+def _order_and_text_of_parameter_dicts(t: Any) -> Any:
+    sorted_ = t.nn.ParameterDict({"b": t.ones(1), "a": t.ones(2), "c": 3})
+    given = t.nn.ParameterDict([("b", t.ones(1)), ("a", t.ones(2))])
+    given.update(OrderedDict(z=t.ones(1), y=t.ones(2)))
+    return (
+        list(sorted_),
+        [p.numel() for p in sorted_.parameters()],
+        list(given),
+        repr(sorted_),
+        repr(sorted_ | given),
+    )
+
+
+@_program
+def _sizes_before_the_first_input(t: Any) -> Any:
+    lazy = t.nn.LazyLinear(3)
+    return _refused(lambda: lazy.weight.numel()), _refused(lambda: lazy.weight.shape)
+
+
+@_program
+def _shared_memory(t: Any) -> Any:
+    net = _net(t)
+    before = [x.clone() for x in net.state_dict().values()]
+    same = net.share_memory() is net
+    return same, [bool((x == y).all()) for x, y in zip(before, net.state_dict().values(), strict=True)], [
+        p.is_shared() for p in net.parameters()
+    ]  # fmt: skip
+
+
+@_program
+def _hooks_around_steps(t: Any) -> Any:
+    seen = []
+    weight = t.nn.Parameter(t.ones(2))
+    optimizer = t.optim.SGD([weight], lr=0.5)
+
+    def before(given: Any, args: Any, kwargs: Any) -> Any:
+        seen.append([args[0] is optimizer, given is optimizer, len(args), sorted(kwargs)])
+        return (optimizer, lambda: weight.sum() * 3), {}
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(lambda given, args, kwargs: seen.append([len(args), sorted(kwargs)]))
+    return optimizer.step().item(), optimizer.step(closure=lambda: None).item(), seen
 
 
 @_program

@@ -84,6 +84,18 @@ def test_the_same_dropout_in_both_runs(use_reentrant: bool):
     assert between.shape == (3,)
 
 
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_other_random_numbers_in_the_second_run(use_reentrant: bool):
+    drawn = []
+
+    def noisy(x):
+        drawn.append(torch.rand(4).tolist())
+        return x.exp()
+
+    checkpoint(noisy, leaf(), use_reentrant=use_reentrant, preserve_rng_state=False).sum().backward()
+    assert len(drawn) == 2 and drawn[0] != drawn[1]
+
+
 def test_arguments_and_results_of_any_structure():
     def part(numbers: dict[str, Tensor], name: str, *, scale: float) -> dict[str, Any]:
         return {"out": (numbers["x"] * scale).exp(), "name": name, "none": None}

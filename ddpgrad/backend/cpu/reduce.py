@@ -83,12 +83,16 @@ def std(
 def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
     """The largest element over `dim`, NaN where there is one."""
     # Without the questions that the method asks first.
-    return np.maximum.reduce(input, dim, None, None, keepdim) if compiled_for(input) else NotImplemented
+    if not compiled_for(input):
+        return NotImplemented
+    return np.maximum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
 
 
 def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
     """The smallest element over `dim`, NaN where there is one."""
-    return np.minimum.reduce(input, dim, None, None, keepdim) if compiled_for(input) else NotImplemented
+    if not compiled_for(input):
+        return NotImplemented
+    return np.minimum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
 
 
 def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:

@@ -122,7 +122,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
             return input.real.astype(target)
         return input.astype(target, copy=False)
 
-    def clone(input: Array) -> Array:
+    def clone(input: Array, memory_format: Any = None) -> Array:
         return xp.array(input, copy=True)
 
     def contiguous(input: Array) -> Array:

@@ -20,7 +20,8 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         axis = len(index) - 1 if index.__class__ is tuple else 0
         chosen = index[axis] if index.__class__ is tuple else index
         if (
-            getattr(chosen, "dtype", bool) != bool
+            hasattr(chosen, "dtype")
+            and chosen.dtype.kind != "b"
             and input.ndim
             and (not axis or all(part.__class__ is slice and part == slice(None) for part in index[:axis]))
         ):

@@ -16,9 +16,11 @@ from ...ops import pool, resample
 from ...ops.composed import to
 from ...ops.draws import rand
 from ...ops.elementwise import clone
+from ...ops.index import gather, index_select
 from ...ops.places import take_places
 from ...ops.reduce import mean
-from ...ops.shape import reshape
+from ...ops.shape import expand, reshape, unsqueeze
+from ...ops.watching import exporting
 from ...ops.windows import Ints, per_dimension
 
 
@@ -127,6 +129,11 @@ def _largest(input: Tensor, places: np.ndarray, sizes: Ints) -> tuple[Tensor, Te
     dims = len(sizes)
     lead, image = tuple(input.shape[:-dims]), tuple(input.shape[-dims:])
     flat = reshape(input, (math.prod(lead), 1, math.prod(image)))
+    if exporting.get():
+        met = reshape(index_select(flat, 2, wrap(places.reshape(-1))), (math.prod(lead), *places.shape[1:]))
+        values, nth = met.max(2)
+        index = gather(expand(wrap(places), *met.shape), 2, unsqueeze(nth, 2))
+        return reshape(values, (*lead, *sizes)), reshape(index, (*lead, *sizes))
     array = flat._array
     _, index = backend_for(array).largest_of_places(array[:, 0], places)
     values = take_places(flat, wrap(index))

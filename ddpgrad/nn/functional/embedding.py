@@ -18,6 +18,7 @@ from ...ops.index import index_select
 from ...ops.norms import norm
 from ...ops.pointwise import where
 from ...ops.shape import reshape
+from ...ops.watching import exporting
 
 _MODES = ("sum", "mean", "max")
 
@@ -50,9 +51,7 @@ def embedding(
                 f"padding_idx must be within num_embeddings={weight.shape[0]}, got {padding_idx}"
             )
         padding_idx %= weight.shape[0]
-    if max_norm is not None:
-        _shorten(weight, input, max_norm, norm_type)
-    rows = look_up(weight, input, padding_idx)
+    rows = _rows(weight, input, padding_idx, max_norm, norm_type)
     return _ScaleGradient.apply(rows, _rarity(input, weight)) if scale_grad_by_freq else rows
 
 
@@ -78,13 +77,25 @@ def _rarity(indices: Tensor, weight: Tensor) -> Tensor:
     return reshape(1 / look_up(counts, flat), (*indices.shape, 1))
 
 
-def _shorten(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
-    with no_grad():
-        used = from_numpy(np.unique(indices.numpy(force=True))).to(weight.device)
-        rows = index_select(weight, 0, used)
-        lengths = norm(rows, norm_type, 1, True)
-        factors = where(lengths > max_norm, max_norm / (lengths + 1e-7), lengths * 0 + 1)
-        weight[used] = rows * factors
+def _rows(
+    weight: Tensor, indices: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float
+) -> Tensor:
+    """The rows of the table, which are shortened there first if there is a `max_norm`."""
+    if max_norm is not None and exporting.get():  # what is written down changes no parameters
+        rows = look_up(weight, indices, padding_idx)
+        return rows * _factors(rows, max_norm, norm_type)
+    if max_norm is not None:
+        with no_grad():
+            used = from_numpy(np.unique(indices.numpy(force=True))).to(weight.device)
+            rows = index_select(weight, 0, used)
+            weight[used] = rows * _factors(rows, max_norm, norm_type)
+    return look_up(weight, indices, padding_idx)
+
+
+def _factors(rows: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """What shortens each row (*, width) to `max_norm`: (*, 1)."""
+    lengths = norm(rows, norm_type, -1, True)
+    return where(lengths > max_norm, max_norm / (lengths + 1e-7), lengths * 0 + 1)
 
 
 def embedding_bag(
@@ -121,13 +132,14 @@ def embedding_bag(
                 f"have the same shape as the input ({list(input.shape)})"
             )
     flat, starts, bags = _bags(input, offsets, include_last_offset)
-    if max_norm is not None:
-        _shorten(weight, flat, max_norm, norm_type)
     if padding_idx is not None:
         padding_idx %= weight.shape[0]
-    rows = look_up(weight, flat, padding_idx)
+    equal = input.ndim == 2 and input.shape[1] > 0
+    rows = _rows(weight, input if equal else flat, padding_idx, max_norm, norm_type)
     if scale_grad_by_freq:
-        rows = _ScaleGradient.apply(rows, _rarity(flat, weight))
+        rows = _ScaleGradient.apply(rows, _rarity(input if equal else flat, weight))
+    if equal:
+        return _of_equal_bags(rows, input, mode, per_sample_weights, padding_idx)
     owner = np.repeat(np.arange(bags), np.diff(np.append(starts, flat.numel())))
     counted = np.ones(len(owner), bool) if padding_idx is None else flat.numpy(force=True) != padding_idx
     if mode == "max":
@@ -176,6 +188,22 @@ def _bags(
             f"offsets[-1] can not be greater than input's length ({input.numel()}), but got offsets[-1] of {starts[-1]}"
         )
     return input, starts, len(starts)
+
+
+def _of_equal_bags(
+    rows: Tensor, indices: Tensor, mode: str, weights: Tensor | None, padding_idx: int | None
+) -> Tensor:
+    """The bags of a matrix of indices, whose rows are (bags, length, width)."""
+    if weights is not None:
+        rows = rows * weights.unsqueeze(-1)
+    if padding_idx is None:
+        return rows.max(1).values if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
+    padding = (indices == padding_idx).unsqueeze(-1)
+    if mode == "max":
+        values = rows.masked_fill(padding, float("-inf")).max(1).values
+        return values.masked_fill(padding.all(1), 0.0)
+    total = rows.masked_fill(padding, 0.0).sum(1)
+    return total if mode == "sum" else total / (~padding).sum(1).clamp(min=1).to(total.dtype)
 
 
 def _largest(rows: Tensor, owner: np.ndarray[Any, Any], counted: np.ndarray[Any, Any], bags: int) -> Tensor:

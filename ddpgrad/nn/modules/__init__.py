@@ -38,6 +38,7 @@ _PLACES = {
     "activation": activation,
     "adaptive": adaptive,
     "batchnorm": batchnorm,
+    "channelshuffle": fold,
     "container": containers,
     "conv": convolution,
     "distance": distance,

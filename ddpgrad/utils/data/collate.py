@@ -39,7 +39,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
         columns = {
             key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first
         }
-        return _like(first, columns)
+        return like(first, columns)
     if isinstance(first, Sequence) and not isinstance(first, (str, bytes)):
         lengths = sorted({len(sample) for sample in batch})
         if len(lengths) > 1:
@@ -48,7 +48,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
                 "Pad the samples in the dataset or pass a collate_fn"
             )
         columns = [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)]
-        return _in_kind_of(first, columns)
+        return in_kind_of(first, columns)
     raise _refusal("default_collate", first)
 
 
@@ -97,14 +97,14 @@ def default_convert(sample: Any) -> Any:
             raise _refusal("default_convert", sample)
         return wrap(np.asarray(sample))
     if isinstance(sample, Mapping):
-        return _like(sample, {key: default_convert(value) for key, value in sample.items()})
+        return like(sample, {key: default_convert(value) for key, value in sample.items()})
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
         values = [default_convert(value) for value in sample]
-        return _in_kind_of(sample, values)
+        return in_kind_of(sample, values)
     return sample
 
 
-def _like(mapping: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
+def like(mapping: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
     """`values` in a mapping of the kind of `mapping`, its other attributes kept."""
     if type(mapping) is dict or not isinstance(mapping, MutableMapping):
         return values
@@ -113,7 +113,7 @@ def _like(mapping: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
     return out
 
 
-def _in_kind_of(first: Sequence[Any], values: list[Any]) -> Any:
+def in_kind_of(first: Sequence[Any], values: list[Any]) -> Any:
     """`values` in a sequence of the kind of `first`, but a list for a plain tuple, and for what takes no items."""
     if hasattr(first, "_fields"):
         return type(first)(*values)

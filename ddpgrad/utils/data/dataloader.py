@@ -18,6 +18,12 @@ from .iteration import Batches, LocalBatches, Order, WorkerBatches
 from .pool import Pool
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
+_BaseDataLoaderIter, _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = (
+    Batches,
+    LocalBatches,
+    WorkerBatches,
+)
+
 T_co = TypeVar("T_co", covariant=True)
 
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
@@ -54,7 +60,7 @@ class DataLoader(Generic[T_co]):
     replacement, or a sampler of your own) must not be used for anything else. An iterable dataset is read again
     from its beginning, by the same number of workers.
 
-    pin_memory changes nothing but warns where there is no GPU: copies to one go through pinned memory anyway.
+    pin_memory: put batches into page-locked memory, from which a GPU copies faster; a warning where there is no GPU.
     """
 
     state_is_per_rank = True  # a Checkpointer stores the state of every rank
@@ -314,7 +320,9 @@ class DataLoader(Generic[T_co]):
     def _samplers(self) -> list[Any]:
         """The samplers that decide the order, the outermost first."""
         inner = getattr(self.batch_sampler, "sampler", None)
-        found = [s for s in (self.batch_sampler, self.sampler, inner) if s is not None]
+        # A stream that is dealt to ranks has a position that all of them share, as a sampler's order has.
+        stream = self.dataset if self._iterable and hasattr(self.dataset, "continue_after") else None
+        found = [s for s in (self.batch_sampler, self.sampler, inner, stream) if s is not None]
         return list({id(s): s for s in found}.values())
 
     def _tell_epoch(self) -> None:

@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ... import cuda, spans
 from .fetch import Recipe
+from .pinning import pin_memory
 from .pool import Pool, ReadFailed, Worker, WorkerEnded
 from .seeding import generators_kept
 
@@ -54,16 +56,22 @@ class Batches(Iterator[Any]):
         self.loader = loader
         self.order = order
         self._yielded = 0
+        self._pins = loader.pin_memory and cuda.is_available()
         self._promised = loader.promised_length()
 
     def __next__(self) -> Any:
         loader = self.loader
+        began = spans.now() if spans.recorders else 0.0
         try:
             batch = self._next_batch()
         except StopIteration:
             loader.ended(self)
             raise
         loader.advanced(self)
+        if self._pins:
+            batch = pin_memory(batch)
+        if began:
+            spans.tell("loader", "next batch", began)
         self._yielded += 1
         if self._promised is not None and self._yielded > self._promised:
             self._warn_of_length(self._promised)

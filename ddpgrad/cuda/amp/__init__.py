@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .. import amp as _amp
-from ..backend.dtype import DType, float16
+from ... import amp as _amp
+from ...backend.dtype import DType, float16
 
 
 def _deprecated(old: str, new: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
-from .nn.module import Module
-from .settings import say_once
+from ..nn.module import Module
+from ..settings import say_once
 
 T = TypeVar("T")
 
@@ -59,6 +59,10 @@ unused = script_method = interface = export
 def script_if_tracing(fn: T) -> T:
     """The function itself: nothing is ever traced."""
     return fn
+
+
+_script_if_tracing = script_if_tracing
+_overload = _overload_method = export  # signatures of one function, for a compiler
 
 
 def is_scripting() -> bool:

@@ -1,0 +1,63 @@
+"""`torch._dynamo`: the former names of what is in `torch.compiler`; nothing is compiled, so marks have no effect."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+from . import absent
+from .compiler import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    is_compiling,
+    list_backends,
+    reset,
+)
+
+__path__: list[str] = []  # absent modules are found below
+
+PART = absent.Part(
+    "nothing is compiled here; programs run as they are", "OptimizedModule explain export optimize"
+)
+globals().update(absent.stand_ins("_dynamo", PART))
+__getattr__ = absent.looks_below(__name__)
+
+
+class _Config(SimpleNamespace):
+    """Switches of a compiler that is not there: kept, and read back."""
+
+    def patch(self, *args: Any, **changes: Any) -> contextlib.AbstractContextManager[None]:
+        """A block, or decorator, with some switches changed."""
+        return _patched(self, {**(args[0] if args and isinstance(args[0], dict) else {}), **changes})
+
+
+@contextlib.contextmanager
+def _patched(config: _Config, changes: dict[str, Any]) -> Any:
+    before = dict(vars(config))
+    vars(config).update(changes)
+    try:
+        yield
+    finally:
+        vars(config).clear()
+        vars(config).update(before)
+
+
+config = _Config(cache_size_limit=8, suppress_errors=False, verbose=False)
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Nothing: there is no recorded step that would need it."""
+
+
+def mark_dynamic(t: Any, index: Any, *args: Any, **kwargs: Any) -> None:
+    """Nothing: shapes are read anew in every step."""
+
+
+mark_static = maybe_mark_dynamic = mark_dynamic
+
+__all__ = [
+    "allow_in_graph", "assume_constant_result", "config", "disable", "is_compiling", "list_backends", "mark_dynamic",
+    "mark_static", "mark_static_address", "maybe_mark_dynamic", "reset",
+]  # fmt: skip

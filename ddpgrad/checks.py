@@ -1,0 +1,59 @@
+"""Checks that libraries write as functions, so that a compiler can read them: `torch._assert`, `torch._check` …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Message = Callable[[], Any] | None
+
+
+def _assert(condition: Any, message: str) -> None:
+    """AssertionError(message) unless `condition`, which may be a tensor of one element."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def _assert_async(condition: Any, message: str | None = None) -> None:
+    """RuntimeError unless `condition`, a tensor of one element; at once, not when the device gets there."""
+    if not condition:
+        raise RuntimeError(message or "Expected Tensor with single nonzero value, but got zero")
+
+
+def _check_with(error: type[Exception], cond: Any, message: Message) -> None:
+    if not cond:
+        raise error(
+            "a check of the program failed: expected cond to be True, but got False"
+            if message is None
+            else str(message())
+        )
+
+
+def _check(cond: Any, message: Message = None) -> None:
+    """RuntimeError(message()) unless `cond`."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_value(cond: Any, message: Message = None) -> None:
+    """ValueError(message()) unless `cond`."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_index(cond: Any, message: Message = None) -> None:
+    """IndexError(message()) unless `cond`."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_type(cond: Any, message: Message = None) -> None:
+    """TypeError(message()) unless `cond`."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Message = None) -> None:
+    """NotImplementedError(message()) unless `cond`."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_is_size(i: int, message: Message = None, *, max: int | None = None) -> None:
+    """RuntimeError unless `i` is a size: not negative, and at most `max`."""
+    _check(i >= 0 and (max is None or i <= max), message)

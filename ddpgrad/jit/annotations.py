@@ -1,0 +1,19 @@
+"""Types that PyTorch's compiler reads (`torch.jit.annotations`): Python's own, and lists that a number stands for."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
+
+
+class _BroadcastingList:
+    """`BroadcastingList2[int]` is a list of ints, or one int for all places."""
+
+    def __getitem__(self, kind: Any) -> Any:
+        return Union[kind, List[kind]]  # noqa: UP006, UP007
+
+
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = _BroadcastingList()
+
+__all__ = [
+    "Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple", "Union",
+]  # fmt: skip

@@ -1,0 +1,14 @@
+"""`torch.onnx.symbolic_helper`: rules of PyTorch's exporter, which libraries declare and nothing here asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def parse_args(*arg_descriptors: str) -> Callable[[Any], Any]:
+    """A decorator that returns the rule as it is."""
+    return lambda rule: rule
+
+
+__all__ = ["parse_args"]

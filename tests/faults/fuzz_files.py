@@ -1,0 +1,33 @@
+"""A target for Atheris: whatever the bytes of a file are, reading it ends well or in a CheckpointError."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(
+    include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
+):
+    import ddpgrad
+    from ddpgrad import safetensors
+    from ddpgrad.errors import CheckpointError
+
+_FILE = Path("fuzzed")
+
+
+def one(data: bytes) -> None:
+    """Read `data` in both ways."""
+    with contextlib.suppress(CheckpointError):
+        ddpgrad.load(io.BytesIO(data))
+    _FILE.write_bytes(data)
+    with contextlib.suppress(CheckpointError):
+        safetensors.load_file(_FILE)
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one)
+    atheris.Fuzz()

@@ -1,0 +1,255 @@
+"""Files made to harm: each is refused with a typed error, in less than a second and 200 MB."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ddpgrad
+from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
+from launcher import Checkpointer
+
+HERE = Path(__file__).parent
+MOST_SECONDS = 1.0
+MOST_MB = 200
+
+
+def packed(header: bytes, body: bytes = b"") -> bytes:
+    """A file of the safetensors format."""
+    return struct.pack("<Q", len(header)) + header + body
+
+
+def entries(**tensors: tuple[int, int, list[int]]) -> bytes:
+    return json.dumps(
+        {
+            name: {"dtype": "F32", "shape": shape, "data_offsets": [a, b]}
+            for name, (a, b, shape) in tensors.items()
+        }
+    ).encode()
+
+
+def ours(tree: str, tensors: str = "") -> bytes:
+    """A file as `save` writes it, its checksum right, around any `tree`."""
+    blank = "0" * 64
+    inside = {"format": "ddpgrad", "version": "1", "tree": tree, "sha256": blank}
+    header = f'{{"__metadata__":{json.dumps(inside)}{tensors}}}'
+    digest = hashlib.sha256(header.encode()).hexdigest()
+    return packed(header.replace(blank, digest, 1).encode())
+
+
+def files() -> dict[str, bytes]:
+    million = ",".join(f'"{i}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(1_000_000))
+    return {
+        "overlap": packed(entries(a=(0, 8, [2]), b=(4, 12, [2])), bytes(12)),
+        "beyond": packed(entries(a=(0, 1 << 40, [1 << 38])), bytes(8)),
+        "product-overflows": packed(entries(a=(0, 0, [1 << 62, 4, 0])) + b" ", b"x"),
+        "header-of-exabytes": struct.pack("<Q", 1 << 62) + b"{}",
+        "header-of-99-mb": struct.pack("<Q", 99_000_000) + b" " * 1000,
+        "million-tensors": packed(f"{{{million}}}".encode()) + b"x",
+        "million-tensors-sound": ours("[]", "," + million),
+        "deep": packed(b"[" * 5_000_000),
+        "deep-tree": ours('{"tuple":[' * 100_000 + "]}" * 100_000),
+        "wide-tree": ours("[" + "[]," * 5_000_000 + "[]]"),
+        "huge-number": packed(b'{"a":' + b"9" * 2_000_000 + b"}"),
+        "bomb-of-bytes": ours('{"bytes":"' + "A" * 20_000_000 + '"}'),
+        "unknown-kind": ours('{"exec":"import os"}'),
+        "no-tree": packed(
+            b'{"__metadata__":{"format":"ddpgrad","version":"1","sha256":"' + b"0" * 64 + b'"}}'
+        ),
+        "endless-size": ours('{"size":[' + ",".join(["9" * 300] * 1000) + "]}"),
+        "pickle": pickle.dumps({"weight": [1.0]}),
+        "pickle-that-runs": pickle.dumps(Runs()),
+        "empty": b"",
+        "noise": os.urandom(1_000_000),
+    }
+
+
+class Runs:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def checkpoint(folder: Path) -> Path:
+    checkpoints = Checkpointer(folder)
+    checkpoints.save(1, model={"weight": ddpgrad.ones(4)}, notes=[1])
+    return folder / "step_00000001"
+
+
+def reseal(newest: Path, change) -> None:
+    """Change the manifest of a checkpoint, and make its seal right again."""
+    path = newest / "MANIFEST.json"
+    text = path.read_text()
+    seal = json.loads(text)["sha256"]
+    text = change(text.replace(seal, "0" * 64, 1))
+    path.write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest(), 1))
+
+
+def link(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def swap(newest: Path) -> None:
+    first, second, aside = newest / "model.safetensors", newest / "notes.safetensors", newest / "aside"
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+CHECKPOINTS = {
+    "link-out": lambda newest: link(newest / "model.safetensors", "/etc/passwd"),
+    "link-of-manifest": lambda newest: link(newest / "MANIFEST.json", "/dev/zero"),
+    "pipe": lambda newest: pipe(newest / "model.safetensors"),
+    "pipe-as-manifest": lambda newest: pipe(newest / "MANIFEST.json"),
+    "folder": lambda newest: ((newest / "model.safetensors").unlink(), (newest / "model.safetensors").mkdir()),
+    "swapped": swap,
+    "name-leads-out": lambda newest: reseal(newest, lambda text: text.replace("model.safe", "../../model.safe")),
+    "object-leads-out": lambda newest: reseal(newest, lambda text: text.replace('"model"', '"../model"')),
+    "objects-no-table": lambda newest: reseal(newest, lambda _: json.dumps(
+        {"format": json.loads(_)["format"], "sha256": "0" * 64, "objects": 5})),
+    "million-objects": lambda newest: reseal(newest, lambda text: text.replace(
+        '"objects": {', '"objects": {' + ",".join(f'"a{i}": {{}}' for i in range(1_000_000)) + ",", 1)),
+    "manifest-of-100-mb": lambda newest: (newest / "MANIFEST.json").write_bytes(b"[" * 100_000_000),
+    "step-no-number": lambda newest: reseal(newest, lambda text: text.replace('"step": 1', '"step": "1"')),
+}  # fmt: skip
+
+
+def test_every_hostile_file_is_refused_soon_and_in_little_memory(tmp_path):
+    for name, data in files().items():
+        (tmp_path / name).write_bytes(data)
+    for name, spoil in CHECKPOINTS.items():
+        spoil(checkpoint(tmp_path / f"checkpoint-{name}"))
+    hub = tmp_path / "hub-index"
+    hub.mkdir()
+    (hub / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../../etc/passwd"}}')
+    done = subprocess.run(
+        [sys.executable, str(HERE / "hostile.py"), str(tmp_path)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 2 * len(files()) + 2 * len(CHECKPOINTS) + 1
+    assert not (tmp_path / "ran").exists()
+    wrong = [row for row in rows if row[1] != "CheckpointError" and row[0] not in HARMLESS]
+    assert not wrong, wrong
+    costly = [row for row in rows if row[2] > MOST_SECONDS or row[3] > MOST_MB]
+    assert not costly, costly
+
+
+# Well-formed, if odd: reading them is no mistake where it is cheap. (The second way reads the tensors alone,
+# and there are none.)
+HARMLESS = {
+    "bomb-of-bytes/0", "bomb-of-bytes/1", "endless-size/0", "endless-size/1", "deep-tree/1", "no-tree/1",
+    "unknown-kind/1",
+}  # fmt: skip
+
+
+def read(path: Path) -> None:
+    """All that reads such files; what is wrong with one must be a CheckpointError."""
+    for way in (ddpgrad.load, safetensors.load_file):
+        with contextlib.suppress(CheckpointError):
+            way(path)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("sound") / "file"
+    tensors = {"a": ddpgrad.ones(3), "b": [ddpgrad.zeros(2, 2), 1.5, None, ("x", {1: 2})]}
+    ddpgrad.save(tensors, path)
+    return path.read_bytes()
+
+
+numbers = st.one_of(st.integers(-2, 40), st.integers(), st.floats(), st.none(), st.text(max_size=3))
+shapes = st.lists(st.one_of(st.integers(-1, 5), numbers), max_size=4)
+tensors = st.fixed_dictionaries(
+    {},
+    optional={
+        "dtype": st.one_of(st.sampled_from(["F32", "U8", "BOOL", "BF16", "F8", ""]), numbers),
+        "shape": st.one_of(shapes, numbers),
+        "data_offsets": st.one_of(
+            st.lists(numbers, max_size=3), st.tuples(st.integers(0, 9), st.integers(0, 40))
+        ),
+    },
+)
+headers = st.dictionaries(
+    st.one_of(st.text(max_size=4), st.just("__metadata__")), st.one_of(tensors, numbers)
+)
+trees = st.recursive(
+    numbers,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["tensor", "array", "scalar", "tuple", "dict", "ordered", "set", "size", "dtype", "device",
+                             "float", "complex", "bytes", "frozenset", "no"]),
+            inner, min_size=1, max_size=2,
+        ),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=headers, body=st.binary(max_size=50))
+def test_any_header_is_read_or_refused(tmp_path, header, body):
+    path = tmp_path / "file"
+    path.write_bytes(packed(json.dumps(header).encode(), body))
+    read(path)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees)
+def test_any_tree_is_read_or_refused(tmp_path, tree):
+    path = tmp_path / "file"
+    path.write_bytes(ours(json.dumps(tree)))
+    read(path)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), put=st.binary(max_size=12), cut=st.integers(0, 12))
+def test_any_change_of_a_sound_file_is_refused(tmp_path, sound, place, put, cut):
+    at = int(place * len(sound))
+    changed = sound[:at] + put + sound[at + cut :]
+    path = tmp_path / "file"
+    path.write_bytes(changed)
+    if changed == sound:
+        ddpgrad.load(path)
+    else:
+        with pytest.raises(CheckpointError):
+            ddpgrad.load(path)
+    read(path)
+
+
+def test_a_fuzzer_finds_nothing(tmp_path, sound):
+    """Atheris looks for inputs that lead to new branches of the readers, for some seconds."""
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip('needs Atheris: pip install "ddpgrad[test]" where there is a build of it')
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "sound").write_bytes(sound)
+    (corpus / "plain").write_bytes(packed(entries(a=(0, 8, [2])), bytes(8)))
+    (corpus / "tree").write_bytes(ours('{"dict":[["a",{"tuple":[1,{"float":"nan"}]}]]}'))
+    done = subprocess.run(
+        [sys.executable, str(HERE / "fuzz_files.py"), "-max_total_time=8", "-rss_limit_mb=2048", "-timeout=10",
+         "-artifact_prefix=" + str(tmp_path) + "/", str(corpus)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Done" in done.stderr

@@ -1,0 +1,51 @@
+"""The launcher itself is killed: ranks, loader workers and what mpiexec started go with it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+SCRIPT = """
+from ddpgrad.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 1000
+    def __getitem__(self, i):
+        note(os.getpid())
+        time.sleep(0.01)
+        return i
+
+if __name__ == "__main__":
+    batches = iter(DataLoader(Data(), 2, num_workers=1))
+    next(batches)
+    wait()
+    open(f"ready-{rank}", "w").close()
+    while True:
+        DURING
+"""
+PRELUDE = """\
+import os, signal, sys, time
+from ddpgrad.distributed import host
+def note(pid): open(f"left-{pid}", "w").write(os.environ.get("DDPGRAD_JOB", "None"))
+note(os.getpid())
+if __name__ == "__main__":
+    me = host.current()
+    rank = me.rank
+    wait = me.communicator().barrier
+    wait()
+"""
+DURING = {"loading": "next(batches)", "in a collective": "wait()", "in native code": "sum(range(10**9))"}
+
+
+@pytest.mark.parametrize("way", ["own", "mpi"])
+@pytest.mark.parametrize("during", DURING)
+def test_nothing_outlives_a_killed_launcher(ddprun, during, way):
+    script = ddprun.script(SCRIPT.replace("DURING", DURING[during]), PRELUDE)
+    running = ddprun.start("-n", "2", *(["--mpi"] if way == "mpi" else []), script)
+    running.kill()
+    running.stdout.close()
+    running.stderr.close()
+    assert running.wait(60) == -signal.SIGKILL
+    # Nobody tells a loader's worker: it looks now and then whether its rank is there. 5 s are promised.
+    ddprun.check_nothing_left(seconds=15)

@@ -1,0 +1,94 @@
+"""Numbers that go wrong without a sound on one rank: they are found in time, and the rank is named."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+# Three ranks train ten steps and compare their replicas after every third.
+TRAIN = """\
+import os
+open(f"left-{os.getpid()}", "w").write(os.environ["DDPGRAD_JOB"])
+import numpy as np
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad import nn
+dist.init_process_group()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 40), nn.Linear(40, 3))
+ddp = nn.parallel.DistributedDataParallel(model, check_replicas_every=3, bucket_cap_mb=0.004)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", enabled=SCALED, init_scale=2.0**127)
+me = dist.get_rank() == 1
+def flip(tensor, element, bit):
+    tensor.detach().numpy().reshape(-1).view(np.uint32)[element] ^= np.uint32(1 << bit)
+for step in range(1, 11):
+    x = torch.randn(4, 6)
+    loss = ddp(x).square().mean()
+    FAULT
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print("step", step)
+print("scale", scaler.get_scale())
+"""
+
+
+def run(ddprun, fault: str, scaled: bool = False):
+    body = TRAIN.replace("FAULT", fault).replace("SCALED", str(scaled))
+    return ddprun.run("-n", "3", ddprun.script(body, prelude=""))
+
+
+@pytest.mark.parametrize("bit", [0, 22, 31])
+def test_a_flipped_bit_in_one_replica_is_caught_within_k_steps(ddprun, bit):
+    result = run(ddprun, f"if step == 4 and me: flip(model[2].weight, 77, {bit})")
+    assert result.code == 4, result.err
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    assert "the replicas have drifted apart: after step 6" in result.said[-1]
+    assert re.search(r"of rank 1 is not that of rank 0; .*They were equal after step 3", result.said[-1])
+    assert "step 6" in result.out and "step 7" not in result.out
+
+
+def test_a_flipped_bit_that_makes_all_numbers_nan_is_traced_to_its_rank(ddprun):
+    result = run(ddprun, "if step == 4 and me: flip(model[2].weight, 77, 30)")  # the exponent's highest
+    assert result.code == 1, result.err
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    assert "parameters are NaN after step 6: in step 5" in result.said[-1]
+
+
+def test_a_flipped_bit_in_the_state_of_an_optimizer_is_caught_too(ddprun):
+    fault = "if step == 5 and me: flip(optimizer.state[model[3].weight]['exp_avg'], 5, 29)"
+    result = run(ddprun, fault)
+    assert result.code == 4, result.err
+    assert "parameter '3.weight' of rank 1 is not that of rank 0; 1 of 6" in result.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameter"),
+    [
+        ("if step == 5 and me: loss = loss * float('nan')", r"3\.(weight|bias)"),
+        # Only one gradient is NaN, and no loss: until the averaged update has spread.
+        (
+            "if step == 5 and me: handle = model[2].weight.register_hook(lambda g: g * float('nan'))\n"
+            "    elif step > 5 and me: handle.remove()",
+            r"2\.weight",
+        ),
+    ],
+)
+def test_nan_on_one_rank_is_traced_to_it(ddprun, fault, parameter):
+    result = run(ddprun, fault)
+    assert result.code == 1, result.err
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    said = (
+        rf"parameters are NaN after step 6: in step 5 the gradient of '{parameter}' of rank 1 was the first"
+    )
+    assert re.search(said, result.said[-1]), result.said[-1]
+
+
+def test_overflow_under_a_gradient_scaler_is_no_fault(ddprun):
+    result = run(ddprun, "loss = loss * 1e4", scaled=True)
+    assert result.code == 0, result.err
+    scales = {float(line.split()[-1]) for line in result.out.splitlines() if "scale" in line}
+    assert len(scales) == 1 and scales.pop() < 2.0**127

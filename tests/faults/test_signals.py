@@ -1,0 +1,67 @@
+"""A signal that asks for the end, whatever the ranks are doing: they agree on a step, save, and go on later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from running import Result
+
+TRAIN = str(Path(__file__).parent / "train.py")
+STEPS = ["forward", "backward", "mid-bucket", "optimizer", "save", "step"]
+SIGNALS = ["SIGTERM", "SIGINT", "SIGUSR1"]
+# One rank alone makes the launcher hear it while it, and it only, is known to be in that phase.
+SEND = "os.kill(os.getppid(), signal.{}); time.sleep(0.5)"
+
+
+def result(run: Result) -> list:
+    line = [line for line in run.out.splitlines() if "result" in line][-1]
+    return json.loads(line.partition("result")[2])
+
+
+def cases() -> list:
+    return [
+        pytest.param(phase, number, marks=() if i % 3 == j else pytest.mark.faults_full)
+        for i, phase in enumerate(STEPS)
+        for j, number in enumerate(SIGNALS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory):
+    from running import Ddprun
+
+    ddprun = Ddprun(tmp_path_factory.mktemp("undisturbed"))
+    ddprun.environment["DDPGRAD_NUMBA"] = "0"
+    run = ddprun.run("-n", "2", TRAIN)
+    assert run.code == 0, run.err
+    return result(run)
+
+
+@pytest.mark.parametrize(("phase", "number"), cases())
+def test_a_signal_in_any_phase_of_a_step_gives_an_agreed_checkpoint(ddprun, undisturbed, phase, number):
+    rank = STEPS.index(phase) % 2
+    run = ddprun.run("-n", "2", TRAIN, phase, str(rank), SEND.format(number))
+    assert run.code == 75, run.err
+    assert run.said[-1].startswith("ddprun: preempted after step ")
+    saved = int(run.said[-1].split()[4].rstrip(","))
+    assert saved in (3, 4)
+    assert (ddprun.folder / "checkpoints" / f"step_{saved:08d}").is_dir()
+    again = ddprun.run("-n", "2", TRAIN)
+    assert again.code == 0, again.err
+    assert result(again) == undisturbed
+
+
+@pytest.mark.parametrize("phase", ["import", "init"])
+def test_a_signal_before_there_is_anything_to_save_ends_the_job(ddprun, undisturbed, phase):
+    run = ddprun.run("-n", "2", TRAIN, phase, "1", SEND.format("SIGTERM"))
+    assert run.code == 143, run.err
+    again = ddprun.run("-n", "2", TRAIN)
+    assert again.code == 0 and result(again) == undisturbed
+
+
+def test_a_signal_after_the_work_is_done_spoils_nothing(ddprun, undisturbed):
+    run = ddprun.run("-n", "2", TRAIN, "shutdown", "1", SEND.format("SIGTERM"))
+    assert run.code in (0, 143), run.err
+    assert result(run) == undisturbed

@@ -1,0 +1,186 @@
+"""A host that is small, crowded or unfriendly: too little shared memory, a taken port, strangers that connect."""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+SHARED = """\
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+total = torch.ones(1_000_000)
+dist.all_reduce(total)
+print("total", total[0].item(), dist.get_backend())
+"""
+
+
+def in_small_memory(command: list[str]) -> list[str]:
+    """`command` where /dev/shm has 1 MB; skips where nobody may mount."""
+    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("needs root, or the right to make a mount namespace")
+    return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
+
+
+@pytest.mark.parametrize("transport", [None, "mpi"])
+def test_shared_memory_of_1_mb(ddprun, transport):
+    script = ddprun.script(SHARED, prelude="")
+    arguments = ["-n", "2", script]
+    if transport is not None:
+        arguments = ["--mpi", *arguments]
+        ddprun.environment["DDPGRAD_TRANSPORT"] = transport
+        # MPI libraries use shared memory too, and have options of their own for less of it.
+        ddprun.environment["MPIR_CVAR_NOLOCAL"] = "1"
+        ddprun.environment["OMPI_MCA_btl"] = "self,tcp"
+    result = ddprun.run(command=in_small_memory(ddprun.command(*arguments)))
+    if transport is None:
+        assert result.code == 1
+        said = r"not enough shared memory in /dev/shm: \d+ bytes wanted, \d+ available.*--shm-size"
+        assert re.search(said, result.said[-1]), result.err
+    else:
+        assert result.code == 0, result.err
+        assert result.out.count("total 2.0 mpi") == 2
+
+
+def test_loader_workers_need_no_room_in_dev_shm(ddprun):
+    script = ddprun.script(
+        """
+import ddpgrad as torch
+from ddpgrad.utils.data import DataLoader, TensorDataset
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(torch.ones(64, 100_000)), 16, num_workers=1)
+    print("sum", sum(batch.sum().item() for (batch,) in loader))
+""",
+        prelude="",
+    )
+    result = ddprun.run(command=in_small_memory(ddprun.command("-n", "1", script)))
+    assert (result.code, result.out) == (0, "sum 6400000.0\n"), result.err
+
+
+def test_a_taken_port_disturbs_nobody(ddprun):
+    """Ranks of one host meet in shared memory; MASTER_PORT is for programs that want one."""
+    script = ddprun.script(SHARED + "import os; print(os.environ['MASTER_PORT'])\n", prelude="")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = ddprun.run("-n", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", script)
+    assert result.code == 0, result.err
+    assert result.out.count("total 2.0 shm") == 2 and result.out.count(str(port)) == 2
+
+
+def test_two_jobs_with_the_same_endpoint_are_apart(ddprun):
+    script = ddprun.script(
+        "print('size', me.world_size)\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(0.5)\nwait()\n"
+    )
+    first = ddprun.start("-n", "2", "--rdzv-endpoint", "127.0.0.1:29400", script)
+    second = ddprun.run("-n", "3", "--rdzv-endpoint", "127.0.0.1:29400", script)
+    assert second.code == 0 and second.out.count("size 3") == 3
+    assert ddprun.end(first).code == 0
+
+
+def test_a_second_job_that_saves_into_the_same_folder_is_refused(ddprun):
+    script = ddprun.script("""
+from ddpgrad import distributed
+from launcher import Checkpointer
+distributed.init_process_group()
+checkpoints = Checkpointer("checkpoints", keep=None)
+step = checkpoints.resume() or 0
+checkpoints.save(step)
+checkpoints.save(step + 1)
+open(f"ready-{rank}", "w").close()
+deadline = time.monotonic() + 60
+while len(sys.argv) > 1 and not os.path.exists("go") and time.monotonic() < deadline:
+    time.sleep(0.05)
+""")
+    first = ddprun.start("-n", "2", script, "stay")
+    second = subprocess.run(
+        ddprun.command("-n", "2", script),
+        cwd=ddprun.folder,
+        env=ddprun.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 5, second.stderr
+    assert "another job saves its checkpoints there" in second.stderr
+    (ddprun.folder / "go").touch()
+    assert ddprun.end(first).code == 0
+    third = ddprun.run("-n", "2", script)
+    assert third.code == 0, third.err
+    assert len(list((ddprun.folder / "checkpoints").glob("step_*"))) == 4
+
+
+def addresses(folder: Path) -> set[tuple[str, int]]:
+    """Where launchers of jobs in `folder` listen, as the kernel shows it."""
+    listening = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A":
+            listening[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.joinpath("cwd").readlink() != folder:
+                continue
+            for link in process.joinpath("fd").iterdir():
+                inode = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+                if inode and inode[1] in listening:
+                    found.add(("127.0.0.1", listening[inode[1]]))
+        except OSError:  # it has ended, or is not ours
+            continue
+    return found
+
+
+def test_garbage_and_slow_bytes_on_every_open_socket_of_a_job(ddprun, mpiexec):
+    """A job whose ranks connect over TCP is told nonsense on all its ports, and trains as if nothing were."""
+    script = ddprun.script("""
+open(f"ready-{rank}", "w").close()
+for _ in range(60):
+    time.sleep(0.05)
+    wait()
+print("fine")
+""")
+    running = ddprun.start("-n", "2", "--hosts", "localhost:2", script)
+    chance = random.Random(0)
+    places = addresses(ddprun.folder)
+    assert places, "the job listens nowhere"
+    connections = []
+
+    def talk(place: tuple[str, int], data: bytes, pause: float) -> None:
+        try:
+            connection = socket.create_connection(place, timeout=5)
+            connections.append(connection)
+            for byte in data if pause else ():
+                connection.sendall(bytes([byte]))
+                time.sleep(pause)
+            connection.sendall(b"" if pause else data)
+        except OSError:  # shown the door
+            return
+
+    nonsense = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"",
+        b"\0" * 70_000,
+        chance.randbytes(200_000),
+        b'{"kind": "hello"}\n',
+    ]
+    threads = [
+        threading.Thread(target=talk, args=(place, data, pause))
+        for place in places
+        for data, pause in [*((data, 0.0) for data in nonsense), (b'{"kind": "done"}\n' * 2, 0.02)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for connection in connections:
+        connection.close()
+    result = ddprun.end(running)
+    assert result.code == 0, result.err
+    assert result.out.count("fine") == 2

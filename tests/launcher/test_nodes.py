@@ -1,0 +1,115 @@
+"""Several ddprun instances that are one job: here all on one host, which they cannot tell."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from running import LIMIT_S, Ddprun
+
+from launcher import mpi
+
+WORK = """
+total = np.array([rank + 1.0])
+me.communicator().all_reduce(total).wait()
+print(f"total {total[0]}, local {os.environ['LOCAL_RANK']} of {os.environ['LOCAL_WORLD_SIZE']}")
+"""
+
+
+@pytest.fixture
+def endpoint(mpiexec: str) -> str:
+    if mpi.flavour(mpiexec) != "mpich":
+        pytest.skip("needs MPICH's mpiexec")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def start(ddprun: Ddprun, endpoint: str, node: int, *arguments: str) -> subprocess.Popen[str]:
+    command = ddprun.command(
+        "--nnodes", "2", "--node-rank", str(node), "--rdzv-endpoint", endpoint, *arguments
+    )
+    return subprocess.Popen(
+        command, cwd=ddprun.folder, env=ddprun.environment, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(*nodes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+    said = [node.communicate(timeout=LIMIT_S) for node in nodes]
+    return [(node.returncode, out, err) for node, (out, err) in zip(nodes, said, strict=True)]
+
+
+def test_nodes_that_find_each_other_are_one_world(ddprun, endpoint):
+    script = ddprun.script(WORK)
+    second = start(ddprun, endpoint, 1, "-n", "1", script)  # whoever comes first waits
+    first = start(ddprun, endpoint, 0, "-n", "2", script)
+    (code, out, err), other = ended(first, second)
+    assert (code, err, other) == (0, "", (0, "", ""))
+    assert sorted(out.splitlines()) == [
+        "[rank 0] total 6.0, local 0 of 2",
+        "[rank 1] total 6.0, local 1 of 2",
+        "[rank 2] total 6.0, local 0 of 1",
+    ]
+    ddprun.check_nothing_left()
+
+
+def test_a_rank_of_another_node_is_named_with_all_stacks(ddprun, endpoint):
+    script = ddprun.script("\nif rank == 1: time.sleep(0.5); os.kill(os.getpid(), signal.SIGSTOP)\nwait()\n")
+    options = ["--watchdog", "6", "--log-dir", "run", script]
+    first, second = (start(ddprun, endpoint, node, *options) for node in (0, 1))
+    (code, _, err), (other, _, _) = ended(first, second)
+    assert code == other == 3
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in err
+    assert json.loads((ddprun.folder / "run" / "failure.json").read_text())["first"]["ranks"] == [1]
+    for rank in range(2):
+        assert "script.py" in (ddprun.folder / "run" / f"rank_{rank}.stacks").read_text()
+    ddprun.check_nothing_left()
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_no_node_outlives_another(ddprun, endpoint, killed):
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    nodes = [start(ddprun, endpoint, node, script) for node in (0, 1)]
+    ddprun.wait_for("ready-*", 2)
+    nodes[killed].send_signal(signal.SIGKILL)
+    found = ended(*nodes)
+    assert found[1 - killed][0] == 1
+    if killed == 0:
+        assert "lost the first node" in found[1][2]
+    else:
+        assert "ddprun: rank 1 failed" in found[0][2]
+    ddprun.check_nothing_left()
+
+
+def test_a_signal_to_any_node_ends_the_job(ddprun, endpoint):
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    nodes = [start(ddprun, endpoint, node, script) for node in (0, 1)]
+    ddprun.wait_for("ready-*", 2)
+    nodes[1].send_signal(signal.SIGTERM)
+    assert [code for code, _, _ in ended(*nodes)] == [143, 143]
+    ddprun.check_nothing_left()
+
+
+def test_who_does_not_belong_to_the_job_is_refused(ddprun, endpoint):
+    Path(ddprun.folder / "s.py").touch()
+    first = start(ddprun, endpoint, 0, "--rdzv-id", "mine", "--timeout", "20", "s.py")
+    stranger = start(ddprun, endpoint, 1, "--rdzv-id", "other", "s.py")
+    [(code, _, err)] = ended(stranger)
+    assert code == 2 and "another --rdzv-id than 'other'" in err
+    host, _, port = endpoint.rpartition(":")
+    with socket.create_connection((host, int(port))) as garbage:
+        garbage.sendall(b"\xff" * 100_000 + b"\n")
+    second = start(ddprun, endpoint, 1, "--rdzv-id", "mine", "s.py")
+    assert [code for code, _, _ in ended(first, second)] == [0, 0]
+
+
+def test_a_node_that_stays_away_is_waited_for_in_vain(ddprun, endpoint):
+    Path(ddprun.folder / "s.py").touch()
+    first = start(ddprun, endpoint, 0, "--timeout", "1", "s.py")
+    [(code, _, err)] = ended(first)
+    assert code == 2 and f"only 1 of 2 nodes came to {endpoint} within 1 s" in err

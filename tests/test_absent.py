@@ -1,0 +1,196 @@
+"""Absent parts of PyTorch can be imported and named; using them is an error that says why."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad import absent
+
+MODULES = sorted(absent.PARTS)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_name_of_an_absent_module_refuses_to_be_used(name):
+    module = absent.find(name)
+    assert module is not None and absent.find(name) is module
+    for marked in absent.PARTS[name].names.split():
+        thing = getattr(module, marked.rstrip("?!"))
+        if marked.endswith("?"):
+            assert thing(1) is False
+        elif marked.endswith("!"):
+            assert thing(1) == thing(1) != thing(2) and "(1)" in repr(thing(1))
+        else:
+            with pytest.raises(NotImplementedError, match=rf"torch\.{name}\.{marked}: ddpgrad has none; \w"):
+                thing(1)
+
+
+def test_what_is_absent_is_not_there():
+    root = Path(torch.__file__).parent
+    places = [root / name.replace(".", "/") for name in MODULES]
+    assert not [p for p in places if p.is_dir() or p.with_suffix(".py").exists()]
+
+
+def test_absent_classes_serve_annotations_bases_and_questions():
+    Graph = torch.fx.Graph
+    assert not isinstance(torch.ones(1), Graph) and Graph[int] is Graph
+
+    def draw(graph: Graph | None = None) -> Graph:
+        return graph
+
+    class Mine(Graph):
+        def run(self):
+            return 1
+
+    with pytest.raises(NotImplementedError, match=r"torch\.fx\.Graph"):
+        Mine()
+    with pytest.raises(AttributeError, match="of an absent class"):
+        Graph.nodes  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'Grahp'; did you mean Graph"):
+        torch.fx.Grahp  # noqa: B018
+    with pytest.raises(AttributeError, match="exprt"):
+        torch.exprt  # noqa: B018
+    assert torch.export.Dim.__module__ == "torch.export"
+
+
+def test_marks_for_a_compiler_have_no_effect():
+    @torch.fx.wrap
+    def one():
+        return 1
+
+    assert one() == 1 and torch.fx.wrap("len") == "len"
+    with pytest.raises(RuntimeError, match="callable or string"):
+        torch.fx.wrap(3)
+    config = torch._dynamo.config
+    config.cache_size_limit = 9
+    with config.patch(cache_size_limit=3):
+        assert config.cache_size_limit == 3
+    assert config.cache_size_limit == 9
+    assert not torch._dynamo.is_compiling() and torch._C._get_tracing_state() is None
+
+
+def test_a_custom_op_has_the_gradient_that_was_registered():
+    @torch.library.custom_op("tests::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:
+        return x * by
+
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        torch.ops.tests.scaled(x).sum().backward()
+
+    def setup(ctx, inputs, output):
+        ctx.by = inputs[1]
+
+    scaled.register_autograd(lambda ctx, grad: (grad * ctx.by * 10, None), setup_context=setup)
+    out = torch.ops.tests.scaled.default(x, by=3.0)
+    out.sum().backward()
+    assert out.tolist() == [3.0] * 3 and x.grad.tolist() == [30.0] * 3
+
+    @torch.library.register_kernel("tests::scaled", "cpu")
+    def negative(x, by=2.0):
+        return -x
+
+    assert scaled(x).tolist() == [-1.0] * 3
+    for wrong in (
+        lambda: torch.ops.test.scaled,
+        lambda: torch.ops.tests.scald,
+    ):
+        with pytest.raises(AttributeError, match=r"scaled|custom_op"):
+            wrong()
+    with pytest.raises(RuntimeError, match=r"tests::scald.*did you mean tests::scaled"):
+        torch.library.register_autograd("tests::scald", setup)
+    with pytest.raises(OSError, match="C\\+\\+"):
+        torch.ops.load_library("x.so")
+
+
+def test_handles_of_pytorchs_ops_call_methods():
+    add = torch.ops.aten.add
+    assert add.Tensor(torch.ones(2), 1).tolist() == [2.0, 2.0]
+    assert add.Tensor == torch.ops.aten.add.Tensor != add and {add: 1}[torch.ops.aten.add] == 1
+    with pytest.raises(NotImplementedError, match=r"aten\._weird\.default"):
+        torch.ops.aten._weird.default(1)
+
+
+def test_checks():
+    torch._assert(torch.tensor(1), "no")
+    with pytest.raises(AssertionError, match="no"):
+        torch._assert(False, "no")
+    for check, error in (
+        (torch._check, RuntimeError),
+        (torch._check_value, ValueError),
+        (torch._check_index, IndexError),
+        (torch._check_type, TypeError),
+        (torch._check_not_implemented, NotImplementedError),
+    ):
+        check(True)
+        with pytest.raises(error, match="because"):
+            check(False, lambda: "because")
+    with pytest.raises(RuntimeError):
+        torch._check_is_size(-1)
+
+
+def test_rare_types_are_stored_and_not_mixed():
+    assert torch.ones(2).to(torch.float8_e4m3fn).float().tolist() == [1.0, 1.0]
+    assert torch.tensor([1, 2], dtype=torch.uint16).dtype is torch.uint16 and not torch.uint16.is_signed
+    for a, b in ((torch.uint32, torch.int64), (torch.float8_e5m2, torch.float32)):
+        with pytest.raises(RuntimeError, match="Promotion"):
+            torch.promote_types(a, b)
+    assert torch.promote_types(torch.uint16, torch.float32) is torch.float32
+    assert torch.chalf.is_complex and torch.ones(1).dtype is not torch.complex32
+    with pytest.raises((TypeError, RuntimeError), match=r"no tensors of torch\.complex32"):
+        torch.ones(1).to(torch.complex32)
+    assert not isinstance(3, torch.SymInt)
+    assert torch.ones(1).layout is torch.strided is not torch.sparse_coo
+
+
+def test_the_folder_of_downloads(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert torch.hub.get_dir() == str(tmp_path / "hub")
+    monkeypatch.setattr(torch.hub, "_chosen", None)
+    torch.hub.set_dir(tmp_path / "x")
+    assert torch.hub.get_dir() == str(tmp_path / "x")
+
+
+def test_what_only_tells_pytorchs_exporter_or_unpickler_is_accepted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.onnx.register_custom_op_symbolic("a::b", lambda g: g, 11)
+        torch.serialization.add_safe_globals([int])
+        with torch.serialization.safe_globals([int]):
+            assert torch.serialization.get_safe_globals() == [] and not torch.onnx.is_in_onnx_export()
+
+
+def test_other_devices_can_be_named_and_hold_no_tensors():
+    meta = torch.device("meta")
+    assert meta != torch.device("cpu") and torch.ones(1).device != torch.device("mps:0")
+    for use in (
+        lambda: torch.ones(1, device="meta"),
+        lambda: torch.ones(1).to(meta),
+        lambda: torch.nn.Linear(1, 1, device=meta),
+        lambda: torch.nn.Linear(1, 1).to("meta"),
+    ):
+        with pytest.raises(torch.errors.DeviceError, match="'meta': ddpgrad has tensors on cpu and cuda"):
+            use()
+    with pytest.raises(torch.errors.DeviceError, match="'meta'"), meta:
+        torch.zeros(1)
+
+
+def test_questions_about_what_is_not_there_have_answers():
+    x = torch.ones(2)
+    assert x.device != "auto" and x.device == "cpu"
+    assert torch.autograd.forward_ad.unpack_dual(x).tangent is None
+    assert not torch.is_autocast_enabled("mps") and not torch.cuda._initialized or torch.cuda.is_available()
+    assert not isinstance(x, torch.Future) and torch.futures.Future is torch.Future
+    assert x.clone(memory_format=torch.channels_last).tolist() == [1.0, 1.0]
+    with pytest.raises(RuntimeError, match="non-negative"):
+        torch._assert_async(torch.tensor(False), "non-negative")
+
+
+def test_no_object_overrides_a_function():
+    assert not torch.overrides.has_torch_function((torch.ones(1), object()))
+    assert torch.overrides.handle_torch_function(torch.neg, (), torch.ones(1)).item() == -1
+    with pytest.raises(NotImplementedError, match="TorchFunctionMode"):
+        torch.overrides.TorchFunctionMode()
