@@ -8,11 +8,22 @@ from typing import Any
 from . import absent
 from ._tensor import Tensor
 from .generator import Generator
+from .nn import conversion
 
 __path__: list[str] = []  # absent modules are found below
 __getattr__ = absent.looks_below(__name__)
 
 _TensorMeta = type(Tensor)
+
+
+class _nn:
+    """Helpers of `torch.nn` that PyTorch has in C++."""
+
+    @staticmethod
+    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+        """What `Module.to` is asked for: device, dtype, non_blocking, memory_format."""
+        device, dtype = conversion.parse(*args, **kwargs)
+        return device, dtype, bool(kwargs.get("non_blocking")), kwargs.get("memory_format")
 
 
 def _get_tracing_state() -> None:

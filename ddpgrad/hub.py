@@ -62,4 +62,12 @@ def __getattr__(name: str) -> Any:
     raise _missing(globals(), name)
 
 
-__all__ = ["download_url_to_file", "get_dir", "list", "load", "load_state_dict_from_url", "set_dir", "urlparse"]
+__all__ = [
+    "download_url_to_file",
+    "get_dir",
+    "list",
+    "load",
+    "load_state_dict_from_url",
+    "set_dir",
+    "urlparse",
+]

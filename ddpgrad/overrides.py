@@ -12,7 +12,8 @@ globals().update(
     absent.stand_ins(
         "overrides",
         absent.Part(
-            "ops ask nobody before they run; see `autograd.graph` for hooks, and modules for theirs", "TorchFunctionMode"
+            "ops ask nobody before they run; see `autograd.graph` for hooks, and modules for theirs",
+            "TorchFunctionMode",
         ),
     )
 )

@@ -182,7 +182,8 @@ def test_questions_about_what_is_not_there_have_answers():
     x = torch.ones(2)
     assert x.device != "auto" and x.device == "cpu"
     assert torch.autograd.forward_ad.unpack_dual(x).tangent is None
-    assert not torch.is_autocast_enabled("mps") and not torch.cuda._initialized or torch.cuda.is_available()
+    assert not torch.is_autocast_enabled("mps")
+    assert torch.cuda._initialized == torch.cuda.is_initialized()
     assert not isinstance(x, torch.Future) and torch.futures.Future is torch.Future
     assert x.clone(memory_format=torch.channels_last).tolist() == [1.0, 1.0]
     with pytest.raises(RuntimeError, match="non-negative"):
@@ -194,3 +195,10 @@ def test_no_object_overrides_a_function():
     assert torch.overrides.handle_torch_function(torch.neg, (), torch.ones(1)).item() == -1
     with pytest.raises(NotImplementedError, match="TorchFunctionMode"):
         torch.overrides.TorchFunctionMode()
+
+
+def test_arguments_of_to_are_parsed_as_modules_do():
+    parse = torch._C._nn._parse_to
+    assert parse("cpu", torch.float64)[:2] == (torch.device("cpu"), torch.float64)
+    assert parse(torch.ones(1).half())[:2] == (torch.device("cpu"), torch.float16)
+    assert parse(dtype=torch.float32, non_blocking=True)[:3] == (None, torch.float32, True)

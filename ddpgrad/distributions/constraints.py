@@ -102,6 +102,32 @@ class integer_greater_than(greater_than):
         return (value % 1 == 0) & (value >= self.lower_bound)
 
 
+class less_than(Constraint):
+    """Numbers below a bound."""
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Any) -> Tensor:
+        return value < self.upper_bound
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(upper_bound={self.upper_bound})"
+
+
+class multinomial(Constraint):
+    """Counts of categories that sum up to at most `upper_bound`."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Any) -> Tensor:
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
+
+
 class _Simplex(Constraint):
     event_dim = 1
 

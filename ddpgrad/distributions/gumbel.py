@@ -12,7 +12,7 @@ from . import constraints
 from .distribution import Distribution
 from .utils import broadcast_all
 
-_EULER = 0.5772156649015328606
+EULER = 0.5772156649015328606
 
 
 class Gumbel(Distribution):
@@ -28,7 +28,7 @@ class Gumbel(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return self.loc + self.scale * _EULER
+        return self.loc + self.scale * EULER
 
     @property
     def mode(self) -> Tensor:
@@ -63,4 +63,4 @@ class Gumbel(Distribution):
         return self.loc - self.scale * log(-log(value))
 
     def entropy(self) -> Tensor:
-        return log(self.scale) + (1 + _EULER)
+        return log(self.scale) + (1 + EULER)

@@ -13,17 +13,22 @@ from ..ops.pointwise import where
 from ..ops.special import digamma, lgamma
 from .bernoulli import Bernoulli
 from .beta import Beta
+from .binomial import Binomial
 from .categorical import Categorical
+from .cauchy import Cauchy
+from .continuous_bernoulli import ContinuousBernoulli
 from .dirichlet import Dirichlet
 from .exponential import Exponential
 from .gamma import Gamma
 from .geometric import Geometric
+from .gumbel import EULER, Gumbel
 from .half_normal import HalfNormal
 from .independent import Independent
 from .laplace import Laplace
 from .multivariate_normal import MultivariateNormal, squared_mahalanobis
 from .normal import Normal
 from .one_hot_categorical import OneHotCategorical
+from .pareto import Pareto
 from .poisson import Poisson
 from .transformed_distribution import TransformedDistribution
 from .uniform import Uniform
@@ -72,6 +77,41 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
         return where(a.eq(0), 0.0, where(b.eq(0), math.inf, a * (log(a) - log(b))))
 
     return part(p.probs, q.probs) + part(1 - p.probs, 1 - q.probs)
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError("KL of Binomials is known where p.total_count is not below q.total_count")
+    each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
+    return where(p.total_count > q.total_count, math.inf, p.total_count * each)
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
+    constants = p._log_norm() + (-p.probs).log1p() - q._log_norm() - (-q.probs).log1p()
+    return p.mean * (p.logits - q.logits) + constants
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    """Source: https://arxiv.org/abs/1905.10965"""
+    apart = ((p.scale + q.scale).pow(2) + (p.loc - q.loc).pow(2)).log()
+    return apart - (4 * p.scale * q.scale).log()
+
+
+@register_kl(Gumbel, Gumbel)
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, q_at, p_at = p.scale / q.scale, q.loc / q.scale, p.loc / q.scale
+    grown = exp(q_at + lgamma(1 + ratio) - p_at)
+    return (p_at - q_at) + (ratio * EULER - log(ratio) - (1 + EULER)) + grown
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    kl = q.alpha * log(p.scale / q.scale) - log(ratio) + ratio - 1
+    return where(p.support.lower_bound < q.support.lower_bound, math.inf, kl)
 
 
 @register_kl(Categorical, Categorical)

@@ -7,7 +7,9 @@ import warnings
 from typing import Any
 
 from .._tensor import Tensor
+from ..backend.dtype import promote_types
 from ..backend.sequence import BatchSizes, last_rows, steps
+from ..ops import autocast
 from ..ops.creation import empty, from_numpy, zeros
 from ..ops.elementwise import sigmoid, tanh
 from ..ops.index import index_select
@@ -137,7 +139,7 @@ class RNNBase(Module):
 
     def _initial(self, hx: Any, x: Tensor, batch: int, batched: bool) -> States:
         """The initial states (layers * directions, batch, size) of each kind; zeros by default."""
-        if x.dtype is not self._flat_weights[0].dtype:
+        if x.dtype is not self._flat_weights[0].dtype and not autocast.state.enabled.get(x.device.type):
             raise ValueError(
                 f"RNN input dtype ({x.dtype}) does not match weight dtype ({self._flat_weights[0].dtype}). Convert "
                 f"input: input.to({self._flat_weights[0].dtype}), or convert model: model.to({x.dtype})"
@@ -236,8 +238,12 @@ def run_cells(
     weight_ih, weight_hh, *biases = weights
     bias_ih, bias_hh = biases or (None, None)
     if mode == "GRU":
-        gates = linear(rows, weight_ih, bias_ih)
-        return (gru_sequence(gates, hx[0], weight_hh, bias_hh, sizes, reverse),)
+        gates, state, bias = linear(rows, weight_ih, bias_ih), hx[0], bias_hh
+        if not gates.dtype is state.dtype is weight_hh.dtype:  # under autocast
+            wider = promote_types(gates.dtype, state.dtype)
+            gates, state, weight_hh = (part.to(wider) for part in (gates, state, weight_hh))
+            bias = None if bias is None else bias.to(wider)
+        return (gru_sequence(gates, state, weight_hh, bias, sizes, reverse),)
     # Both biases are added to the same sum.
     bias = None if bias_ih is None else bias_ih + bias_hh
     gates = linear(rows, weight_ih, bias)

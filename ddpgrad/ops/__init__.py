@@ -18,7 +18,10 @@ Losses and updates: loss, bernoulli_loss, update
 
 from __future__ import annotations
 
+import sys
+
 from ..autograd.engine import set_tensor_vocabulary
+from ..missing import missing
 from . import (
     activation,
     arithmetic,
@@ -85,11 +88,11 @@ methods.attach()
 
 def __getattr__(name: str) -> object:
     """As `torch.ops` this page has the ops that users register (`torch.library`)."""
-    from .. import library
+    if name in ("aten", "load_library") or f"{__name__.rpartition('.')[0]}.library" in sys.modules:
+        from .. import library
 
-    if name == "load_library":
-        return library.load_library
-    return library.namespace(name)
+        return library.load_library if name == "load_library" else library.namespace(name)
+    raise missing(globals(), name)
 
 
 __all__ = [

@@ -10,10 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .tree_path import GetAttrKey as GetAttrKey
-from .tree_path import KeyPath, MappingKey, SequenceKey
-from .tree_path import key_get as key_get
-from .tree_path import keystr as keystr
+from .tree_path import GetAttrKey, KeyPath, MappingKey, SequenceKey, key_get, keystr  # noqa: F401 - for users
 
 Context = Any
 PyTree = Any

@@ -50,6 +50,7 @@ def main(last):
             dist.broadcast(ended, 0)
             checkpoints.step(step, **state)
             if step == first + 6:  # a checkpoint further on than the attempt before
+                checkpoints.wait()  # its thread comes and goes
                 size = int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
                 found = {"pid": os.getpid(), "files": len(os.listdir("/proc/self/fd")),
                          "threads": threading.active_count(), "MB": size}

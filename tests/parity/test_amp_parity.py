@@ -18,6 +18,17 @@ pytestmark = [
 
 Call = Callable[[Any, Any, Any], Any]  # of the stack, a float32 matrix, and the same in bfloat16
 
+
+def _filled(stack: Any, module: Any) -> Any:
+    """The module with parameters that are the same in both stacks."""
+    with stack.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            parameter.copy_(
+                ((stack.arange(parameter.numel()) * (7 + i)) % 11 - 5).reshape(parameter.shape) / 10
+            )
+    return module
+
+
 CALLS: dict[str, Call] = {
     "linear": lambda t, a, b: t.nn.functional.linear(a, a, a[0]),
     "matmul": lambda t, a, b: a @ a[0],
@@ -29,6 +40,17 @@ CALLS: dict[str, Call] = {
     "einsum": lambda t, a, b: t.einsum("ij,jk->ik", a, a),
     "conv1d": lambda t, a, b: t.nn.functional.conv1d(a[None], a[:, :, None]),
     "conv_transpose1d": lambda t, a, b: t.nn.functional.conv_transpose1d(a[None], a[:, :, None]),
+    "conv_transpose1d of lower type": lambda t, a, b: t.nn.functional.conv_transpose1d(b[None], a[:, :, None], a[0]),
+    "conv_transpose2d with a bias": lambda t, a, b: t.nn.functional.conv_transpose2d(
+        a[None, :, :, None], a[:, :, None, None], a[0]
+    ),
+    "conv_transpose3d": lambda t, a, b: t.nn.functional.conv_transpose3d(
+        a[None, :, :, None, None], a[:, :, None, None, None]
+    ),
+    "lstm of lower type": lambda t, a, b: _filled(t, t.nn.LSTM(4, 4))(b)[0],
+    "gru": lambda t, a, b: _filled(t, t.nn.GRU(4, 4))(a)[0],
+    "gru of lower type": lambda t, a, b: _filled(t, t.nn.GRU(4, 4))(b)[0],
+    "rnn of lower type": lambda t, a, b: _filled(t, t.nn.RNN(4, 4))(b)[0],
     "prelu": lambda t, a, b: t.nn.functional.prelu(a, a[0]),
     "attention": lambda t, a, b: t.nn.functional.scaled_dot_product_attention(a[None], a[None], a[None]),
     "add": lambda t, a, b: a + b,
@@ -72,7 +94,7 @@ def test_types_and_values_of_results(case: str, kind: str) -> None:
     for stack in (oracle, ddpgrad):
         a = stack.tensor(values)
         with stack.autocast("cpu", dtype=getattr(stack, kind)):
-            results.append(CALLS[case](stack, a, a.to(getattr(stack, kind))))
+            results.append(CALLS[case](stack, a, a.to(getattr(stack, kind))).detach())
     wanted, found = results
     assert str(found.dtype) == str(wanted.dtype)
     tolerance = 2e-2 if kind == "bfloat16" else 3e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import warnings
 from collections import OrderedDict
@@ -162,6 +163,22 @@ def _texts_of_containers(t: Any) -> Any:
     values = t.nn.ParameterList([t.ones(2), 3, t.ones(2, 3)])
     popped = t.nn.Sequential(t.nn.ReLU(), t.nn.Tanh())
     return repr(values), repr(popped.pop(key=0)), repr(popped), repr(t.nn.TripletMarginWithDistanceLoss())
+
+
+@_program
+def _files_that_programs_import_from(t: Any) -> Any:
+    places = {
+        "cuda.amp.grad_scaler": "GradScaler", "cuda.amp.autocast_mode": "autocast custom_fwd custom_bwd",
+        "optim.adamw": "AdamW", "optim.sgd": "SGD", "nn.modules.channelshuffle": "ChannelShuffle",
+        "nn.parallel.distributed": "DistributedDataParallel", "nn.parameter": "Parameter", "optim.optimizer": "Optimizer",
+        "utils.data.distributed": "DistributedSampler", "utils.data.dataloader": "DataLoader default_collate",
+        "utils.data._utils.pin_memory": "pin_memory", "utils.data.sampler": "Sampler", "utils.data.dataset": "Dataset",
+    }  # fmt: skip
+    found = {}
+    for place, names in places.items():
+        file = importlib.import_module(f"{t.__name__}.{place}")
+        found[place] = [callable(getattr(file, name)) for name in names.split()]
+    return found
 
 
 @_program

@@ -198,7 +198,7 @@ def _of_equal_bags(
         rows = rows * weights.unsqueeze(-1)
     if padding_idx is None:
         return rows.max(1).values if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
-    padding = (indices == padding_idx).unsqueeze(-1)
+    padding = indices.eq(padding_idx).unsqueeze(-1)
     if mode == "max":
         values = rows.masked_fill(padding, float("-inf")).max(1).values
         return values.masked_fill(padding.all(1), 0.0)

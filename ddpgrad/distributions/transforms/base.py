@@ -6,12 +6,12 @@ import math
 import weakref
 from typing import Any
 
-from .._tensor import Size, Tensor
-from ..backend.dtype import finfo
-from ..nn.functional import softmax, softplus
-from ..ops.elementwise import abs, clamp, exp, log, log1p, sigmoid, sign, tanh
-from . import constraints
-from .utils import sum_rightmost
+from ..._tensor import Size, Tensor
+from ...backend.dtype import finfo
+from ...nn.functional import softmax, softplus
+from ...ops.elementwise import abs, clamp, exp, log, log1p, sigmoid, sign, tanh
+from .. import constraints
+from ..utils import sum_rightmost
 
 __all__ = [
     "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform", "PowerTransform",
@@ -332,6 +332,11 @@ class PowerTransform(Transform):
     domain = codomain = constraints.positive
     bijective = True
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PowerTransform) and _equal(self.exponent, other.exponent)
+
+    __hash__ = Transform.__hash__
+
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.exponent = exponent
@@ -438,6 +443,15 @@ class AffineTransform(Transform):
         super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, AffineTransform)
+            and _equal(self.loc, other.loc)
+            and _equal(self.scale, other.scale)
+        )
+
+    __hash__ = Transform.__hash__
+
     @property
     def domain(self) -> Any:
         return (
@@ -467,6 +481,12 @@ class AffineTransform(Transform):
         else:
             slope = x.new_full(x.shape, math.log(math.fabs(self.scale)))
         return sum_rightmost(slope, self.event_dim)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Of parameters, which are numbers or tensors."""
+    same: Any = a == b
+    return bool(same.all() if isinstance(same, Tensor) else same)
 
 
 identity_transform = ComposeTransform([])

@@ -1,0 +1,73 @@
+"""The negative binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from .._tensor import Tensor
+from ..autograd import no_grad
+from ..nn.functional import logsigmoid
+from ..ops.draws import poisson
+from ..ops.elementwise import exp, floor, sigmoid
+from ..ops.special import lgamma
+from . import constraints
+from .distribution import Distribution
+from .gamma import Gamma
+from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+
+
+class NegativeBinomial(Distribution):
+    """The number of successes, of probability `probs` or log-odds `logits`, before `total_count` failures."""
+
+    arg_constraints: ClassVar = {
+        "total_count": constraints.greater_than_eq(0),
+        "probs": constraints.half_open_interval(0.0, 1.0),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        if probs is not None:
+            self.total_count, self.probs = broadcast_all(total_count, probs)
+            self.total_count = self.total_count.type_as(self.probs)
+        else:
+            self.total_count, self.logits = broadcast_all(total_count, logits)
+            self.total_count = self.total_count.type_as(self.logits)
+        super().__init__(self.total_count.shape, validate_args=validate_args)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return logits_to_probs(self.logits, is_binary=True)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * exp(self.logits)
+
+    @property
+    def mode(self) -> Tensor:
+        return floor((self.total_count - 1) * exp(self.logits)).clamp(min=0.0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / sigmoid(-self.logits)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with no_grad():
+            mixed = Gamma(self.total_count, exp(-self.logits), validate_args=False)
+            return poisson(mixed.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        count = self.total_count
+        chance = count * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
+        ways = lgamma(count + value) - lgamma(1.0 + value) - lgamma(count)
+        return chance + ways.masked_fill(count + value == 0.0, 0.0)
