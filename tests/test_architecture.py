@@ -14,7 +14,19 @@ LAUNCHER = ROOT.parent / "launcher"
 
 # From the bottom up; a module may import its own layer and those below.
 LAYERS = [
-    ["errors", "environment", "rank_local", "spans", "missing", "absent", "checks", "version", "hub", "mps", "xpu"],
+    [
+        "errors",
+        "environment",
+        "rank_local",
+        "spans",
+        "missing",
+        "absent",
+        "checks",
+        "version",
+        "hub",
+        "mps",
+        "xpu",
+    ],
     ["backend"],
     ["modes"],
     ["_size", "_tensor", "printing", "return_types"],

@@ -120,7 +120,9 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     if not count.is_floating_point():
         raise ValueError(f"binomial only supports floating-point dtypes for count, got: {count.dtype.name}")
     if count.dtype is not prob.dtype:
-        raise RuntimeError(f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}")
+        raise RuntimeError(
+            f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}"
+        )
     drawn = _source(generator).binomial(count.numpy(force=True), prob.numpy(force=True))
     return finish(drawn.astype(count.dtype.numpy), count.device)
 

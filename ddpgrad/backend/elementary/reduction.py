@@ -11,6 +11,7 @@ from .half import NARROW, in_float32
 Array = Any
 Dim = int | tuple[int, ...] | None
 
+
 def _total_type(input: Array, dtype: Any) -> Any:
     """The dtype of a sum or product: `dtype` if given, int64 for integers and bools, else the input's own."""
     if dtype is not None:
