@@ -96,6 +96,8 @@ class Op:
         "kernels",
         "method",
         "name",
+        "named_by",
+        "named_by_kept",
         "numbers",
         "outputs",
         "params",
@@ -212,6 +214,8 @@ def _declare(
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
     op.holomorphic = holomorphic
     op.grad_name = grad_name or node_name(op.name)
+    op.named_by = tuple(inspect.signature(op.grad_name).parameters) if callable(op.grad_name) else ()
+    op.named_by_kept = any(name != "shape" for name in op.named_by)  # the shape stays when the rest is freed
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
     _set_rules(op, grads or {}, joint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -52,8 +51,9 @@ class OpNode(Node):
         say = self.op.grad_name
         if isinstance(say, str):
             return say
-        known = {"shape": self.shape, **dict(zip(self.op.keep, self._kept or (), strict=True))}
-        return say(*[known[name] for name in inspect.signature(say).parameters])
+        kept = () if self._kept is None else zip(self.op.keep, self._kept, strict=True)
+        known = {"shape": self.shape, **dict(kept)}
+        return say(*[known[name] for name in self.op.named_by])
 
     def apply(self, grad: Any, F: Any) -> Sequence[Any]:
         kept = self._kept
@@ -87,7 +87,7 @@ class OpNode(Node):
 
     def forget(self) -> None:
         """Drop what was kept."""
-        if self.op.grad_name.__class__ is not str:
+        if self.op.named_by_kept:
             self._name = self.name()
         self._kept = None
 

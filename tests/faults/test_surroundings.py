@@ -30,7 +30,7 @@ def in_small_memory(command: list[str]) -> list[str]:
     return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
 
 
-@pytest.mark.parametrize("transport", [None, "mpi"])
+@pytest.mark.parametrize("transport", [None, "mpi"], ids=["shared memory", "through MPI"])
 def test_shared_memory_of_1_mb(ddprun, transport):
     script = ddprun.script(SHARED, prelude="")
     arguments = ["-n", "2", script]
