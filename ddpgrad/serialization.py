@@ -30,7 +30,7 @@ from .backend import dtype as dtypes
 from .backend.device import CPU, Device
 from .backend.dtype import DType
 from .backend.registry import to_device
-from .errors import CheckpointError
+from .errors import CheckpointError, DeviceError
 from .tensor_file import is_storable, read, write
 
 File = str | os.PathLike[str] | IO[bytes]
@@ -257,7 +257,15 @@ def _placed(array: np.ndarray, saved_on: str, target: MapLocation) -> Tensor:
         target = None if moved is None else moved.device
     elif isinstance(target, Mapping):
         target = target.get(saved_on)
-    return wrap(to_device(array, devices.of(saved_on if target is None else target)))
+    return wrap(to_device(array, devices.of(_device(saved_on) if target is None else target)))
+
+
+def _device(name: str) -> Device:
+    """The device of that name, whether this machine has it or not; ValueError if there can be none."""
+    try:
+        return Device(name)
+    except DeviceError as error:
+        raise ValueError(str(error)) from None
 
 
 _CONTAINERS: dict[type, str] = {
@@ -289,7 +297,7 @@ _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     "bytes": lambda _, value: base64.b64decode(value, validate=True),
     "complex": lambda _, value: complex(*map(float, value)),
     "dtype": lambda _, value: dtypes.BY_NAME[value],
-    "device": lambda _, value: Device(value),
+    "device": lambda _, value: _device(value),
     "size": lambda decoder, value: Size(decoder.tuple(value)),
     "dict": lambda decoder, value: dict(decoder.pairs(value)),
     "ordered": lambda decoder, value: OrderedDict(decoder.pairs(value)),
