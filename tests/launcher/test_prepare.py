@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from stream import Stream
 
 import ddpgrad
 import launcher
@@ -17,7 +18,6 @@ from ddpgrad.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -25,14 +25,6 @@ from ddpgrad.utils.data import (
 )
 
 PERIOD = 1000  # more than any dataset here has samples
-
-
-class Stream(IterableDataset):
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __iter__(self):
-        return iter(range(self.size))
 
 
 def loader(kind: str, size: int, batch: int, drop_last: bool = False, **options) -> DataLoader:
