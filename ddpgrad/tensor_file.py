@@ -77,22 +77,24 @@ def write(
         start, end = end, end + array.nbytes
         code = _CODES[array.dtype]
         entries[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
-    header = json.dumps(entries, separators=(",", ":"))
-    header += " " * (-len(header) % _LENGTH_BYTES)  # keeps the arrays aligned
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % _LENGTH_BYTES)  # keeps the arrays aligned
     if len(header) > _MAX_HEADER:
         raise CheckpointError(
             f"the description of the object takes {len(header)} bytes, the format allows {_MAX_HEADER}: put "
             "large lists of numbers into tensors"
         )
-    if reason := _too_much(header.encode()):
+    if reason := _too_much(header):
         raise CheckpointError(f"the object cannot be written: {reason}")
     if checksum:
-        digest = hashlib.sha256(header.encode())
+        digest = hashlib.sha256(header)
         for array in arrays.values():
             digest.update(_bytes_of(array))
-        header = header.replace(f'"sha256":"{_BLANK}"', f'"sha256":"{digest.hexdigest()}"', 1)
+        header = header.replace(
+            f'"sha256":"{_BLANK}"'.encode(), f'"sha256":"{digest.hexdigest()}"'.encode(), 1
+        )
     file.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
-    file.write(header.encode())
+    file.write(header)
     for array in arrays.values():
         file.write(_bytes_of(array))
 

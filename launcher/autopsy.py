@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bdb
-import os
 import re
-import sysconfig
 import time
 import traceback
 from collections.abc import Iterator
@@ -17,9 +15,8 @@ from ddpgrad.environment import Launch
 from ddpgrad.errors import CheckpointError, DistributedError, MismatchError, RankFailedError, StallError
 
 from .channel import MAX_TEXT, Failure
-from .phase import is_machinery, phase_of
+from .phase import is_machinery, phase_of, users_line
 
-_LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
 # Of a message, in the one line that stands for the error.
 _MAX_LINE = 500
 _CAUSES = {StallError: "stall", MismatchError: "mismatch", CheckpointError: "checkpoint"}
@@ -38,7 +35,8 @@ def exit_status(error: BaseException) -> int:
 def failure_of(error: BaseException, launch: Launch) -> Failure:
     """Describe `error`, which came out of the script in one of the ranks that this process hosts."""
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
-    where = _innermost_user_line(error)
+    trace = list(traceback.walk_tb(error.__traceback__))
+    where = users_line((frame.f_code.co_filename, line) for frame, line in reversed(trace))
     blamed = _blamed(error)
     state = recent.hosted().get(ranks[0])
     return Failure(
@@ -100,14 +98,6 @@ def _from_the_script_on(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
-
-
-def _innermost_user_line(error: BaseException) -> str:
-    """'file:line' of the last frame in the user's code, else in a library; '' if there is none."""
-    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    outside = [place for place in lines if not is_machinery(place[0])]
-    own = [place for place in outside if not place[0].startswith(_LIBRARIES)]
-    return "{}:{}".format(*(own or outside)[-1]) if outside else ""
 
 
 def _lost_a_peer(error: BaseException | None) -> bool:

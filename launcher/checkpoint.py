@@ -162,9 +162,7 @@ class Checkpointer:
             on_all_ranks(lambda: writer.wait() if rank else None)
         except CheckpointError:
             writer.give_up()
-            with contextlib.suppress(
-                CheckpointError
-            ):  # that the part is missing, of which the error above tells
+            with contextlib.suppress(CheckpointError):  # that the part is missing: the error above says why
                 writer.wait()
             raise
         on_rank_0(writer.wait)

@@ -92,7 +92,7 @@ def file_name(name: str, part: int = 0, parts: int = 1) -> str:
     return f"{name}.safetensors" if parts == 1 else f"{name}-{part + 1:05d}-of-{parts:05d}.safetensors"
 
 
-def write_file(path: Path, write: Callable[[IO[bytes]], None]) -> File:
+def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> File:
     """Make `path` with what `write` writes into it, on stable storage, and describe it.
 
     An OSError says how many bytes had been written, and to which file.
@@ -117,7 +117,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     text = json.dumps({"format": _FORMAT, "sha256": _BLANK, **asdict(manifest)}, indent=1) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     sealed = text.replace(_BLANK, digest, 1).encode()
-    write_file(folder / MANIFEST, lambda file: write_all(file, sealed))
+    write_file(folder / MANIFEST, lambda file: file.write(sealed))
 
 
 def verify(folder: Path) -> Manifest:
@@ -192,11 +192,6 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
 
 def _damaged(folder: Path, reason: str) -> CheckpointError:
     return CheckpointError(f"checkpoint {folder} is damaged: {reason}")
-
-
-def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write `data`."""
-    file.write(data)
 
 
 class _HashingFile:

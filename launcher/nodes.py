@@ -46,7 +46,6 @@ class Node:
     rank: int | None = None
     procs: int = 0
     heard: bytes = b""
-    lost: bool = False
 
     def send(self, **message: Any) -> None:
         with contextlib.suppress(OSError):  # its end is seen where it is read
@@ -169,7 +168,6 @@ class Nodes:
             except (OSError, ValueError, KeyError, TypeError):
                 # Its ranks' agents end with it, and tell.
                 selector.unregister(node.connection)
-                node.lost = True
 
         for node in self.joined:
             selector.register(node.connection, selectors.EVENT_READ, lambda _, node=node: read(node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import sysconfig
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,22 @@ _INNER = ("collective", "gradient exchange")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
 _MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen ")
+_LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
 
 
 def is_machinery(file: str) -> bool:
     """Whether code of `file` is what runs a script, which says nothing about the script."""
     return file.startswith(_MACHINERY)
+
+
+def users_line(places: Iterable[tuple[str, int | str]]) -> str:
+    """Of `places`, (file, line) from the innermost on: 'file:line' of the first in the user's code, else in a library.
+
+    '' if there is none.
+    """
+    outside = [place for place in places if not is_machinery(place[0])]
+    own = [place for place in outside if not place[0].startswith(_LIBRARIES)]
+    return "{}:{}".format(*(own or outside)[0]) if outside else ""
 
 
 def phase_of(frames: Iterable[tuple[str, str]]) -> str:
@@ -59,7 +71,7 @@ class Stack:
     frames: Sequence[tuple[str, str]]
     """(file, function), the innermost first."""
     where: str
-    """'file:line' of the innermost frame in the user's code; '' if there is none."""
+    """As `users_line` has it."""
 
 
 def main_stack(dump: str) -> Stack | None:
@@ -80,6 +92,6 @@ def _stack(text: str) -> Stack:
     if users:
         lines = lines[: users[-1] + 1]
         found = [frame for frame in found if frame[3] <= users[-1]]
-    where = next((f"{file}:{line}" for file, _, line, _ in found if not is_machinery(file)), "")
+    where = users_line((file, line) for file, _, line, _ in found)
     shown = "".join(f"{line}\n" for line in lines)
     return Stack(shown, [(file, function) for file, function, _, _ in found], where)

@@ -39,8 +39,9 @@ class ShardedSampler(DistributedSampler):
     def __iter__(self) -> Iterator[Any]:
         order = self._order()
         left = order[self._offset :]
-        take = left[self.rank :: self.num_replicas][: self._length(len(left))]
-        if len(take) < self._length(len(left)):
+        length = self._length(len(left))
+        take = left[self.rank :: self.num_replicas][:length]
+        if len(take) < length:
             take.append(order[self.rank % len(order)])
         return iter(take)
 

@@ -18,7 +18,7 @@ from ddpgrad.optim import Optimizer
 from ddpgrad.serialization import pack, unpack
 from ddpgrad.tensor_file import read, write
 
-from .manifest import Entry, File, file_name, write_all, write_file
+from .manifest import Entry, File, file_name, write_file
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,13 @@ def entry(folder: Path, share: Share, written: Sequence[Mapping[str, File]]) -> 
                 f"rank 0 does not see {folder / name}, which rank {rank} wrote: the folder must be shared"
             )
     if share.layout == "split":
-        table = {name: file_name(share.name, rank, ranks) for name, rank in share.dealt.items()}
+        parts = list(files)
+        table = {name: parts[rank] for name, rank in share.dealt.items()}
         size = {"total_size": sum(file.size for file in files.values())}
         # As files in several parts have it on the Hub, so that other programs find the arrays.
         text = json.dumps({"metadata": size, "weight_map": table}, indent=1) + "\n"
         name = f"{share.name}.safetensors.index.json"
-        files[name] = write_file(folder / name, lambda file: write_all(file, text.encode()))
+        files[name] = write_file(folder / name, lambda file: file.write(text.encode()))
     return Entry(share.layout, files)
 
 

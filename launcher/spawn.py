@@ -85,7 +85,8 @@ def popen_in_group(
 ) -> subprocess.Popen[bytes]:
     """Start a process in a process group of its own which gets a signal when the launcher dies.
 
-    environment: None for the launcher's own. In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    environment: None for the launcher's own.
     """
     return subprocess.Popen(
         command,

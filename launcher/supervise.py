@@ -212,7 +212,7 @@ class _Supervisor:
                     f"ddprun: interrupted; the ranks have {_SIGNAL_GRACE_S:.0f} s to end. "
                     "Ctrl-C again ends them at once.\n"
                 )
-                # Only the ranks are told: what they have started is theirs to end.
+            # Only the ranks are told: what they have started is theirs to end.
             self._members.send(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def _end_by(self, when: float) -> None:

@@ -10,11 +10,11 @@ from ..nn.functional import binary_cross_entropy_with_logits
 from ..ops.creation import arange
 from ..ops.draws import bernoulli
 from . import constraints
-from .distribution import Distribution
-from .utils import binary_entropy, broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from .binary import BinaryDistribution
+from .utils import binary_entropy, broadcast_all
 
 
-class Bernoulli(Distribution):
+class Bernoulli(BinaryDistribution):
     """1 with probability `probs`, or log-odds `logits`, else 0."""
 
     arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -22,29 +22,8 @@ class Bernoulli(Distribution):
     has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-        if probs is not None:
-            (self.probs,) = broadcast_all(probs)
-        else:
-            (self.logits,) = broadcast_all(logits)
+        self._keep(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
-
-    @property
-    def _param(self) -> Tensor:
-        return vars(self)["probs" if "probs" in vars(self) else "logits"]  # the one that was given
-
-    @property
-    def param_shape(self) -> Any:
-        return self._param.shape
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

@@ -11,11 +11,10 @@ from ..ops.draws import binomial
 from ..ops.elementwise import abs, exp, floor, log1p
 from ..ops.special import lgamma
 from . import constraints
-from .distribution import Distribution
-from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from .binary import BinaryDistribution
 
 
-class Binomial(Distribution):
+class Binomial(BinaryDistribution):
     """The number of successes, of probability `probs` or log-odds `logits`, among `total_count` trials."""
 
     arg_constraints: ClassVar = {
@@ -28,31 +27,12 @@ class Binomial(Distribution):
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-        if probs is not None:
-            self.total_count, self.probs = broadcast_all(total_count, probs)
-            self.total_count = self.total_count.type_as(self.probs)
-        else:
-            self.total_count, self.logits = broadcast_all(total_count, logits)
-            self.total_count = self.total_count.type_as(self.logits)
+        (self.total_count,) = self._keep(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True)
     def support(self) -> Any:
         return constraints.integer_interval(0, self.total_count)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @property
-    def param_shape(self) -> Any:
-        return self.total_count.shape
 
     @property
     def mean(self) -> Tensor:

@@ -11,11 +11,11 @@ from ..ops.draws import rand
 from ..ops.elementwise import abs, log, log1p
 from ..ops.pointwise import where
 from . import constraints
-from .distribution import Distribution
-from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs, probs_to_logits
+from .binary import BinaryDistribution
+from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 
 
-class ContinuousBernoulli(Distribution):
+class ContinuousBernoulli(BinaryDistribution):
     """Numbers in [0, 1] whose density is proportional to probs**x * (1 - probs)**(1 - x).
 
     lims: between them series around probs = 0.5 stand for formulas that lose their digits there.
@@ -33,29 +33,17 @@ class ContinuousBernoulli(Distribution):
         lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
     ) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        self._keep(probs, logits)
         if probs is not None:
-            (self.probs,) = broadcast_all(probs)
             if validate_args is not None and not self.arg_constraints["probs"].check(self.probs).all():
                 raise ValueError("The parameter probs has invalid values")
             self.probs = clamp_probs(self.probs)
-        else:
-            (self.logits,) = broadcast_all(logits)
         self._lims = lims
-        super().__init__((self.logits if probs is None else self.probs).shape, validate_args=validate_args)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
+        super().__init__(self._param.shape, validate_args=validate_args)
 
     @lazy_property
     def probs(self) -> Tensor:
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
-
-    @property
-    def param_shape(self) -> Any:
-        return (self.probs if "probs" in vars(self) else self.logits).shape
 
     def _outside(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])

@@ -9,34 +9,21 @@ from ..autograd import no_grad
 from ..backend.dtype import finfo
 from ..ops.elementwise import floor, log, log1p
 from . import constraints
-from .distribution import Distribution
-from .utils import binary_entropy, broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from .binary import BinaryDistribution
+from .utils import binary_entropy, broadcast_all
 
 
-class Geometric(Distribution):
+class Geometric(BinaryDistribution):
     """The number of failures before the first success of probability `probs`, or log-odds `logits`."""
 
     arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-        if probs is not None:
-            (self.probs,) = broadcast_all(probs)
-        else:
-            (self.logits,) = broadcast_all(logits)
-        super().__init__((self.logits if probs is None else self.probs).shape, validate_args=validate_args)
+        self._keep(probs, logits)
+        super().__init__(self._param.shape, validate_args=validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Geometric needs probs > 0, got:\n{self.probs}")
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

@@ -11,12 +11,11 @@ from ..ops.draws import poisson
 from ..ops.elementwise import exp, floor, sigmoid
 from ..ops.special import lgamma
 from . import constraints
-from .distribution import Distribution
+from .binary import BinaryDistribution
 from .gamma import Gamma
-from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(BinaryDistribution):
     """The number of successes, of probability `probs` or log-odds `logits`, before `total_count` failures."""
 
     arg_constraints: ClassVar = {
@@ -29,23 +28,8 @@ class NegativeBinomial(Distribution):
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-        if probs is not None:
-            self.total_count, self.probs = broadcast_all(total_count, probs)
-            self.total_count = self.total_count.type_as(self.probs)
-        else:
-            self.total_count, self.logits = broadcast_all(total_count, logits)
-            self.total_count = self.total_count.type_as(self.logits)
+        (self.total_count,) = self._keep(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

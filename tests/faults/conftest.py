@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "launcher"))
 from running import Ddprun
+from training import ddprun_in, run_undisturbed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,10 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def ddprun(tmp_path: Path) -> Ddprun:
-    started = Ddprun(tmp_path)
-    # Compiling kernels would take longer than all else here.
-    started.environment["DDPGRAD_NUMBA"] = "0"
-    return started
+    return ddprun_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The result of train.py on two ranks when nothing goes wrong."""
+    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), 2)
 
 
 @pytest.fixture

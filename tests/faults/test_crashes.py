@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Ddprun, Result
+from training import TRAIN, result, run_undisturbed
 
-TRAIN = str(Path(__file__).parent / "train.py")
 PHASES = ["import", "init", "forward", "backward", "mid-bucket", "optimizer", "save", "shutdown"]
 KILL = "open('died', 'w').write(str(time.monotonic())); os.kill(os.getpid(), signal.SIGKILL)"
 # What is promised is 5 s, on a machine that has nothing else to do.
 GONE_S = 15
 
 
-def result(run: Result) -> str:
-    return [line for line in run.out.splitlines() if "result" in line][-1]
-
-
-def run_undisturbed(folders: pytest.TempPathFactory, ranks: int) -> str:
-    ddprun = Ddprun(folders.mktemp("undisturbed"))
-    ddprun.environment["DDPGRAD_NUMBA"] = "0"
-    run = ddprun.run("-n", str(ranks), TRAIN)
-    assert run.code == 0, run.err
-    return result(run)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return run_undisturbed(tmp_path_factory, 2)
-
-
 @pytest.fixture(scope="module")
 def undisturbed_4(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return run_undisturbed(tmp_path_factory, 4)
+    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), 4)
 
 
 def matrix(first: int) -> list[Any]:

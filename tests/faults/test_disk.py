@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from checkpointing import ranks
 
 import ddpgrad
 from ddpgrad.errors import CheckpointError
@@ -213,6 +214,16 @@ def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, 
     assert len(outcomes) == 2
 
 
+def in_own_mounts(script: str) -> list[str]:
+    """The lines that `script` prints, whose mounts nobody else sees; skips where nobody may mount."""
+    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+    if probe.returncode:
+        pytest.skip("needs root, or the right to make a mount namespace")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_a_disk_that_is_really_full(tmp_path):
     """On a file system of 1 MB: the checkpoint before is whole, and the error names the file and the bytes."""
     script = f"""
@@ -235,12 +246,7 @@ for sharded in (False, True):
     print(checkpoints.resume(model=state))
     for path in checkpoints.paths(): __import__("shutil").rmtree(path)
 '"""
-    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
-    if probe.returncode:
-        pytest.skip("needs root, or the right to make a mount namespace")
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = in_own_mounts(script)
     assert lines[1:3] == ["2 1000.0", "3"] and lines[4:6] == ["2 1000.0", "3"]
     for line in (lines[0], lines[3]):
         assert "step_00000002" in line and "No space left on device (after 4000" in line, line
@@ -261,12 +267,7 @@ except CheckpointError as error:
     print(error)
 print(checkpoints.resume(model={{}}))
 '"""
-    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
-    if probe.returncode:
-        pytest.skip("needs root, or the right to make a mount namespace")
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    said, resumed = done.stdout.splitlines()
+    said, resumed = in_own_mounts(script)
     assert "step_00000008" in said and "Read-only file system" in said
     assert resumed == "6"
 
@@ -295,13 +296,11 @@ def test_every_byte_of_a_small_checkpoint_counts(folder):
 
 
 def test_swapped_and_deleted_shards_are_named(tmp_path):
-    def program():
-        ddpgrad.distributed.init_process_group()
+    def program(rank):
         layers = ddpgrad.nn.Linear(6, 4), ddpgrad.nn.Linear(6, 4)
         Checkpointer(tmp_path / "run", sharded=True).save(1, first=layers[0], second=layers[1])
-        ddpgrad.distributed.destroy_process_group()
 
-    ddpgrad.distributed.simulate(program, 2)
+    ranks(2, program)
     newest = tmp_path / "run" / "step_00000001"
     shards = sorted(path.name for path in newest.glob("*-of-*.safetensors"))
     assert len(shards) >= 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from running import LOADER_PRELUDE
 
 SCRIPT = """
 from ddpgrad.utils.data import DataLoader, Dataset
@@ -24,24 +25,13 @@ if __name__ == "__main__":
     while True:
         DURING
 """
-PRELUDE = """\
-import os, signal, sys, time
-from ddpgrad.distributed import host
-def note(pid): open(f"left-{pid}", "w").write(os.environ.get("DDPGRAD_JOB", "None"))
-note(os.getpid())
-if __name__ == "__main__":
-    me = host.current()
-    rank = me.rank
-    wait = me.communicator().barrier
-    wait()
-"""
 DURING = {"loading": "next(batches)", "in a collective": "wait()", "in native code": "sum(range(10**9))"}
 
 
 @pytest.mark.parametrize("way", ["own", "mpi"])
 @pytest.mark.parametrize("during", DURING)
 def test_nothing_outlives_a_killed_launcher(ddprun, during, way):
-    script = ddprun.script(SCRIPT.replace("DURING", DURING[during]), PRELUDE)
+    script = ddprun.script(SCRIPT.replace("DURING", DURING[during]), LOADER_PRELUDE)
     running = ddprun.start("-n", "2", *(["--mpi"] if way == "mpi" else []), script)
     running.kill()
     running.stdout.close()

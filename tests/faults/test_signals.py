@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-from running import Result
+from training import TRAIN, result
 
-TRAIN = str(Path(__file__).parent / "train.py")
 STEPS = ["forward", "backward", "mid-bucket", "optimizer", "save", "step"]
 SIGNALS = ["SIGTERM", "SIGINT", "SIGUSR1"]
 # One rank alone makes the launcher hear it while it, and it only, is known to be in that phase.
 SEND = "os.kill(os.getppid(), signal.{}); time.sleep(0.5)"
-
-
-def result(run: Result) -> list:
-    line = [line for line in run.out.splitlines() if "result" in line][-1]
-    return json.loads(line.partition("result")[2])
 
 
 def cases() -> list:
@@ -26,17 +17,6 @@ def cases() -> list:
         for i, phase in enumerate(STEPS)
         for j, number in enumerate(SIGNALS)
     ]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory):
-    from running import Ddprun
-
-    ddprun = Ddprun(tmp_path_factory.mktemp("undisturbed"))
-    ddprun.environment["DDPGRAD_NUMBA"] = "0"
-    run = ddprun.run("-n", "2", TRAIN)
-    assert run.code == 0, run.err
-    return result(run)
 
 
 @pytest.mark.parametrize(("phase", "number"), cases())

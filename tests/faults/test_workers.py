@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from running import LOADER_PRELUDE
 
 SCRIPT = """
 from ddpgrad.utils.data import DataLoader, Dataset
@@ -21,17 +22,6 @@ if __name__ == "__main__":
     for batch in DataLoader(Data(rank == 1), 2, num_workers=1, timeout=TIMEOUT):
         wait()
 """
-PRELUDE = """\
-import os, signal, sys, time
-from ddpgrad.distributed import host
-def note(pid): open(f"left-{pid}", "w").write(os.environ.get("DDPGRAD_JOB", "None"))
-note(os.getpid())
-if __name__ == "__main__":
-    me = host.current()
-    rank = me.rank
-    wait = me.communicator().barrier
-    wait()
-"""
 
 
 @pytest.mark.parametrize(
@@ -44,7 +34,7 @@ if __name__ == "__main__":
     ids=["killed", "raising", "stalled"],
 )
 def test_a_worker_that_fails_is_named(ddprun, fault, timeout, said):
-    script = ddprun.script(SCRIPT.replace("FAULT", fault).replace("TIMEOUT", str(timeout)), PRELUDE)
+    script = ddprun.script(SCRIPT.replace("FAULT", fault).replace("TIMEOUT", str(timeout)), LOADER_PRELUDE)
     result = ddprun.run("-n", "2", script)
     assert result.code == 1
     assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
@@ -52,7 +42,7 @@ def test_a_worker_that_fails_is_named(ddprun, fault, timeout, said):
 
 
 def test_a_worker_that_stalls_is_named_by_the_watchdog(ddprun):
-    script = ddprun.script(SCRIPT.replace("FAULT", "time.sleep(600)").replace("TIMEOUT", "0"), PRELUDE)
+    script = ddprun.script(SCRIPT.replace("FAULT", "time.sleep(600)").replace("TIMEOUT", "0"), LOADER_PRELUDE)
     result = ddprun.run("-n", "2", "--watchdog", "5", script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said

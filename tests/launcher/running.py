@@ -27,6 +27,19 @@ def wait():
 wait()
 """
 
+# The same for a script whose loaders have workers, which import it again.
+LOADER_PRELUDE = """\
+import os, signal, sys, time
+from ddpgrad.distributed import host
+def note(pid): open(f"left-{pid}", "w").write(os.environ.get("DDPGRAD_JOB", "None"))
+note(os.getpid())
+if __name__ == "__main__":
+    me = host.current()
+    rank = me.rank
+    wait = me.communicator().barrier
+    wait()
+"""
+
 
 @dataclass
 class Result:

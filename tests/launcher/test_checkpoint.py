@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpointing import content, ranks
 
 import ddpgrad
-from ddpgrad import distributed
 from ddpgrad.errors import CheckpointError
 from ddpgrad.random import default_generator
 from ddpgrad.utils.data import DataLoader
@@ -38,10 +38,6 @@ class Model:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -232,19 +228,6 @@ def test_every_damaged_byte_is_found_and_the_older_checkpoint_named(folder):
     shutil.move(folder / "damaged", newest)
     with pytest.raises(CheckpointError, match="no older checkpoint"):
         Checkpointer(folder).resume(model=model)
-
-
-def ranks(count: int, program) -> list:
-    """Run `program` as `count` ranks with a default process group; the results by rank."""
-
-    def run():
-        distributed.init_process_group()
-        try:
-            return program(distributed.get_rank())
-        finally:
-            distributed.destroy_process_group()
-
-    return distributed.simulate(run, count)
 
 
 def test_every_rank_gets_its_own_state_back(tmp_path):

@@ -10,26 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpointing import content, ranks
 from safetensors.numpy import load_file
 
 import ddpgrad
 from ddpgrad import distributed, nn
-from ddpgrad.distributed import simulate
 from ddpgrad.distributed.zero import ZeroRedundancyOptimizer
 from ddpgrad.errors import CheckpointError
 from ddpgrad.nn.parallel import DistributedDataParallel
 from launcher import Checkpointer, cli, manifest
-
-
-def ranks(count: int, program) -> list:
-    def run():
-        distributed.init_process_group()
-        try:
-            return program(distributed.get_rank())
-        finally:
-            distributed.destroy_process_group()
-
-    return simulate(run, count)
 
 
 class Run:
@@ -199,7 +188,7 @@ def test_damage_to_one_part_is_named(tmp_path):
 @pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
 def test_when_one_rank_cannot_write_no_rank_goes_on(tmp_path, monkeypatch, background):
     save(tmp_path, 3)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = content(tmp_path)
     write_file = manifest.write_file
 
     def failing(path, write):
@@ -217,7 +206,7 @@ def test_when_one_rank_cannot_write_no_rank_goes_on(tmp_path, monkeypatch, backg
             checkpoints.wait()
 
     ranks(3, program)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert content(tmp_path) == before
     assert not list(tmp_path.glob(".*"))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
+from launcher.phase import main_stack
 from launcher.watchdog import Progress, find
 
 WATCHDOG_S = 4
@@ -34,6 +36,17 @@ def test_a_stalled_rank_is_named_with_its_line(ddprun, stall):
     assert report["ranks"]["0"]["last"][-1].startswith("barrier at ")
     for rank in range(3):
         assert "line 16 in <module>" in (ddprun.folder / "logs" / f"rank_{rank}.stacks").read_text()
+
+
+def test_a_stall_within_the_standard_library_is_the_users_line():
+    stack = main_stack(
+        "Thread 0x00007f0000000001 (most recent call first):\n"
+        f'  File "{signal.__file__}", line 39 in _enum_to_int\n'
+        '  File "/home/user/script.py", line 14 in work\n'
+        '  File "/home/user/script.py", line 16 in <module>\n'
+    )
+    assert stack is not None and stack.where == "/home/user/script.py:14"
+    assert [function for _, function in stack.frames] == ["_enum_to_int", "work", "<module>"]
 
 
 def test_a_rank_that_says_it_is_alive_is_left_alone(ddprun):

@@ -7,19 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...environment import Launch
-from .. import guard, tree
-from .base import (
-    ALLOCATE,
-    BROADCAST,
-    COMPLETED,
-    EXCHANGE,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    Call,
-    Pending,
-    Transport,
-)
+from .. import guard
+from .base import ALLOCATE, COMPLETED, Call, Pending, Transport
+from .in_reach import complete
 from .mail import Delivery, Letters, Message
 
 
@@ -51,32 +41,9 @@ class LocalTransport(Transport):
                 for rank, call in enumerate(calls)
             }
             raise self.failed(guard.mismatch(records, self._number))
-        if first.kind == REDUCE:
-            arrays = [call.array for call in calls]
-            tree.reduce_into(arrays, arrays, first.op)
-        elif first.kind == REDUCE_SCATTER:
-            arrays = [call.array for call in calls]
-            for rank, call in enumerate(calls):
-                assert call.result is not None
-                tree.reduce_part(call.result, arrays, rank, first.op)
-        elif first.kind == BROADCAST:
-            source = calls[first.src].array
-            for call in calls:
-                if call.array is not source:
-                    call.array[...] = source
-        elif first.kind == GATHER:
-            for call in calls:
-                assert call.result is not None
-                for row, peer in zip(call.result, calls, strict=True):
-                    row[...] = peer.array
-        elif first.kind == EXCHANGE:
-            assert first.counts is not None
-            for target, call in enumerate(calls):
-                assert call.result is not None
-                for source, peer in enumerate(calls):
-                    there, here = first.counts.block(source, target)
-                    call.result[here] = peer.array[there]
-        elif first.kind == ALLOCATE:
+        if first.kind == ALLOCATE:
             for call in calls:
                 call.result = np.zeros(call.array.shape, call.array.dtype)
+        else:
+            complete(calls, self.ranks, [call.array for call in calls])
         return COMPLETED

@@ -10,24 +10,24 @@ area, piece by piece.
 from __future__ import annotations
 
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from mmap import mmap
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...environment import Launch, numba_enabled
-from ...errors import DistributedError, TransportError
+from ...errors import DistributedError
 from .. import tree
 from ..guard import Signature
-from . import segments
 from .base import ALLOCATE, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
 from .control import ARRIVE, DEPTH, DONE, STAGE, Control
+from .in_reach import complete
 from .mail import Delivery, Letters, Message
 from .mailbox import Mailbox, room_for
-from .shm_collectives import Bridge, Collective, Large, Need, Small, finish_small
+from .shm_collectives import Bridge, Collective, Large, Need, Small
+from .windows import Windows, address_of
 
 if TYPE_CHECKING:
     from .compiled import Plans
@@ -39,8 +39,6 @@ SMALL = 4096
 _COMPILE_AFTER = 100
 _SCRATCH_TOTAL = 32 << 20
 _PAGE = 4096
-# A place is a window's number from 1, and an offset in it; 0 stands for the scratch area.
-_OFFSET_BITS = 44
 
 
 def bytes_needed(launch: Launch) -> int:
@@ -51,21 +49,6 @@ def bytes_needed(launch: Launch) -> int:
 
 def _scratch_bytes(world_size: int) -> int:
     return min(1 << 19, _SCRATCH_TOTAL // world_size // _PAGE * _PAGE or _PAGE)
-
-
-class _Window:
-    """One allocation, as this process maps it: an array of each rank, `stride` bytes apart."""
-
-    def __init__(self, memory: mmap, stride: int) -> None:
-        self.memory = memory
-        self.stride = stride
-        self.start = _address(np.frombuffer(memory, np.uint8))
-        self.stop = self.start + len(memory)
-        self.arrays: list[weakref.ref[np.ndarray]] = []
-
-    def unused(self) -> bool:
-        """True when no array of this process's ranks is left."""
-        return all(array() is None for array in self.arrays)
 
 
 class ShmTransport(Transport):
@@ -79,7 +62,6 @@ class ShmTransport(Transport):
         """scratch_for: the number of ranks by which pieces are cut, if it is not this host's."""
         super().__init__(launch, timeout)
         world = launch.world_size
-        self._job = job
         self._scratch_bytes = _scratch_bytes(scratch_for or world)
         slots = world * DEPTH * SMALL
         sparse = room_for(world)
@@ -97,8 +79,7 @@ class ShmTransport(Transport):
         self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
         self._plans: dict[Signature, int] = {}
         self._pieces: dict[tuple[tuple[int, ...], int, np.dtype], list[np.ndarray]] = {}
-        self._windows: dict[int, _Window] = {}
-        self._allocations = 0
+        self.windows = Windows(launch, job)
         self._posted = 0
         self._stage = 0
         self._free_until = DEPTH
@@ -111,13 +92,13 @@ class ShmTransport(Transport):
             self.refuse_after_failure()
         call = calls[0]
         if call.kind == ALLOCATE:
-            self._allocate(calls)
+            self.allocate(calls)
             return COMPLETED
         if self._alone and not call.background and not self._under_way:
             if call.extent <= SMALL:
                 self._at_once(call, calls)
                 return COMPLETED
-            if call.kind == REDUCE and (place := self._place(call.array)):
+            if call.kind == REDUCE and (place := self.windows.place(call.array)):
                 self._in_windows(call, calls, place)
                 return COMPLETED
         number = self._begin()
@@ -126,7 +107,7 @@ class ShmTransport(Transport):
         small = call.extent <= SMALL
         slots = self._slots_for(number, call) if small else []
         for rank, call in zip(self.ranks, calls, strict=True):
-            control.record(rank, number, call.signature, 0 if small else self._place(call.array))
+            control.record(rank, number, call.signature, 0 if small else self.windows.place(call.array))
             # Ranks of this process that do not agree are found out when all have arrived.
             array = call.array
             if (
@@ -166,7 +147,7 @@ class ShmTransport(Transport):
                 return 0
             from .compiled import Plans, post_and_add
 
-            slots = _address(self._slots), SMALL
+            slots = address_of(self._slots), SMALL
             self._compiled, self._post_and_add = Plans(self.control, self.launch, slots), post_and_add
         if len(self._plans) >= self._compiled.capacity:
             self._plans.clear()
@@ -182,15 +163,12 @@ class ShmTransport(Transport):
         if slots:
             slots[self.ranks.start][: array.size] = array
         self._meet(number, call.signature)
-        finish_small(calls, self.ranks, slots)
+        complete(calls, self.ranks, slots)
         self.control.publish(DONE, number)
 
     def _begin_small(self, signature: Signature) -> int:
         """The number of the small collective that begins now, once this rank has said what it calls."""
-        number = self._posted + 1
-        if number > self._free_until:
-            self._make_room(number)
-        self._posted = number
+        number = self._begin()
         entry = number % DEPTH
         if self._recorded[entry] is not signature:
             self.control.record(self.ranks.start, number, signature, 0)
@@ -212,7 +190,7 @@ class ShmTransport(Transport):
         pieces = self._pieces.get(key)
         if pieces is None:
             low, high = tree.share(array.size, self.launch.procs, self.launch.proc)
-            pieces = self._pieces[key] = [self.window_view(p, array)[low:high] for p in places]
+            pieces = self._pieces[key] = [self.windows.view(p, array)[low:high] for p in places]
         tree.reduce_into(pieces, pieces, call.op)
         control.publish(DONE, number)
         try:
@@ -225,14 +203,10 @@ class ShmTransport(Transport):
         number = self._begin()
         self._recorded[number % DEPTH] = None
         for rank, call in zip(self.ranks, calls, strict=True):
-            self.control.record(rank, number, call.signature, self._place(call.array))
+            self.control.record(rank, number, call.signature, self.windows.place(call.array))
         self.control.publish(ARRIVE, number)
         self._under_way.append(Large(self, number, calls, bridge))
         self.finish(number)
-
-    def allocate(self, calls: Sequence[Call]) -> None:
-        """Carry out an "allocate"."""
-        self._allocate(calls)
 
     def _begin(self) -> int:
         """The number of the collective that begins now; its entry in the ring is free."""
@@ -339,78 +313,13 @@ class ShmTransport(Transport):
             views = self._slot_cache[key] = [slot[: size * dtype.itemsize].view(dtype) for slot in slots]
         return views
 
-    def _place(self, array: np.ndarray) -> int:
-        if not self._windows:
-            return 0
-        address = _address(array)
-        for index, window in self._windows.items():
-            if window.start <= address < window.stop:
-                return index << _OFFSET_BITS | (address - window.start)
-        return 0
-
-    def window_view(self, place: int, like: np.ndarray) -> np.ndarray:
-        """The array at `place`, with the length and dtype of `like`."""
-        window = self._windows[place >> _OFFSET_BITS]
-        offset = place & ((1 << _OFFSET_BITS) - 1)
-        return np.ndarray(like.shape, like.dtype, window.memory, offset)
-
-    def _allocate(self, calls: Sequence[Call]) -> None:
-        """Make one segment with an array for every rank, and map it in every process."""
-        template = calls[0].array
+    def allocate(self, calls: Sequence[Call]) -> None:
+        """Carry out an "allocate"."""
         self._pieces.clear()  # which keep windows mapped
-        # A window goes when all processes have dropped their arrays: so all agree which exist.
-        unused = np.array([window.unused() for window in self._windows.values()], np.uint8)
-        dropped = np.min(self._gather(calls, unused), axis=0)
-        for index, gone in zip(list(self._windows), dropped, strict=True):
-            if gone:
-                del self._windows[index]
-        if template.size == 0:
-            for call in calls:
-                call.result = np.empty(0, template.dtype)
-            return
-        stride = -(-template.size * template.itemsize // _PAGE) * _PAGE
-        self._allocations += 1
-        window = self._map(calls, f"window{self._allocations}", stride)
-        self._windows[self._allocations] = window
-        for rank, call in zip(self.ranks, calls, strict=True):
-            call.result = np.ndarray(template.shape, template.dtype, window.memory, rank * stride)
-            window.arrays.append(weakref.ref(call.result))
-
-    def _map(self, calls: Sequence[Call], name: str, stride: int) -> _Window:
-        launch = self.launch
-        path = segments.path_of(self._job, name)
-        size = stride * launch.world_size
-        memory = segments.create(path, size) if launch.proc == 0 and segments.available() >= size else None
-        try:
-            self._all_succeed(calls, launch.proc != 0 or memory is not None, size)
-            if memory is None:
-                memory = segments.attach(path, size)
-            mine = launch.ranks
-            try:
-                # Each process takes its own part, which so lies in the memory next to its cores.
-                segments.reserve(path, mine.start * stride, len(mine) * stride)
-                reserved = True
-            except TransportError:
-                reserved = False
-            self._all_succeed(calls, reserved, size)
-        finally:
-            if launch.proc == 0:
-                segments.remove(path)
-        return _Window(memory, stride)
-
-    def _all_succeed(self, calls: Sequence[Call], succeeded: bool, size: int) -> None:
-        """Raise TransportError on all ranks if an allocation failed in one process."""
-        status = np.array([succeeded, segments.available()], np.int64)
-        for row in self._gather(calls, status):
-            if not row[0]:
-                raise TransportError(segments.out_of_room(size, int(row[1])))
+        self.windows.allocate(calls, partial(self._gather, calls))
 
     def _gather(self, calls: Sequence[Call], array: np.ndarray) -> np.ndarray:
         """Rows of all ranks; each process contributes one array for all its ranks."""
         rows = np.empty((self.launch.world_size, array.size), array.dtype)
         self.post([Call(GATHER, call.signature, array, result=rows) for call in calls]).wait()
         return rows
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from .. import tree
-from .base import BROADCAST, EXCHANGE, GATHER, REDUCE, REDUCE_SCATTER, Call, Pending
+from .base import BROADCAST, EXCHANGE, REDUCE, REDUCE_SCATTER, Call, Pending
 from .control import ARRIVE, DONE
+from .in_reach import collect, complete, reduce_parts, spread
 
 if TYPE_CHECKING:
     from .shm import ShmTransport
@@ -72,30 +73,9 @@ class Small(Collective):
 
     def step(self) -> None:
         self.transport.agree(self.number, self.calls[0].signature)
-        finish_small(self.calls, self.transport.ranks, self._slots)
+        complete(self.calls, self.transport.ranks, self._slots)
         self.transport.control.publish(DONE, self.number)
         self.complete = True
-
-
-def finish_small(calls: Sequence[Call], ranks: Sequence[int], slots: Sequence[np.ndarray]) -> None:
-    """Make the results of what all ranks wrote into their slots (none: there is nothing to make)."""
-    kind = calls[0].kind
-    if not slots:
-        return
-    if kind == REDUCE:
-        tree.reduce_into([call.array for call in calls], slots, calls[0].op)
-    elif kind == REDUCE_SCATTER:
-        _reduce_parts(calls, ranks, slots, 0)
-    elif kind == BROADCAST:
-        _spread(calls, ranks, slots[calls[0].src], 0)
-    elif kind == GATHER:
-        _collect(calls, slots, 0)
-    elif kind == EXCHANGE:
-        for rank, call in zip(ranks, calls, strict=True):
-            assert call.result is not None and call.counts is not None
-            for source, slot in enumerate(slots):
-                there, here = call.counts.block(source, rank)
-                call.result[here] = slot[there]
 
 
 class Large(Collective):
@@ -136,7 +116,7 @@ class Large(Collective):
         if self._bridge is not None and not self._bridge.all_direct(direct):
             direct, places = False, dict.fromkeys(places, 0)
         if direct:
-            self._exchange([transport.window_view(place, first.array) for place in places.values()], 0)
+            self._exchange([transport.windows.view(place, first.array) for place in places.values()], 0)
         else:
             yield from self._through_scratch(places)
         control.publish(DONE, number)
@@ -167,7 +147,7 @@ class Large(Collective):
             yield transport.next_stage()
             for rank, place in places.items():
                 if place:
-                    seen = transport.window_view(place, like).reshape(rows, columns)[:, start:stop]
+                    seen = transport.windows.view(place, like).reshape(rows, columns)[:, start:stop]
                     pieces[rank] = seen.reshape(-1)
             self._exchange(list(pieces.values()), start)
             yield transport.next_stage()
@@ -210,30 +190,8 @@ class Large(Collective):
             else:
                 self._bridge.reduce(pieces, first.op)
         elif first.kind == REDUCE_SCATTER:
-            _reduce_parts(self.calls, transport.ranks, views, start)
+            reduce_parts(self.calls, transport.ranks, views, start)
         elif first.kind == BROADCAST:
-            _spread(self.calls, transport.ranks, views[0], start)
+            spread(self.calls, transport.ranks, views[0], start)
         else:
-            _collect(self.calls, views, start)
-
-
-def _reduce_parts(
-    calls: Sequence[Call], ranks: Sequence[int], views: Sequence[np.ndarray], start: int
-) -> None:
-    stop = start + views[0].size // (len(views) or 1)
-    for rank, call in zip(ranks, calls, strict=True):
-        assert call.result is not None
-        tree.reduce_part(call.result[start:stop], views, rank, call.op)
-
-
-def _spread(calls: Sequence[Call], ranks: Sequence[int], source: np.ndarray, start: int) -> None:
-    for rank, call in zip(ranks, calls, strict=True):
-        if rank != call.src:
-            call.array[start : start + source.size] = source
-
-
-def _collect(calls: Sequence[Call], views: Sequence[np.ndarray], start: int) -> None:
-    for call in calls:
-        assert call.result is not None
-        for row, view in zip(call.result, views, strict=True):
-            row[start : start + view.size] = view
+            collect(self.calls, views, start)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from .base import (
+from .base import Transform
+from .composite import ComposeTransform, IndependentTransform, ReshapeTransform, identity_transform
+from .elementwise import (
     AbsTransform,
     AffineTransform,
-    ComposeTransform,
     ExpTransform,
-    IndependentTransform,
     PowerTransform,
-    ReshapeTransform,
     SigmoidTransform,
-    SoftmaxTransform,
     SoftplusTransform,
     TanhTransform,
-    Transform,
-    identity_transform,
 )
-from .stick_breaking import StickBreakingTransform
+from .simplex import SoftmaxTransform, StickBreakingTransform
 
 __all__ = [
     "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform", "PowerTransform",

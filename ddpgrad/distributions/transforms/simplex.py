@@ -1,4 +1,4 @@
-"""StickBreakingTransform: numbers become probabilities, each a share of what the ones before left."""
+"""Transforms of numbers to the probabilities of categories."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from typing import Any
 
 from ..._tensor import Tensor
 from ...backend.dtype import finfo
-from ...nn.functional import logsigmoid, pad
+from ...nn.functional import logsigmoid, pad, softmax
 from ...ops.creation import arange
 from ...ops.elementwise import clamp, log, sigmoid
 from .. import constraints
 from .base import Transform
 
 
+class SoftmaxTransform(Transform):
+    """Probabilities from logarithms along the last dimension; the inverse is one of many."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+
+    def _call(self, x: Tensor) -> Tensor:
+        return softmax(x, -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return log(y)
+
+
 class StickBreakingTransform(Transform):
-    """K numbers (..., K) to K + 1 probabilities: the sigmoid of number k, less log(K - k), is the share that is taken.
+    """K numbers (..., K) to K + 1 probabilities, each a share of what the ones before left: the sigmoid of number k, less log(K - k), is the share that is taken.
 
     Zeros become equal probabilities.
     """
