@@ -12,7 +12,7 @@ FIRST_BYTES = 1 * MIB
 
 _USUAL_BYTES = 25 * MIB
 # The last bucket has no backward left to hide behind: its share of all gradients bounds what is exposed.
-_AT_LEAST = 16
+_AT_LEAST = 32
 _TAPER = 4
 
 # Gradients start at multiples of this many bytes, so that vector loads of each are aligned.
@@ -20,7 +20,7 @@ _ALIGN = 64
 
 
 def usual_cap(total_bytes: int) -> int:
-    """The cap where the user gives none: 25 MiB, or less for 16 buckets of a MiB or more."""
+    """The cap where the user gives none: 25 MiB, or less for 32 buckets of a MiB or more."""
     return min(_USUAL_BYTES, max(FIRST_BYTES, total_bytes // _AT_LEAST))
 
 

@@ -1,6 +1,7 @@
 """Two hosts, 1 Gbit/s between them: does the exchange of gradients hide behind backward?
 
-    python examples/benchmarks/two_hosts.py          (as root, with MPICH: pip install mpich)
+    python examples/benchmarks/two_hosts.py               (as root, with MPICH: pip install mpich)
+    python examples/benchmarks/two_hosts.py --elsewhere   # layers that keep no core busy, as on a GPU
 
 The hosts are network namespaces of this machine, with one rank each. The batch is chosen so that
 backward alone takes about as long as the exchange alone (`--relative` times as long); then both
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -48,12 +50,47 @@ class GPT(nn.Module):
         return self.head(self.layers(hidden, mask=mask, is_causal=True))
 
 
+class Elsewhere(torch.autograd.Function):
+    """A layer whose work is done elsewhere, as by a GPU: this process waits as long, and gets a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.save_for_backward(weight)
+        ctx.seconds = seconds
+        time.sleep(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        time.sleep(2 * ctx.seconds)
+        return grad, torch.zeros_like(ctx.saved_tensors[0]), None
+
+
+class GPTElsewhere(nn.Module):
+    """The weights of `GPT`'s layers, in their order; the time of each is in proportion to its size and the batch."""
+
+    SECONDS_PER_MULTIPLICATION = 1e-12
+
+    def __init__(self) -> None:
+        super().__init__()
+        shapes = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH)] * LAYERS
+        self.weights = nn.ParameterList(torch.zeros(shape) for shape in shapes)
+        self.head = nn.Linear(1, VOCABULARY)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = x[..., None].float()
+        for weight in self.weights:
+            multiplications = x.numel() * weight.numel()
+            hidden = Elsewhere.apply(hidden, weight, multiplications * self.SECONDS_PER_MULTIPLICATION)
+        return self.head(hidden)
+
+
 class Trial:
     """One rank's model, and the times of its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: bool) -> None:
         torch.manual_seed(0)
-        self.model = GPT()
+        self.model = GPTElsewhere() if elsewhere else GPT()
         self.ddp = DistributedDataParallel(self.model, check_replicas_every=0)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         self.size = 1
@@ -105,11 +142,11 @@ class Trial:
         self._timed("step", step)
 
 
-def inside(folder: Path, rounds: int, relative: float) -> None:
+def inside(folder: Path, rounds: int, relative: float, elsewhere: bool) -> None:
     """What each rank does."""
     trace.start(folder)
     dist.init_process_group()
-    trial = Trial()
+    trial = Trial(elsewhere)
     exchange = min(trial.exchange_alone() for _ in range(3))
     trial.size = 8
     for _ in range(2):  # small batches take longer by the sample
@@ -166,10 +203,11 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit", help="what each host may send (default 1gbit)")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--relative", type=float, default=0.8, help="backward by exchange (default 0.8)")
+    parser.add_argument("--elsewhere", action="store_true", help="layers wait instead of computing")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside is not None:
-        inside(given.inside, given.rounds, given.relative)
+        inside(given.inside, given.rounds, given.relative, given.elsewhere)
         return
     sys.path.append(str(Path(__file__).parents[2] / "cluster"))
     import namespaces
@@ -187,6 +225,7 @@ def main() -> None:
             str(given.rounds),
             "--relative",
             str(given.relative),
+            *(["--elsewhere"] if given.elsewhere else []),
         ]
         ended: subprocess.CompletedProcess[str] = run(1, command)
     print(ended.stdout, end="")

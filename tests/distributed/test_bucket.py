@@ -71,8 +71,8 @@ def test_the_last_buckets_shrink_since_little_of_backward_is_left_to_hide_them()
     assert sizes[:5] == [1, 10, 8, 6, 4] and sizes[-3:] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("total", "cap"), [(100, 1 << 20), (160 << 20, 10 << 20), (4 << 30, 25 << 20)])
-def test_a_model_has_sixteen_buckets_unless_they_would_be_very_small_or_large(total, cap):
+@pytest.mark.parametrize(("total", "cap"), [(100, 1 << 20), (160 << 20, 5 << 20), (4 << 30, 25 << 20)])
+def test_a_model_has_32_buckets_unless_they_would_be_very_small_or_large(total, cap):
     assert usual_cap(total) == cap
 
 
