@@ -5,7 +5,8 @@
 
 Images of 28x28 pixels are moved, turned over and scaled by NumPy, one by one. First both loaders hand out
 batches as fast as they can, in turns within one run; the figure is the ratio of the medians. Then
-vision.ConvNet is trained on ddpgrad's batches: the figure is the share of the time that a step waits for one.
+vision.ConvNet is trained on the batches of each, in turns with batches that are in memory already: the figures
+are the time of an epoch, and what steps wait for a batch: the median, and the share of the whole.
 """
 
 from __future__ import annotations
@@ -54,34 +55,38 @@ def drain(batches: Iterable[Any]) -> float:
     return perf_counter() - began
 
 
-def train(loader: Any, epochs: int) -> tuple[float, float]:
-    """(seconds in steps, seconds of these that steps waited for a batch), without the first batch of an epoch."""
-    sys.path.append(str(Path(__file__).parents[1]))
-    import vision
+class Training:
+    """vision.ConvNet, and what it takes to train it on batches from anywhere."""
 
-    import ddpgrad as torch
-    import ddpgrad.nn.functional as F
+    def __init__(self) -> None:
+        sys.path.append(str(Path(__file__).parents[1]))
+        import vision
 
-    model = vision.ConvNet(SIDE, width=16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    total = waited = 0.0
-    for epoch in range(epochs):
+        import ddpgrad as torch
+
+        self.model = vision.ConvNet(SIDE, width=16)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+
+    def epoch(self, loader: Iterable[Any]) -> tuple[float, list[float]]:
+        """(seconds, seconds that each step waited for its batch), after the first batch."""
+        import ddpgrad as torch
+        import ddpgrad.nn.functional as F
+
+        waits: list[float] = []
         batches = iter(loader)
         next(batches)
         began = perf_counter()
         while True:
             asked = perf_counter()
             batch = next(batches, None)
-            waited += (perf_counter() - asked) * (epoch > 0)
             if batch is None:
-                break
-            x, y = batch
-            loss = F.cross_entropy(model(x), y)
-            optimizer.zero_grad()
+                return perf_counter() - began, waits
+            waits.append(perf_counter() - asked)
+            x, y = (torch.from_numpy(array.numpy()) for array in batch)
+            loss = F.cross_entropy(self.model(x), y)
+            self.optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
-        total += (perf_counter() - began) * (epoch > 0)
-    return total, waited
+            self.optimizer.step()
 
 
 def main() -> None:
@@ -119,8 +124,25 @@ def main() -> None:
     for name, times in seconds.items():
         rate = (args.images - args.batch) / median(times)
         print(f"{name:28s} {rate:9.0f} images/s   {theirs / median(times):5.2f} x PyTorch's rate")
-    total, waited = train(made["ddpgrad"], epochs=3)
-    print(f"training: {total:.2f} s, of which steps waited {waited:.3f} s for a batch ({waited / total:.1%})")
+    del made["ddpgrad, seed_samples=False"]
+    compare_training({**made, "in memory": list(made["ddpgrad"])}, args.rounds)
+
+
+def compare_training(sources: dict[str, Iterable[Any]], rounds: int) -> None:
+    """Print the medians of epochs on each source of batches, in turns."""
+    training = Training()
+    epochs: dict[str, list[tuple[float, list[float]]]] = {name: [] for name in sources}
+    for number in range(rounds + 1):
+        for name, source in sources.items():
+            epoch = training.epoch(source)
+            if number:  # the first compiles the kernels
+                epochs[name].append(epoch)
+    for name, done in epochs.items():
+        total, waits = sum(seconds for seconds, _ in done), [wait for _, waits in done for wait in waits]
+        print(
+            f"training, batches {name + ':':12s} {median(seconds for seconds, _ in done):6.3f} s an epoch; "
+            f"steps wait {1e3 * median(waits):.2f} ms, {sum(waits) / total:.1%} of the time"
+        )
 
 
 if __name__ == "__main__":

@@ -113,8 +113,16 @@ def main(connection: Any, start: Start) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers
     environment.forget_job()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _yield_to_the_program()
     with threadpool_limits(1, "blas"):
         _Worker(connection, start).run()
+
+
+def _yield_to_the_program() -> None:
+    """Let the scheduler wake this process without taking the core from the program, which sends it work."""
+    if hasattr(os, "SCHED_BATCH"):
+        with contextlib.suppress(OSError):  # then waking it costs the program some milliseconds
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _end_with_parent() -> None:
