@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +45,8 @@ class Run:
     enter: Path
     """Runs a command on one of them, in place of ssh."""
     timeout: float
+    token: str
+    """What tells the names of these hosts from those of others."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -58,11 +62,33 @@ class Run:
             env={**os.environ, **self.variables},
         )  # fmt: skip
 
+    def namespace(self, address: str) -> str:
+        """The network namespace that is the host with this address."""
+        return f"ddpg{self.token}-{address.rpartition('.')[2]}"
 
-def _sh(command: str) -> None:
+    def reset(self, address: str) -> None:
+        """Let a host be as if it had been reset: all processes and their shared memory are gone, without a word."""
+        pids = [int(pid) for pid in _sh(f"ip netns pids {self.namespace(address)}").split()]
+        memory = {path for pid in pids for path in re.findall(r"/dev/shm/\S+", _maps(pid))}
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for path in memory:
+            Path(path).unlink(missing_ok=True)
+
+    def switch_off(self, address: str) -> None:
+        """Let a host be as if it had been switched off: nothing comes from it any more, not even the end of a connection."""
+        _sh(f"ip link set dv{self.token}{address.rpartition('.')[2]} down")
+
+
+def _sh(command: str) -> str:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr}")
+    return done.stdout
+
+
+def _maps(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
 def why_not(rate: str | None = None) -> str | None:
@@ -101,7 +127,7 @@ def hosts(count: int, rate: str | None = None, timeout: float = 180) -> Iterator
         enter.write_text(_ENTER.format(prefix=prefix))
         enter.chmod(0o755)
 
-        run = Run([f"{net}.{number}" for number in numbers], f"{net}.1", enter, timeout)
+        run = Run([f"{net}.{number}" for number in numbers], f"{net}.1", enter, timeout, token)
         try:
             _sh(f"ip link add {bridge} type bridge")
             _sh(f"ip addr add {net}.1/24 dev {bridge} && ip link set {bridge} mtu {_MTU} up")

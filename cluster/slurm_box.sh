@@ -3,14 +3,14 @@
 #
 #   apt-get install slurm-wlm munge && cluster/slurm_box.sh start && salloc -n 2 ddprun train.py
 #
-# It overwrites /etc/slurm/slurm.conf.
+# It writes /etc/slurm/slurm.conf, unless that is of another cluster.
 set -euo pipefail
 box=${SLURM_BOX:-/var/tmp/slurm-box}
 case ${1:-} in
 start) ;;
 stop)
-    for name in slurmd slurmctld; do
-        if [ -f "$box/$name.pid" ]; then kill "$(cat "$box/$name.pid")"; fi
+    for name in slurmd slurmctld munged; do
+        if [ -f "$box/$name.pid" ]; then kill "$(cat "$box/$name.pid")" && rm -f "$box/$name.pid"; fi
     done
     exit
     ;;
@@ -19,12 +19,20 @@ stop)
     exit 2
     ;;
 esac
+conf=/etc/slurm/slurm.conf
+if [ -e $conf ] && ! grep -q '^ClusterName=box$' $conf; then
+    echo "$conf is of another cluster" >&2
+    exit 1
+fi
 mkdir -p "$box/state" "$box/spool" /etc/slurm /run/munge
 [ -f /etc/munge/munge.key ] || mungekey --create
 chown -R munge: /etc/munge /run/munge
-[ -S /run/munge/munge.socket.2 ] || su munge -s /bin/sh -c /usr/sbin/munged
+if ! munge --no-input >/dev/null 2>&1; then
+    su munge -s /bin/sh -c /usr/sbin/munged
+    cp /run/munge/munged.pid "$box/munged.pid"
+fi
 name=$(hostname -s)
-cat >/etc/slurm/slurm.conf <<END
+cat >$conf <<END
 ClusterName=box
 SlurmctldHost=$name
 SlurmUser=root

@@ -626,6 +626,7 @@ _ON_USE = (
     "_C",
     "_dynamo",
     "distributions",
+    "functional",
     "fx",
     "library",
     "multiprocessing",

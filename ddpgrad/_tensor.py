@@ -27,7 +27,7 @@ class View(NamedTuple):
     """How a view was made, so that writing through it can reach the base's graph.
 
     base: the tensor that owns the memory. steps: (op, arguments after the input) from the
-    base to this view; None when a custom Function made it, which cannot be done again. root:
+    base to this view; None when it is not to be done again (`maker`). root:
     the base's grad_fn when the view was recorded; when it is no longer that, the view's own
     grad_fn is out of date and is made again (`autograd/accumulate.py`). A view that was made while
     nothing is recorded has a number instead: the version v of the memory then, or -1 - v in
@@ -60,6 +60,7 @@ class Tensor:
     _accumulator: ref[Any] | None = None
     _accumulator_hooks: tuple[dict[int, Any], dict[int, Any]] | None = None
     _plain_views: list[ref[Tensor]] | None = None  # views made while this base had no history
+    _reshaped: bool = False  # in place, by t_() and its like: views of it made before know another shape
     _hooks: dict[int, Any] | None = None
     _post_accumulate_hooks: dict[int, Any] | None = None
 

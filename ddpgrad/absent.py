@@ -43,6 +43,9 @@ READERS = Part(
 )
 """Names of `torch` itself."""
 
+VALUES = Part(_GRAPHS, "Graph Node Value")
+"""Names of `torch._C`."""
+
 PARTS = {
     "_dynamo._trace_wrapped_higher_order_op": Part(_GRAPHS, "TransformGetItemToIndex"),
     "_dynamo.eval_frame": Part(_GRAPHS, "OptimizedModule"),
@@ -65,6 +68,8 @@ PARTS = {
     "distributed._functional_collectives": Part(
         "use torch.distributed.nn.functional", "all_to_all_single_autograd wait_tensor"
     ),
+    "distributed._tensor": Part(_SHARDS, "DTensor Partial! Placement Replicate! Shard! distribute_tensor"),
+    "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
     "distributed.algorithms._checkpoint": Part(_SHARDS, ""),
     "distributed.algorithms._checkpoint.checkpoint_wrapper": Part(
         "call torch.utils.checkpoint.checkpoint in forward",

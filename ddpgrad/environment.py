@@ -17,6 +17,7 @@ change a run.
     DDPGRAD_CHECK_REPLICAS  steps between two checks that replicas are equal; 0: never
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
+    DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
     SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
@@ -236,6 +237,11 @@ def only_rank() -> int | None:
 def trace_folder() -> str | None:
     """Where a record of what the ranks did when is wanted, if anywhere."""
     return os.environ.get("DDPGRAD_TRACE") or None
+
+
+def log_dir() -> str | None:
+    """Where the ranks themselves are to write down what is known of a failure, if anywhere."""
+    return os.environ.get("DDPGRAD_LOG_DIR") or None
 
 
 def mapping() -> MutableMapping[str, str]:

@@ -13,9 +13,10 @@ from typing import Any
 
 
 class _Mode(threading.local):
-    """Whether operations of this thread are recorded for backward."""
+    """Whether operations of this thread are recorded for backward, and whether they would be outside of inference mode."""
 
     enabled: bool = True
+    wanted: bool = True
 
 
 mode = _Mode()

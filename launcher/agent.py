@@ -1,6 +1,6 @@
 """Stands between mpiexec or srun and a process of a job, on whichever host that runs.
 
-    python -P -m launcher.agent REPORT script|module TARGET [ARGUMENTS ...]
+    python -P -m launcher.agent REPORT JOB script|module TARGET [ARGUMENTS ...]
 
 The launcher reaches a process of another host only through it: the agent passes on what the
 process reports, tells how it ended, and sends it the signals that the launcher asks for, which
@@ -18,7 +18,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import selectors
 import signal
 import subprocess
@@ -38,7 +37,8 @@ _GRACE_S = 30.0
 # How often, and how many times, the files are looked for that MPI libraries leave behind when killed.
 _LOOK_S = 0.5
 _LOOKS = 120
-_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
+# How often it is asked whether the launcher's host is still there.
+_ASK_S = 2.0
 _NEVER = float("inf")
 
 
@@ -51,6 +51,7 @@ class Agent:
         self._heard = b""
         self._segments: set[str] = set()
         self._let_go = False
+        self._orphaned = False
         self._kill_at = _NEVER
         self._status: int | None = None
         self._selector = selectors.DefaultSelector()
@@ -59,7 +60,7 @@ class Agent:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # The parent has died: the kernel says so.
-        signal.signal(signal.SIGHUP, self._orphaned)
+        signal.signal(signal.SIGHUP, self._on_orphaned)
         # mpiexec and Slurm end a job in this way, and a signal to them comes as this one.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._passed_on)
@@ -79,6 +80,7 @@ class Agent:
     def run(self) -> int:
         """Watch the process to its end; the exit code that says how it ended."""
         look_at = time.monotonic() + _LOOK_S
+        ask_at = time.monotonic() + _ASK_S
         leave_at = _NEVER
         looks = _LOOKS
         while True:
@@ -97,8 +99,12 @@ class Agent:
                 self._look_for_segments()
                 looks -= 1
                 look_at = _NEVER if self._segments or not looks else now + _LOOK_S
-            until = min(leave_at, self._kill_at, look_at)
-            for key, _ in self._selector.select(None if until == _NEVER else max(0.0, until - now)):
+            if now >= ask_at:
+                ask_at = now + _ASK_S
+                if self._sender.cut_off():
+                    self._lose_launcher()
+            until = min(leave_at, self._kill_at, look_at, ask_at)
+            for key, _ in self._selector.select(max(0.0, until - now)):
                 key.data()
         if self._status != 0:
             self._clean_up()
@@ -109,7 +115,10 @@ class Agent:
         while self._forward():
             pass
         with contextlib.suppress(OSError):  # the launcher has gone
-            self._sender.ended(status)
+            if self._orphaned:
+                self._sender.orphaned()
+            else:
+                self._sender.ended(status)
         if status != 0:
             children.send_group(self._process.pid, signal.SIGKILL)  # what it has started
 
@@ -130,12 +139,10 @@ class Agent:
     def _obey(self) -> None:
         try:
             data = os.read(self._sender.fd, _READ)
-        except ConnectionResetError:
+        except OSError:  # reset, or the launcher's host is gone
             data = b""
         if not data:
-            self._selector.unregister(self._sender.fd)
-            self._let_go = True
-            children.send_group(self._process.pid, signal.SIGKILL)
+            self._lose_launcher()
             return
         *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
@@ -144,6 +151,12 @@ class Agent:
                 self._status = 0
             else:
                 self._send(signal.Signals(command["signal"]))
+
+    def _lose_launcher(self) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._sender.fd)
+        self._let_go = True
+        children.send_group(self._process.pid, signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
         if number in (signal.SIGTERM, signal.SIGKILL):
@@ -160,15 +173,14 @@ class Agent:
             self._let_go = True
             self._kill_at = min(self._kill_at, time.monotonic() + _GRACE_S)
 
-    def _orphaned(self, number: int, frame: object) -> None:
-        self._let_go = True
+    def _on_orphaned(self, number: int, frame: object) -> None:
+        self._let_go = self._orphaned = True
         children.send_group(self._process.pid, signal.SIGKILL)
 
     def _look_for_segments(self) -> None:
         """Note the files in shared memory that the MPI library has made, which it forgets when it is killed."""
         with contextlib.suppress(OSError):  # it has just ended
-            maps = Path(f"/proc/{self._process.pid}/maps").read_text(errors="replace")
-            self._segments |= set(_SEGMENT.findall(maps))
+            self._segments |= leftovers.segments_of(self._process.pid)
 
     def _clean_up(self) -> None:
         for name in self._segments:
@@ -182,12 +194,12 @@ def _prepare_child(sending: int, agent: int) -> None:
     children.die_with_parent(agent, signal.SIGKILL)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one process of a job and its agent; returns the exit code of the process."""
-    children.die_with_parent(os.getppid(), signal.SIGHUP)
+def main(argv: Sequence[str], parent: int) -> int:
+    """Run one process of a job and its agent, which ends when the process `parent` does; returns its exit code."""
+    children.die_with_parent(parent, signal.SIGHUP)
     report, job, *arguments = argv
     return Agent(report, arguments, job).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], os.getppid()))

@@ -34,12 +34,13 @@ from ddpgrad.missing import nearest
 SHIMS = str(Path(__file__).with_name("torch_shim"))
 """A folder with a file torch.py: processes that the program starts find it, and install this there too."""
 
-# Modules that have another name here.
+# Modules that have another name here, and those below them.
 _MOVED = {
     "torch": "ddpgrad",
     "torch.autograd.profiler": "ddpgrad.profiler",
     "torch.optim.adamw": "ddpgrad.optim.adam",
     "torchvision.transforms": "ddpgrad.transforms",
+    "torchvision.transforms.transforms": "ddpgrad.transforms",
     "torchvision.datasets": "ddpgrad.datasets",
     "torchvision.utils": "ddpgrad.transforms.pictures",
 }
@@ -99,7 +100,7 @@ class _Finder(MetaPathFinder):
         installed = _installed(fullname) if top == "torchvision" else None
         if installed is not None:
             return installed
-        name = _MOVED.get(fullname) or (fullname.replace("torch", "ddpgrad", 1) if top == "torch" else "")
+        name = _home(fullname)
         if name and (_exists(name) or absent.find(name.partition(".")[2])):
             return ModuleSpec(fullname, _Loader(name))
         raise _no_module(fullname)
@@ -145,7 +146,9 @@ class _Torchvision(Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        known = sorted(n.partition(".")[2] for n in _MOVED if n.startswith("torchvision."))
+        known = sorted(
+            n.partition(".")[2] for n in _MOVED if n.startswith("torchvision.") and n.count(".") == 1
+        )
 
         def look_up(name: str) -> Any:
             full = f"torchvision.{name}"
@@ -176,6 +179,14 @@ def _explain_missing(module: ModuleType) -> None:
     vars(module)["__getattr__"] = absent.looks_below(module.__name__, module)
 
 
+def _home(fullname: str) -> str:
+    """The name here of the module `fullname`, which need not exist; empty for what nothing here answers for."""
+    above = fullname
+    while above and above not in _MOVED:
+        above = above.rpartition(".")[0]
+    return above and _MOVED[above] + fullname[len(above) :]
+
+
 def _exists(name: str) -> bool:
     """Whether ddpgrad has a module of that name."""
     parent = name.rpartition(".")[0]
@@ -191,8 +202,8 @@ def _places(name: str) -> list[str]:
 
 def _no_module(fullname: str) -> ModuleNotFoundError:
     parent, _, name = fullname.rpartition(".")
-    package = _MOVED.get(parent) or parent.replace("torch", "ddpgrad", 1)
-    places = _places(package) if parent in sys.modules and parent != "torchvision" else []
+    package = _home(parent)
+    places = _places(package) if package and parent in sys.modules else []
     hint = nearest(name, (m.name for m in iter_modules(places)))
     return ModuleNotFoundError(
         f"No module named '{fullname}': ddpgrad, which answers for torch, has none{hint}", name=fullname

@@ -7,7 +7,8 @@ import re
 import time
 import traceback
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 from ddpgrad import environment
 from ddpgrad.distributed import recent
@@ -38,7 +39,6 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
     trace = list(traceback.walk_tb(error.__traceback__))
     where = users_line((frame.f_code.co_filename, line) for frame, line in reversed(trace))
     blamed = _blamed(error)
-    state = recent.hosted().get(ranks[0])
     return Failure(
         ranks=ranks,
         time=time.monotonic(),
@@ -49,10 +49,37 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
         victim=_lost_a_peer(error) or (bool(blamed) and not set(blamed) & set(launch.ranks)),
         blames=blamed,
         cause=next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "error"),
-        step=state.steps if state is not None else None,
         phase=phase_of(_files(error)),
-        collective=state.last()[-1] if state is not None and state.collectives else "",
+        **_last_of(ranks[0]),
     )
+
+
+def failure_by_exit(status: int, rank: int) -> Failure:
+    """Describe that `rank`, the only one of this process, is calling `os._exit(status)`."""
+    stack = [(frame, line) for frame, line in traceback.walk_stack(None) if not is_machinery(_file(frame))]
+    what = f"rank {rank} called os._exit({status}) before its script was finished"
+    shown = traceback.StackSummary.extract(reversed(stack)).format()
+    return Failure(
+        ranks=(rank,),
+        time=time.monotonic(),
+        reason=f"exit code {status}",
+        error=what,
+        text="".join(["Stack (most recent call last):\n", *shown, what, "\n"]),
+        where=users_line((_file(frame), line) for frame, line in stack),
+        **_last_of(rank),
+    )
+
+
+def _last_of(rank: int) -> dict[str, Any]:
+    """The fields of a Failure that say how far `rank` of this process has come."""
+    state = recent.hosted().get(rank)
+    if state is None:
+        return {"step": None}
+    return {"step": state.steps, "collective": state.last()[-1] if state.collectives else ""}
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
 
 
 def _files(error: BaseException) -> list[tuple[str, str]]:

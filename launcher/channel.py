@@ -12,8 +12,9 @@ listened to). It carries one JSON object per line:
     preempted  the ranks have saved their work, as they were asked to, and end
     done       the script came to its end in every hosted rank
     ended      how the process ended, said by its agent (see agent.py)
+    orphaned   said instead by an agent that ended it because what had started them was gone
 
-A stream that ends without one of the last three means that the process died, whatever its exit code
+A stream that ends without one of the last four means that the process died, whatever its exit code
 says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
 `faulthandler`, which writes to the same stream when the process crashes, and when it is
 asked for its stacks.
@@ -32,6 +33,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from . import tcp
 
 # A traceback may be as long as it likes (nested exception groups); a screen and the
 # launcher's memory are not.
@@ -84,6 +87,7 @@ class Sender:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         kind, _, rest = address.partition(":")
+        self._between_hosts = kind == "tcp"
         if kind == "fd":
             self.fd = int(rest)
             os.set_inheritable(self.fd, False)
@@ -95,12 +99,17 @@ class Sender:
             token, port, hosts = rest.split("@")
             with _connect(hosts.split(","), int(port)) as connection:
                 connection.settimeout(None)
+                tcp.probe(connection, answers=False)  # the launcher may be stopped for a while (Ctrl-Z)
                 connection.sendall(token.encode() + b"\n")
                 self.fd = connection.detach()
         else:
             raise ValueError(
                 f"a report address is fd:NUMBER, unix:NAME or tcp:TOKEN@PORT@HOST,..., got {address!r}"
             )
+
+    def cut_off(self) -> bool:
+        """Whether the launcher's host gives no sign of life, though the connection has not ended."""
+        return self._between_hosts and tcp.unheard(self.fd)
 
     def hello(self, ranks: range) -> None:
         self._send({"kind": "hello", "ranks": list(ranks)})
@@ -114,17 +123,22 @@ class Sender:
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})
 
-    def beat(self, rank: int, counters: tuple[int, ...], last: list[str]) -> None:
-        """`counters` that change when the rank gets on; `last`: collectives begun since the last beat."""
-        while len(message := _encoded({"kind": "beat", "rank": rank, "counters": counters, "last": last})) > (
-            select.PIPE_BUF
-        ):
+    def beat(self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0) -> None:
+        """`counters` that change when the rank gets on; `last`: collectives begun since the last beat.
+
+        waited: seconds that its process has waited for others, all together.
+        """
+        beat = {"kind": "beat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
+        while len(message := _encoded({**beat, "last": last})) > select.PIPE_BUF:
             last = last[1:]
         self._write(message)
 
     def ended(self, status: int) -> None:
         """status: an exit status, or minus the signal."""
         self._send({"kind": "ended", "status": status})
+
+    def orphaned(self) -> None:
+        self._send({"kind": "orphaned"})
 
     def pass_on(self, data: bytes) -> None:
         """Send `data` of another sender."""

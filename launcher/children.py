@@ -32,6 +32,18 @@ def send_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
+def send_main_thread(pid: int, number: signal.Signals) -> None:
+    """Send a signal to the main thread of `pid`, where the C library can do that, else to any thread.
+
+    A stopped process that goes on handles it first; another thread would let the main thread go on meanwhile.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "tgkill"):
+        os.kill(pid, number)
+    elif library.tgkill(pid, pid, number) != 0:
+        raise OSError(ctypes.get_errno(), f"no signal reaches process {pid}")
+
+
 def die_with_parent(parent: int, number: signal.Signals) -> None:
     """Ask the kernel to send `number` to this process when its parent dies (Linux only)."""
     if sys.platform != "linux":

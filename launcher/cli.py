@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ddpgrad import environment
 from ddpgrad.errors import LaunchError
 
-from . import exit_codes, screen, spawn, supervise
+from . import exit_codes, hosts, screen, spawn, supervise
 from .plan import Plan, usable_cores
 from .screen import Screen
 
@@ -110,7 +110,7 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("--mpi", action="store_true", help="let mpiexec start the processes"),
         _row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
         _row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
-        _row("--hostfile", metavar="FILE", help="the same from a file, in the format of the installed mpiexec"),
+        _row("--hostfile", metavar="FILE", help="the same from a file, with a line A:4 or A slots=4 for each"),
         _row("--nnodes", default="1", metavar="N",
              help="ddprun is started on each of N hosts, with the same --rdzv-endpoint (needs MPICH); in a Slurm "
              "allocation: once, for N of its hosts"),
@@ -128,9 +128,10 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
              "stalled (default: no limit)"),
         _row("--timeout", type=float, metavar="S", help="seconds a rank may wait for the others (default 600)"),
         _row("--max-restarts", type=int, default=0, metavar="N",
-             help="start all ranks again after a failure, up to N times (default 0)"),
+             help="start all ranks again after a failure, up to N times, on the hosts that remain (default 0)"),
         _row("--min-procs", type=int, metavar="P",
-             help="use one process fewer after each restart for a killed one, down to P"),
+             help="let the same ranks go on with fewer processes, P at least: one fewer after each that was killed, and "
+             "without those of a host that was lost (default: all of them, which needs places on other hosts)"),
     ),
     "output": (
         _row("--log-dir", type=Path, metavar="DIR",
@@ -182,8 +183,7 @@ def parse(argv: Sequence[str]) -> Plan:
         timeout=chosen.timeout,
         threads=chosen.threads,
         as_torch=chosen.as_torch,
-        hosts=chosen.hosts,
-        hostfile=chosen.hostfile,
+        hosts=_hosts(chosen),
         watchdog=chosen.watchdog,
         max_restarts=chosen.max_restarts,
         min_procs=chosen.min_procs,
@@ -194,6 +194,14 @@ def parse(argv: Sequence[str]) -> Plan:
     )
     plan.check()
     return plan
+
+
+def _hosts(chosen: argparse.Namespace) -> tuple[hosts.Host, ...]:
+    if chosen.hosts and chosen.hostfile:
+        raise LaunchError("--hosts and --hostfile say the same in two ways; give one of them")
+    if chosen.hosts:
+        return hosts.parse(chosen.hosts)
+    return hosts.read(chosen.hostfile) if chosen.hostfile else ()
 
 
 def _screen(chosen: argparse.Namespace) -> Screen:
@@ -227,10 +235,8 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
             f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT, an address of the first node that all others reach. "
             "Where one host can start processes on the others, `ddprun --hosts A:4,B:4` needs no more"
         )
-    if chosen.procs is not None or chosen.min_procs is not None:
-        raise LaunchError(
-            f"--procs and --min-procs are for jobs that one ddprun starts, not for --nnodes {nnodes}"
-        )
+    if chosen.procs is not None:
+        raise LaunchError(f"--procs is for jobs that one ddprun starts, not for --nnodes {nnodes}")
     if chosen.rdzv_backend not in (None, "c10d", "static"):
         raise LaunchError(
             f"--rdzv-backend {chosen.rdzv_backend}: nodes meet at the endpoint itself; leave it out"
@@ -286,7 +292,7 @@ def _run(plan: Plan) -> int:
     """Carry out `plan`, alone or as one of several nodes."""
     if plan.debug:
         spawn.replace_this_process(plan)
-    if plan.nnodes == 1 or plan.slurm:
+    if not plan.awaits_nodes:
         return supervise.run(plan)
     from . import nodes
 

@@ -7,11 +7,13 @@ left can remove them. Imports nothing of ddpgrad; see agent.py.
 from __future__ import annotations
 
 import multiprocessing
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 _SHARED_MEMORY = Path("/dev/shm")
+_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
 
 
 def prepare(job: str, proc: int) -> None:
@@ -20,6 +22,14 @@ def prepare(job: str, proc: int) -> None:
     folder.mkdir(mode=0o700)
     # What `multiprocessing.util.get_temp_dir` would make itself, under a name that nobody knows.
     multiprocessing.current_process()._config["tempdir"] = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def segments_of(pid: int) -> set[str]:
+    """The files in shared memory that the MPI library has made, which it forgets when it is killed or aborts.
+
+    Raises OSError if the process has ended.
+    """
+    return set(_SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
 
 
 def remove(job: str) -> None:

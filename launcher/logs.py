@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from ddpgrad.errors import LaunchError
 from . import verdict
 from .channel import Failure
 from .members import Members
+from .watchdog import Progress
+
+REPORT = "failure.json"
 
 
 class Logs:
@@ -80,22 +83,9 @@ class Logs:
         """Write down what is known of the end of a job."""
         if self.folder is None:
             return
-        progress, dumps = members.progress(), members.crash_texts()
-        report: dict[str, Any] = {
-            "exit_code": code,
-            "restart_count": restart_count,
-            "first": asdict(verdict.first_failure(failures)),
-            "failures": [asdict(failure) for failure in failures],
-            "ranks": {
-                rank: {"steps": place.steps, "collectives": place.counters[0], "last": list(place.last)}
-                for rank, place in progress.items()
-            },
-        }
+        known = members.progress(), members.crash_texts()
         try:
-            (self.folder / "failure.json").write_text(json.dumps(report, indent=1) + "\n")
-            for rank, dump in dumps.items():
-                if dump:
-                    (self.folder / f"rank_{rank}.stacks").write_text(dump)
+            write_failure(self.folder, failures, code, *known, restart_count)
         except OSError as error:
             self._broken = error
 
@@ -105,6 +95,36 @@ class Logs:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._files[name] = os.open(self.folder / name, flags, 0o644)
         return self._files[name]
+
+
+def write_failure(
+    folder: Path,
+    failures: Sequence[Failure],
+    code: int,
+    progress: Mapping[int, Progress],
+    dumps: Mapping[int, str],
+    restart_count: int,
+) -> None:
+    """Write failure.json, and each rank's stacks, which `dumps` has. Raises OSError."""
+    report: dict[str, Any] = {
+        "exit_code": code,
+        "restart_count": restart_count,
+        "first": asdict(verdict.first_failure(failures)),
+        "failures": [asdict(failure) for failure in failures],
+        "ranks": {
+            rank: {"steps": place.steps, "collectives": place.counters[0], "last": list(place.last)}
+            for rank, place in progress.items()
+        },
+    }
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    for rank, dump in dumps.items():
+        if dump:
+            stacks_of(folder, rank).write_text(dump)
+
+
+def stacks_of(folder: Path, rank: int) -> Path:
+    """The file of the stacks of `rank`."""
+    return folder / f"rank_{rank}.stacks"
 
 
 def _name(ranks: range) -> str:

@@ -13,14 +13,15 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpgrad.errors import LaunchError
 
-from . import verdict
+from . import tcp, verdict
 from .channel import Failure, Receiver, failure_from
+from .hosts import deal
 from .plan import Plan
 from .watchdog import Progress
 
@@ -51,6 +52,8 @@ class Member:
     failed: bool = False
     preempted: int | None = None
     """The step that was saved before the process ended on request."""
+    accounted: bool = False
+    """Whether its agent has said that it ended."""
     open: bool = True
     began_at: float = field(default_factory=time.monotonic)
     progress: dict[int, Progress] = field(default_factory=dict)
@@ -96,7 +99,7 @@ class Members:
         """Let processes connect by themselves; returns the address for their command line."""
         if sys.platform != "linux":
             raise LaunchError("--mpi works on Linux only; start the script with mpiexec directly")
-        if self._plan.hosts is not None or self._plan.hostfile is not None or self._plan.slurm:
+        if self._plan.hosts or self._plan.slurm:
             return self._listen_to_hosts()
         # The end of such a connection is known at once, that of a TCP connection only when the
         # kernel comes to it: too late, at times, to tell who died first.
@@ -113,7 +116,7 @@ class Members:
         """As `listen`, on TCP: the processes may run elsewhere, and anybody may connect."""
         self._token = secrets.token_hex(16).encode()
         # Hosts that are this one need no open port.
-        names = [host.partition(":")[0] for host in (self._plan.hosts or "").split(",")]
+        names = [host.name for host in self._plan.hosts] or [""]
         near = all(name in ("localhost", "127.0.0.1") for name in names)
         self._listener = socket.create_server(("127.0.0.1" if near else "", 0), backlog=128)
         self._listener.setblocking(False)
@@ -136,6 +139,10 @@ class Members:
     def _judge(self, member: Member, status: int) -> None:
         if member.silent or (member.done and status != 0):
             self._fail(member, status)
+
+    def _known(self) -> bool:
+        """Whether a failure is known. mpiexec itself ends the others then: they are no news."""
+        return any(member.failed for member in self._members)
 
     def read_all(self) -> None:
         """Take in what has already been sent."""
@@ -190,6 +197,33 @@ class Members:
         """Whether the processes of `ranks` have said how they ended."""
         return not any(m.silent for m in self._members if set(m.ranks) & set(ranks))
 
+    def lost(self) -> dict[str, range]:
+        """The hosts that were lost, with their ranks; known when all ranks were to end and `awaits_word` is False.
+
+        Every agent says that its process ended. A host none of whose agents does so is gone; unless
+        that is so everywhere, which tells nothing of the hosts.
+        """
+        gone = self._plan.nodes.gone if self._plan.nodes is not None else set()
+        heard = any(member.accounted for member in self._members)
+        return {
+            name: ranks
+            for name, ranks, members in self._by_host()
+            if name in gone or (heard and _without_word(members))
+        }
+
+    def awaits_word(self) -> bool:
+        """Whether there is a host that seems lost, and an agent there that may yet say that its process ended."""
+        return any(
+            _without_word(members) and any(member.open for member in members)
+            for _, _, members in self._by_host()
+        )
+
+    def _by_host(self) -> Iterator[tuple[str, range, list[Member]]]:
+        """Each host with its ranks and members; none where the launcher has not chosen the hosts."""
+        for host, procs in deal(self._plan.hosts, self._plan.procs):
+            ranks = range(self._plan.ranks(procs[0])[0], self._plan.ranks(procs[-1])[-1] + 1)
+            yield host.name, ranks, [m for m in self._members if m.ranks and m.ranks[0] in ranks]
+
     def close(self) -> None:
         for member in (*self._members, *self._strangers):
             self._close(member)
@@ -208,6 +242,7 @@ class Members:
         if self._token:
             if len(self._strangers) >= _MAX_STRANGERS:
                 self._close(self._strangers[0])
+            tcp.probe(connection, answers=True)
             stranger = Member(connection.detach(), range(0), 0, spawned=False, token=self._token)
             self._strangers.append(stranger)
             os.set_blocking(stranger.fd, False)
@@ -227,7 +262,7 @@ class Members:
             data = os.read(stranger.fd, len(wanted) - len(stranger.heard))
         except BlockingIOError:
             return
-        except ConnectionResetError:
+        except OSError:  # reset, or its host is gone
             data = b""
         stranger.heard += data
         if not data or not wanted.startswith(stranger.heard):
@@ -255,17 +290,15 @@ class Members:
             data = os.read(member.fd, _READ)
         except BlockingIOError:
             return False
-        except ConnectionResetError:
+        except OSError:  # reset, or its host is gone
             data = b""
         if not data:
             first = self._first_to_end(member)
             if first is not member:
                 self._read_all(first)  # it says why, or is judged, before this one
             self._close(member)
-            # A spawned process is judged by its exit status, in `ended`. And mpiexec itself ends
-            # the others when one has failed: they are no news.
-            known = any(other.failed for other in self._members)
-            if not member.spawned and member.silent and not known:
+            # A spawned process is judged by its exit status, in `ended`.
+            if not member.spawned and member.silent and not self._known():
                 self._fail(member, None)
             return False
         for message in member.receiver.feed(data):
@@ -295,11 +328,18 @@ class Members:
         elif kind == "preempted":
             member.preempted = message["step"]
         elif kind == "ended":
+            member.accounted = True
             self._judge(member, message["status"])
             if not member.failed:
                 self._command(member, leave=True)
+        elif kind == "orphaned":
+            member.accounted = True
+            if member.silent and not self._known():
+                member.failed = True
+                self._on_failure(verdict.orphaned(member.ranks))
         elif kind == "beat":
-            member.place(message["rank"]).beat(tuple(message["counters"]), message["last"])
+            place = member.place(message["rank"])
+            place.beat(tuple(message["counters"]), message["last"], message["waited"])
             self.on_beat(message["rank"])
 
     def _fail(self, member: Member, status: int | None) -> None:
@@ -315,6 +355,12 @@ class Members:
             os.close(member.fd)
             if member in self._strangers:
                 self._strangers.remove(member)
+
+
+def _without_word(members: Iterable[Member]) -> bool:
+    """Whether of all that had not come to the end of their script no agent has said that they ended."""
+    left = [member for member in members if not member.done]
+    return bool(left) and not any(member.accounted for member in left)
 
 
 def address_towards(host: str) -> str:

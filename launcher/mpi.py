@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpgrad.errors import LaunchError
 
+from .hosts import deal, spelt
 from .members import address_towards
 from .plan import Plan
 from .spawn import Process, popen_in_group
@@ -80,22 +82,19 @@ def start(plan: Plan, report: str) -> Process:
             )
         # The nodes run what it would run by ssh.
         command += ["-launcher", "manual", "-localhost", plan.nodes.address]
-    elif plan.hosts is not None and not openmpi:
-        command += _localhost(plan.hosts)
-    if plan.hosts is not None:
-        command += ["--host" if openmpi else "-hosts", plan.hosts]
-    if plan.hostfile is not None:
-        command += ["--hostfile" if openmpi else "-f", plan.hostfile]
+    elif plan.hosts and not openmpi:
+        command += _localhost(plan.hosts[0].name)
+    agent = plan.command(report, agent=True)
     if openmpi:
         # Containers run as root. A rank more than there are cores is no mistake when ranks wait politely.
         # Bound to one core, a process and its communication thread would starve each other.
         environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
         command += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-        if plan.hosts is not None or plan.hostfile is not None:
-            # Other hosts get only the variables that are named.
-            told = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
-            command += [word for name in told for word in ("-x", name)]
-    command += ["-n", str(plan.procs), *plan.command(report, agent=True)]
+    if openmpi and plan.hosts:
+        command += _on_each_host(plan, agent, environment)
+    else:
+        places = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
+        command += [*places, "-n", str(plan.procs), *agent]
     popen = popen_in_group(
         command,
         environment,
@@ -105,17 +104,32 @@ def start(plan: Plan, report: str) -> Process:
         at_launcher_death=signal.SIGTERM,
     )
     if plan.nodes is not None:
-        _distribute(popen, plan.nodes)
+        _distribute(popen, plan.nodes, [host.name for host, _ in deal(plan.hosts, plan.procs)])
     return Process(popen, range(plan.world_size), prefix="")
 
 
-def _localhost(hosts: str) -> list[str]:
-    """What tells Hydra how other hosts reach this one: by address, since they may not know its name."""
-    here = address_towards(hosts.partition(",")[0].partition(":")[0])
+def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """What tells Open MPI to run `agent` on each host.
+
+    Given all hosts at once it may begin with another one than the first, and a host that was lost would be mistaken.
+    """
+    # Other hosts get only the variables that are named.
+    names = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
+    told = [word for name in names for word in ("-x", name)]
+    contexts = [
+        ["--host", f"{host.name}:{len(procs)}", *told, "-n", str(len(procs)), *agent]
+        for host, procs in deal(plan.hosts, plan.procs)
+    ]
+    return [word for context in contexts for word in (":", *context)][1:]
+
+
+def _localhost(host: str) -> list[str]:
+    """What tells Hydra how `host` reaches this one: by address, since it may not know its name."""
+    here = address_towards(host)
     return ["-localhost", here] if here and not here.startswith("127.") else []
 
 
-def _distribute(mpiexec: subprocess.Popen[bytes], nodes: Nodes) -> None:
+def _distribute(mpiexec: subprocess.Popen[bytes], nodes: Nodes, names: Sequence[str]) -> None:
     """Give every node its proxy's command line, of which `mpiexec` prints one for each."""
     assert mpiexec.stdout is not None
     said = b""
@@ -125,5 +139,5 @@ def _distribute(mpiexec: subprocess.Popen[bytes], nodes: Nodes) -> None:
             return  # it has failed, and says why on its other stream
         said += byte
     commands = [line.removeprefix(_PROXY) for line in said.decode().splitlines() if line.startswith(_PROXY)]
-    for number, command in enumerate(commands):
-        nodes.run(number, shlex.split(command))
+    for name, command in zip(names, commands, strict=True):
+        nodes.run(name, shlex.split(command))

@@ -27,7 +27,8 @@ from typing import Any
 
 from ddpgrad.errors import LaunchError
 
-from . import children, exit_codes
+from . import children, exit_codes, tcp
+from .hosts import Host, places
 from .plan import Plan
 from .signals import Signals
 from .spawn import popen_in_group
@@ -36,6 +37,7 @@ _READ = 64 * 1024
 # A message is a command line at most; whoever sends more is none of us.
 _LONGEST = 1 << 20
 _RETRY_S = 0.2
+_FIRST = "node0"
 
 
 @dataclass(eq=False)
@@ -47,13 +49,21 @@ class Node:
     procs: int = 0
     heard: bytes = b""
 
+    @property
+    def name(self) -> str:
+        """What it is called among the plan's hosts."""
+        return f"node{self.rank}"
+
     def send(self, **message: Any) -> None:
         with contextlib.suppress(OSError):  # its end is seen where it is read
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]]:
         """The messages that are complete by now; ConnectionError at its end."""
-        data = self.connection.recv(_READ)
+        try:
+            data = self.connection.recv(_READ)
+        except OSError as error:  # such as that nothing was heard of its host for long
+            raise ConnectionResetError(str(error)) from error
         if not data:
             raise ConnectionResetError("the connection has ended")
         *lines, self.heard = (self.heard + data).split(b"\n")
@@ -72,6 +82,8 @@ class Nodes:
     ident: str
     joined: list[Node] = field(default_factory=list)
     """The others, in the order of their ranks."""
+    gone: set[str] = field(default_factory=set)
+    """The names, as among the plan's hosts, of those whose connection has ended."""
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -95,6 +107,7 @@ class Nodes:
                 for key, _ in selector.select(min(left, 1.0)):
                     if key.fileobj is server:
                         connection, _ = server.accept()
+                        tcp.probe(connection, answers=True)
                         strangers.append(Node(connection))
                         selector.register(connection, selectors.EVENT_READ, strangers[-1])
                     else:
@@ -147,16 +160,18 @@ class Nodes:
 
     def plan(self, plan: Plan) -> Plan:
         """`plan` for all nodes."""
-        procs = [self.procs, *(node.procs for node in self.joined)]
-        hosts = ",".join(f"node{number}:{count}" for number, count in enumerate(procs))
-        return replace(plan, world_size=sum(procs), procs=sum(procs), hosts=hosts, mpi=True, nodes=self)
+        hosts = (Host(_FIRST, self.procs), *(Host(node.name, node.procs) for node in self.joined))
+        ranks = places(hosts)
+        whole = replace(plan, world_size=ranks, procs=ranks, hosts=hosts, mpi=True, nodes=self)
+        whole.check()
+        return whole
 
-    def run(self, node: int, command: Sequence[str]) -> None:
-        """Run a command line on a node."""
-        if node == 0:
+    def run(self, name: str, command: Sequence[str]) -> None:
+        """Run a command line on the node that has this name among the plan's hosts."""
+        if name == _FIRST:
             self.children.append(popen_in_group(list(command), None, stdout=None, stderr=None))
         else:
-            self.joined[node - 1].send(run=list(command))
+            next(node for node in self.joined if node.name == name).send(run=list(command))
 
     def watch(self, selector: selectors.BaseSelector, on_signal: Callable[[signal.Signals], None]) -> None:
         """Hear in the loop of `selector` of signals that other nodes got."""
@@ -166,8 +181,9 @@ class Nodes:
                 for message in node.receive():
                     on_signal(signal.Signals(message["signal"]))
             except (OSError, ValueError, KeyError, TypeError):
-                # Its ranks' agents end with it, and tell.
+                # Its ranks' agents end with it, and tell if they can.
                 selector.unregister(node.connection)
+                self.gone.add(node.name)
 
         for node in self.joined:
             selector.register(node.connection, selectors.EVENT_READ, lambda _, node=node: read(node))
@@ -241,4 +257,5 @@ def _connect(endpoint: tuple[str, int], timeout: float) -> socket.socket:
             time.sleep(_RETRY_S)
             continue
         connection.settimeout(None)
+        tcp.probe(connection, answers=False)
         return connection

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddpgrad import environment
 from ddpgrad.errors import LaunchError
 
+from .hosts import Host, places, spelt
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Plan:
     max_restarts: int = 0
     min_procs: int | None = None
     restart_count: int = 0
-    hosts: str | None = None
-    hostfile: str | None = None
+    hosts: tuple[Host, ...] = ()
+    """Where mpiexec starts the processes; none: here, or where Slurm wants them."""
     log_dir: Path | None = None
     trace: Path | None = None
     nodes: Nodes | None = None
@@ -79,12 +80,11 @@ class Plan:
             )
         if self.debug and self.mpi:
             raise LaunchError("--debug runs all ranks in one process without MPI; leave out --mpi")
-        if self.hosts is not None and self.hostfile is not None:
-            raise LaunchError("--hosts and --hostfile say the same in two ways; give one of them")
-        if self.hosts is not None:
-            self._check_hosts(self.hosts)
-        if self.hostfile is not None and not Path(self.hostfile).is_file():
-            raise LaunchError(f"--hostfile {self.hostfile}: there is no such file")
+        if self.hosts and places(self.hosts) < procs:
+            raise LaunchError(
+                f"--hosts {spelt(self.hosts)} has room for {places(self.hosts)} processes, and the job has {procs}: give each "
+                "host a number, as in node1:4,node2:4, or host several ranks in a process with --procs"
+            )
         if self.slurm and self.procs % self.nnodes:
             raise LaunchError(
                 f"--procs {procs} processes cannot be dealt evenly to --nnodes {self.nnodes}; give a multiple of it"
@@ -99,7 +99,9 @@ class Plan:
             raise LaunchError(f"--watchdog {self.watchdog:g}: the seconds must be positive")
         if self.max_restarts < 0:
             raise LaunchError(f"--max-restarts {self.max_restarts}: the number must not be negative")
-        if self.min_procs is not None and not 1 <= self.min_procs <= procs:
+        if self.min_procs is not None and not (
+            self.min_procs >= 1 and (self.min_procs <= procs or self.awaits_nodes)
+        ):
             raise LaunchError(
                 f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
             )
@@ -109,19 +111,6 @@ class Plan:
                 "and --log-dir"
             )
         self._check_target()
-
-    def _check_hosts(self, hosts: str) -> None:
-        places = 0
-        for host in hosts.split(","):
-            name, colon, count = host.partition(":")
-            if not name or (colon and not count.isdecimal()):
-                raise LaunchError(f"--hosts takes HOST:PROCESSES,..., got {hosts!r}")
-            places += int(count) if colon else 1
-        if places < self.procs:
-            raise LaunchError(
-                f"--hosts {hosts} has room for {places} processes, and the job has {self.procs}: give each host a number, "
-                "as in node1:4,node2:4, or host several ranks in a process with --procs"
-            )
 
     def _check_target(self) -> None:
         if self.module:
@@ -133,6 +122,11 @@ class Plan:
             raise LaunchError(f"script {self.target} does not exist (looked in {Path.cwd()})")
         elif not Path(self.target).is_file():
             raise LaunchError(f"script {self.target} is not a file")
+
+    @property
+    def awaits_nodes(self) -> bool:
+        """Whether other ddprun instances are yet to join, whose processes are not counted here."""
+        return self.nnodes > 1 and not self.slurm and self.nodes is None
 
     def ranks(self, proc: int) -> range:
         """The ranks that process `proc` hosts."""
@@ -179,7 +173,10 @@ class Plan:
         """
         # -P: a file launcher.py in the working directory must not shadow this package.
         kind = "module" if self.module else "script"
-        begin = ["launcher.agent", report, self.job] if agent else ["launcher.child", report]
+        if not agent:
+            begin = ["launcher.child", report]
+        else:
+            begin = ["launcher.stand_in" if self.hosts else "launcher.agent", report, self.job]
         return [sys.executable, "-P", "-m", *begin, kind, self.target, *self.arguments]
 
 

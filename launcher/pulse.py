@@ -19,8 +19,13 @@ from .channel import BEAT_S, Sender
 
 def start(sender: Sender) -> None:
     """Begin to send the pulse of this process's ranks."""
-    register_optimizer_step_post_hook(_count_step)
+    count_steps()
     threading.Thread(target=_beat, args=(sender,), name="ddprun pulse", daemon=True).start()
+
+
+def count_steps() -> None:
+    """Begin to count the optimizer steps that the ranks of this process finish."""
+    register_optimizer_step_post_hook(_count_step)
 
 
 def alive() -> None:
@@ -57,7 +62,7 @@ def _beat(sender: Sender) -> None:
             last = state.last()[-new:] if new else []
             told[rank] = count
             try:
-                sender.beat(rank, (count, state.steps, state.signs), last)
+                sender.beat(rank, (count, state.steps, state.signs), last, recent.waits.seconds())
             except OSError:
                 return  # the launcher has gone, and takes this process with it
         pause.wait(BEAT_S)

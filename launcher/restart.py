@@ -5,9 +5,11 @@ from __future__ import annotations
 import selectors
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from .channel import Failure
+from .hosts import places, spelt
 from .plan import Plan, new_job
 from .signals import Signals
 
@@ -31,8 +33,13 @@ class Restarts:
         self._pause = _FIRST_PAUSE_S
         self._before_first_step: str | None = None
 
-    def after(self, plan: Plan, failure: Failure | None, steps: int) -> Plan | None:
-        """The plan for another attempt after `failure`, or None when the job has ended for good."""
+    def after(
+        self, plan: Plan, failure: Failure | None, steps: int, lost: Collection[str] = ()
+    ) -> Plan | None:
+        """The plan for another attempt after `failure`, or None when the job has ended for good.
+
+        lost: names of hosts to leave out; the processes that the others have places for take over their ranks.
+        """
         if failure is None or plan.max_restarts == 0:
             return None
         if failure.cause in _HOPELESS:
@@ -47,12 +54,24 @@ class Restarts:
         if self._left == 0:
             _say(f"no restart: {plan.max_restarts} were allowed and made")
             return None
+        hosts = tuple(host for host in plan.hosts if host.name not in lost)
+        procs = min(plan.procs, places(hosts)) if lost else plan.procs
+        least = plan.procs if plan.min_procs is None else plan.min_procs
+        if procs < least:
+            _say(
+                f"no restart: without {', '.join(lost)} there are places for {procs} processes, on {spelt(hosts)}, and "
+                f"the job needs {least}; --min-procs {procs} would let it go on"
+            )
+            return None
         self._left -= 1
-        procs = plan.procs
-        if failure.reason == "killed by SIGKILL" and plan.min_procs is not None:
+        if lost:
+            _say(
+                f"going on without {', '.join(lost)}: {plan.world_size} ranks in {procs} processes on {spelt(hosts)}"
+            )
+        elif failure.reason == "killed by SIGKILL" and plan.min_procs is not None:
             # Most often memory has run out: fewer processes of the same ranks, and the same bits.
             procs = max(plan.min_procs, procs - 1)
-        return replace(plan, **new_job(), procs=procs, restart_count=plan.restart_count + 1)
+        return replace(plan, **new_job(), procs=procs, hosts=hosts, restart_count=plan.restart_count + 1)
 
     def pause(self, selector: selectors.BaseSelector, signals: Signals) -> bool:
         """Wait before the next attempt; False when a signal came instead."""

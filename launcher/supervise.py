@@ -32,6 +32,8 @@ _SIGNAL_GRACE_S = 30.0
 # Between SIGTERM and SIGKILL; and for mpiexec, which cleans up, after its ranks were killed.
 _GRACE_S = 2.0
 _GRACE_MPIEXEC_S = 0.5
+# After all that: time for the agents of a host to show that it is still there.
+_LAST_WORD_S = 5.0
 
 _NEVER = float("inf")
 
@@ -46,6 +48,8 @@ class Outcome:
     """The first failure, unless the job ended otherwise."""
     steps: int = 0
     """The optimizer steps that the rank behind all others had finished."""
+    lost: tuple[str, ...] = ()
+    """The hosts that are not there any more."""
 
 
 def run(plan: Plan) -> int:
@@ -65,7 +69,7 @@ def run(plan: Plan) -> int:
             plan.nodes.watch(selector, signals.pending.append)
         while True:
             outcome = _Supervisor(plan, selector, signals, logs).run()
-            following = restarts.after(plan, outcome.failure, outcome.steps)
+            following = restarts.after(plan, outcome.failure, outcome.steps, outcome.lost)
             if following is None or not restarts.pause(selector, signals):
                 return outcome.code
             plan = following
@@ -96,6 +100,7 @@ class _Supervisor:
         self._running: list[Process] = []
         self._guardian: Guardian | None = None
         self._failures: list[Failure] = []
+        self._lost: dict[str, range] = {}
         self._stopped_by: signal.Signals | None = None
         self._stall: Stall | None = None
         self._stage = _Stage.RUNNING
@@ -116,6 +121,8 @@ class _Supervisor:
                     self._end_by(time.monotonic())  # as programs do whose reader has left
                 while time.monotonic() >= self._next_stage_at:
                     self._enter(_Stage(self._stage + 1))
+            if self._plan.mpi and self._stopped_by is None:
+                self._judge_starter()
             code = self._conclude()
         finally:
             self._clean_up(code)
@@ -123,8 +130,9 @@ class _Supervisor:
         while self._relay.waiting and not self._signals.pending:
             self._wait(_NEVER)
         failed = bool(self._failures) and self._stopped_by is None
+        first = verdict.first_failure(self._failures) if failed else None
         steps = min((place.steps for place in self._members.progress().values()), default=0)
-        return Outcome(code, verdict.first_failure(self._failures) if failed else None, steps)
+        return Outcome(code, first, steps, tuple(self._lost))
 
     def _next_look(self) -> float:
         """When to look for a stall again."""
@@ -146,7 +154,7 @@ class _Supervisor:
         self._end_by(time.monotonic() + _STACKS_S)
 
     def _on_beat(self, rank: int) -> None:
-        if slow := self._laggard.heard(rank, self._members.progress()):
+        if slow := self._laggard.heard(self._members.progress()):
             self._relay.say(f"ddprun: {slow}.\n")
 
     def _start(self) -> None:
@@ -180,12 +188,8 @@ class _Supervisor:
         member = self._member_of.get(process)
         if member is not None:
             self._members.ended(member, status)
-            return
-        self._members.read_all()
-        reported = len(self._members)
-        if not self._failures and (status != 0 or reported < self._plan.procs):
-            name = "srun" if self._plan.slurm else "mpiexec"
-            self._on_failure(verdict.starter_failed(name, status, reported, self._plan.procs))
+        else:
+            self._members.read_all()
 
     def _on_failure(self, failure: Failure) -> None:
         if failure.time > self._asked_at:
@@ -214,6 +218,27 @@ class _Supervisor:
                 )
             # Only the ranks are told: what they have started is theirs to end.
             self._members.send(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    def _judge_starter(self) -> None:
+        """Judge mpiexec or srun, which has ended, and whether a host was lost: all the rest is a consequence of that.
+
+        Agents that were ended with it may have something to say yet.
+        """
+        until = time.monotonic() + _LAST_WORD_S
+        while time.monotonic() < until and not self._signals.pending:
+            failed = self._failures or self._stall is not None
+            if not (self._members.awaits_word() if failed else self._members.at_work()):
+                break
+            self._wait(until)
+        [starter] = self._processes
+        status = starter.ended()
+        assert status is not None
+        well = status == 0 and (self._members.all_done() or self._members.preempted() is not None)
+        if not self._failures and not well:
+            name = "srun" if self._plan.slurm else "mpiexec"
+            self._on_failure(verdict.starter_failed(name, status, len(self._members), self._plan.procs))
+        if self._failures or self._stall is not None:
+            self._lost = self._members.lost()
 
     def _end_by(self, when: float) -> None:
         """See to it that the ranks are asked to end at `when` (monotonic seconds), or before."""
@@ -249,6 +274,8 @@ class _Supervisor:
         if self._stall is not None and not self._members.all_done():
             told = self._members.progress(), self._members.crash_texts()
             self._failures.append(verdict.stalled(self._stall, *told))
+        if self._failures and self._lost:
+            self._failures = verdict.hosts_lost(self._lost, self._failures, self._members.progress())
         step = self._members.preempted()
         if step is not None:
             self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved.\n")

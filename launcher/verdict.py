@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .channel import Failure
@@ -25,8 +26,11 @@ def first_failure(failures: Iterable[Failure]) -> Failure:
     return min(failures, key=lambda failure: (failure.victim, failure.time, failure.ranks))
 
 
-def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
-    """The end of the output: one line about the others, then the rank at fault and its traceback."""
+def describe(failures: Sequence[Failure], logs: Path | None = None, speaker: str = "ddprun") -> str:
+    """The end of the output: one line about the others, then the rank at fault and its traceback.
+
+    speaker: who says it, at the begin of each line of its own.
+    """
     first = first_failure(failures)
     others = sorted((f for f in failures if f is not first), key=lambda failure: failure.ranks)
     lines = []
@@ -48,7 +52,7 @@ def describe(failures: Sequence[Failure], logs: Path | None = None) -> str:
     lines.append(f"{_names([first])} failed ({first.reason}); all ranks were ended.")
     if logs is not None:
         lines.insert(0, f"the output of all ranks, their stacks and last collectives are in {logs}")
-    head = "".join(f"ddprun: {line}\n" for line in lines)
+    head = "".join(f"{speaker}: {line}\n" for line in lines)
     return head + _last_lines(first.text, MAX_LINES - len(lines), first.error)
 
 
@@ -149,6 +153,35 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
         step=place.steps if place else None,
         collective=place.last[-1] if place and place.last else "",
     )
+
+
+def orphaned(ranks: range) -> Failure:
+    """The failure of a process whose agent ended it, because it was left alone."""
+    reason = "abandoned by what had started it"
+    text = "mpiexec's or srun's process on its host is gone, and says above why, if it could.\n"
+    return Failure(tuple(ranks), time.monotonic(), reason, reason, text)
+
+
+def hosts_lost(
+    lost: Mapping[str, Sequence[int]], failures: Sequence[Failure], progress: Mapping[int, Progress]
+) -> list[Failure]:
+    """The failures of a job that lost hosts, each given with its ranks: that loss, and what followed from it."""
+    ranks = tuple(sorted(rank for there in lost.values() for rank in there))
+    reason = f"host {', '.join(lost)} was lost" if len(lost) == 1 else f"hosts {', '.join(lost)} were lost"
+    text = "Nothing there has said how it ended: it is off, cut off, or everything there was killed.\n"
+    places = [progress[rank] for rank in ranks if rank in progress]
+    behind = min(places, key=lambda place: place.steps, default=None)
+    loss = Failure(
+        ranks,
+        min(failure.time for failure in failures),
+        reason,
+        reason,
+        text,
+        step=behind.steps if behind else None,
+        collective=behind.last[-1] if behind and behind.last else "",
+    )
+    # Of those ranks there is no more to say, and the others have lost their peers.
+    return [loss, *(replace(failure, victim=True) for failure in failures if not {*failure.ranks} & {*ranks})]
 
 
 def starter_failed(name: str, status: int, reported: int, wanted: int) -> Failure:

@@ -25,13 +25,16 @@ class Progress:
     beat_at: float = field(default_factory=time.monotonic)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST))
     """The collectives that it began last, the newest at the end."""
+    waited: float = 0.0
+    """Seconds that its process has waited for others, all together."""
 
     @property
     def steps(self) -> int:
         return self.counters[1]
 
-    def beat(self, counters: tuple[int, ...], last: Iterable[str]) -> None:
+    def beat(self, counters: tuple[int, ...], last: Iterable[str], waited: float = 0.0) -> None:
         """Take in a beat."""
+        self.waited = waited
         self.beat_at = time.monotonic()
         if counters != self.counters:
             self.counters, self.changed_at = counters, self.beat_at

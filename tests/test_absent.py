@@ -180,7 +180,7 @@ def test_other_devices_can_be_named_and_hold_no_tensors():
 
 def test_questions_about_what_is_not_there_have_answers():
     x = torch.ones(2)
-    assert x.device != "auto" and x.device == "cpu"
+    assert x.device != "auto" and x.device != "cpu" and x.device == torch.device("cpu")
     assert torch.autograd.forward_ad.unpack_dual(x).tangent is None
     assert not torch.is_autocast_enabled("mps")
     assert torch.cuda._initialized == torch.cuda.is_initialized()

@@ -60,6 +60,7 @@ LAYERS = [
         "linalg",
         "fft",
         "special",
+        "functional",
         "sparse",
         "_utils",
         "distributions",

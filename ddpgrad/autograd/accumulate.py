@@ -133,19 +133,25 @@ def refresh_view(tensor: Tensor) -> None:
     if is_fixed(view):
         raise GraphError(why_fixed(tensor, view, "its base or another view of its base has been"))
     assert view.steps is not None
+    base, steps = view.base, view.steps
     previous, mode.enabled = mode.enabled, True
     try:
-        again = view.base
-        for op, args in view.steps:
-            again = op(again, *args)
+        if base._reshaped and base._array.dtype == tensor._array.dtype:
+            # The steps were for another shape; where the view lies in memory has not changed.
+            again = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            steps = again._view.steps
+        else:
+            again = base
+            for op, args in steps:
+                again = op(again, *args)
     finally:
         mode.enabled = previous
     if again._array.shape != tensor._array.shape or again.data_ptr() != tensor.data_ptr():
         raise GraphError(
-            f"a view of shape {list(tensor.shape)} is used after its base was written to and given another shape in "
-            "place (t_(), squeeze_() …): how to make it again is not known. Make the view after that."
+            f"a view of shape {list(tensor.shape)} is used after its base was written to and given another shape or "
+            "memory in place: how to make it again is not known. Make the view after that."
         )
-    tensor._view = view._replace(root=view.base._grad_fn)
+    tensor._view = view._replace(steps=steps, root=base._grad_fn)
     node, nr = edge_of(again)
     assert node is not None
     set_history(tensor, node, nr)

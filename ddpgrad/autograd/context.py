@@ -13,7 +13,8 @@ from .accumulate import edge_of, tensor_at
 from .nodes import Edge, Node
 from .saved import Pack, SavedTensor, Unpack, current_hooks, packed
 
-_OF_THE_NODE = frozenset(("name", "next_functions", "metadata", "register_hook", "register_prehook"))
+OF_THE_NODE = frozenset(("name", "next_functions", "metadata", "register_hook", "register_prehook"))
+"""What users may ask for of a node and find at `ctx` too."""
 
 
 class FunctionCtx:
@@ -26,6 +27,7 @@ class FunctionCtx:
     def __init__(self, node: Node, args: Sequence[Any]) -> None:
         self.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
         self.materialize_grads = True
+        self._materialize_non_diff_grads = True  # PyTorch's name; set to False, such outputs get None
         self.to_save: tuple[Any, ...] = ()
         self.dirty_tensors: tuple[Tensor, ...] = ()
         self.non_differentiable: tuple[Tensor, ...] = ()
@@ -34,7 +36,7 @@ class FunctionCtx:
 
     def __getattr__(self, name: str) -> Any:
         # In PyTorch this object is the node itself.
-        node = self._node() if name in _OF_THE_NODE else None
+        node = self._node() if name in OF_THE_NODE else None
         if node is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(node, name)

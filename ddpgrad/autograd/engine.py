@@ -20,6 +20,7 @@ from .grad_mode import mode
 from .hooks import call_hooks, call_prehooks
 from .nodes import Edge, Node, call_node
 from .reentrance import PASSES_A_THREAD, carried, in_new_thread
+from .saved import hooks_entered, leave_hooks
 from .walk import Walk
 
 # The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
@@ -70,6 +71,7 @@ def _run(
     walk = Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph)
     walks = _running.walks
     walks.append(walk)
+    entered = hooks_entered()
     began = spans.now() if spans.recorders and len(walks) == 1 else 0.0
     try:
         found = walk.run(roots, grads, inputs, accumulate)
@@ -80,6 +82,7 @@ def _run(
     finally:
         mode.enabled = previous
         walks.pop()
+        leave_hooks(entered)  # what an unpack hook has entered holds no longer than the pass, as in PyTorch
         while walk.cleanups:
             walk.cleanups.pop()()
         if not walks:

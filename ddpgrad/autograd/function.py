@@ -16,7 +16,7 @@ from .._tensor import Tensor, View, wrap
 from ..errors import GraphError
 from . import engine
 from .accumulate import edge_of
-from .context import FunctionCtx, save
+from .context import OF_THE_NODE, FunctionCtx, save
 from .grad_mode import mode
 from .nodes import Node
 from .refusal import refuse
@@ -94,6 +94,9 @@ class FunctionNode(Node):
         return found
 
 
+BackwardCFunction = FunctionNode  # PyTorch's name of the class of a Function's node
+
+
 def _backward_of(function: type[Function]) -> Callable[..., Any]:
     """`backward`, or `vjp`, which is the other name for it."""
     if function.vjp is Function.vjp:
@@ -142,6 +145,15 @@ class Function:
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
             f"function with static forward method, and call {type(self).__name__}.apply(...)."
         )
+
+    def __getattr__(self, name: str) -> Any:
+        # In PyTorch 0.1 an instance was the node.
+        if name in OF_THE_NODE:
+            raise RuntimeError(
+                f"Attribute '{name}' is invalid for an instance of {type(self).__name__}: it belongs to the grad_fn of "
+                "a tensor that apply() returns."
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -247,9 +259,12 @@ def _join(
                 "Function cannot return more than one Tensor. clone() the input first, or split the Function in two."
             )
         if recording:
-            check_writable(node.name(), t)
+            check_writable(node.name(), t, needs_grad=True)
         t._versions[0] += 1
-    shapes = tuple(o._array.shape if isinstance(o, Tensor) else None for o in outputs)
+    unseen = () if ctx._materialize_non_diff_grads else ctx.non_differentiable
+    shapes = tuple(
+        o._array.shape if isinstance(o, Tensor) and not _among(o, unseen) else None for o in outputs
+    )
     dtypes = tuple(o._array.dtype if isinstance(o, Tensor) else None for o in outputs)
     if len(outputs) == 1:
         node.shape, node.dtype = shapes[0], dtypes[0]
@@ -347,4 +362,4 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = ["BackwardCFunction", "Function", "FunctionCtx", "once_differentiable"]

@@ -19,8 +19,8 @@ _mode = mode
 
 
 def is_grad_enabled() -> bool:
-    """True when operations of this thread are recorded for backward."""
-    return mode.enabled
+    """The grad mode of this thread. As in PyTorch, `enable_grad` sets it in inference mode too, where it has no effect."""
+    return mode.enabled or (inference.on and mode.wanted)
 
 
 class _GradContext:
@@ -28,15 +28,18 @@ class _GradContext:
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
-        self._previous: list[bool] = []
+        self._previous: list[tuple[bool, bool]] = []
 
     def __enter__(self) -> None:
-        self._previous.append(mode.enabled)
-        # Nothing is recorded in inference mode, not even within enable_grad.
-        mode.enabled = self._enabled and not inference.on
+        self._previous.append((mode.enabled, mode.wanted))
+        self._set()
+
+    def _set(self) -> None:
+        mode.wanted = self._enabled
+        mode.enabled = self._enabled and not inference.on  # where nothing is recorded, whatever is wanted
 
     def __exit__(self, *exc: object) -> None:
-        mode.enabled = self._previous.pop()
+        mode.enabled, mode.wanted = self._previous.pop()
 
     def __call__(self, function: F) -> F:
         return _decorated(function, lambda: _GradContext(self._enabled))
@@ -172,13 +175,13 @@ class set_grad_enabled(_GradContext):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        self._before = _mode.enabled
-        _mode.enabled = mode and not inference.on
+        self._before = _mode.enabled, _mode.wanted
+        self._set()
 
     def __enter__(self) -> None:
         self._previous.append(self._before)
-        _mode.enabled = self._enabled and not inference.on
+        self._set()
 
     def __call__(self, function: F) -> F:
-        _mode.enabled = self._before
+        _mode.enabled, _mode.wanted = self._before
         return super().__call__(function)

@@ -36,6 +36,7 @@ def gradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
     fast_mode: bool = False,
     **others: bool | None,
 ) -> bool:
@@ -46,8 +47,8 @@ def gradcheck(
     `fast_mode`, along one random direction on each side: |a - n| <= atol + rtol * |n|.
     Complex numbers count as pairs of real ones. nondet_tol: by how much two runs of backward may
     differ. check_undefined_grad: backward must also run where no gradient reached an output.
-    others: `check_batched_grad`, `check_forward_ad` and the like, which PyTorch has for what is
-    not here; they must be off. `GradcheckError` where gradients disagree, or False without
+    check_batched_grad: `grad` with `is_grads_batched` must agree with one pass for each gradient.
+    others: `check_forward_ad` and the like, which PyTorch has for what is not here; they must be off. `GradcheckError` where gradients disagree, or False without
     `raise_exception`.
     """
     _refuse(others)
@@ -55,6 +56,9 @@ def gradcheck(
     try:
         check = _Check(func, args, eps, atol, rtol, nondet_tol, check_grad_dtypes)
         check.run(fast_mode)
+        if check_batched_grad:
+            check.run_batched()
+        check.run_zero()
         if check_undefined_grad:
             check.run_undefined()
     except GradcheckError:
@@ -76,6 +80,7 @@ def gradgradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
     fast_mode: bool = False,
     **others: bool | None,
 ) -> bool:
@@ -112,6 +117,7 @@ def gradgradcheck(
         nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
         fast_mode=fast_mode,
     )
 
@@ -128,7 +134,7 @@ def _differentiable(outputs: Any) -> list[Tensor]:
 
 def _refuse(others: dict[str, bool | None]) -> None:
     """Refuse checks that are not here; PyTorch's names of them may be given as off."""
-    absent = ("check_batched_grad", "check_batched_forward_grad", "check_forward_ad", "masked")
+    absent = ("check_batched_forward_grad", "check_forward_ad", "check_fwd_over_rev", "masked")
     for name, wanted in others.items():
         if name not in (*absent, "check_backward_ad"):
             raise TypeError(f"gradcheck() got an unexpected keyword argument '{name}'")
@@ -190,10 +196,16 @@ class _Check:
         self.places = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._requires_grad]
         if not self.places:
             raise ValueError(
-                "gradcheck expects at least one input tensor to require gradient, but none of the them have "
+                "gradcheck expects at least one input tensor to require gradient, but none of them have "
                 "requires_grad=True."
             )
         for i in self.places:
+            array = args[i]._array
+            if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
+                raise RuntimeError(
+                    f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs whose elements do not "
+                    "overlap, which it can change one by one: clone() it first."
+                )
             name = args[i].dtype.name
             if name not in ("float64", "complex128"):
                 warnings.warn(
@@ -215,6 +227,34 @@ class _Check:
                 self._compare_along_directions(o, output, inputs)
             else:
                 self._compare_jacobians(o, output, inputs)
+
+    def run_batched(self) -> None:
+        """Two gradients of each output together, and one after the other."""
+        rng = np.random.default_rng(0)
+        inputs = [self.args[i] for i in self.places]
+        for o, output in enumerate(_differentiable(self.func(*self.args))):
+            seeds = [_like(output, rng.standard_normal(_real_shape(output))) for _ in range(2)]
+            alone = [grad(output, inputs, seed, retain_graph=True, allow_unused=True) for seed in seeds]
+            batch = _like(output, np.stack([_host(seed, seed) for seed in seeds]))
+            together = grad(
+                output, inputs, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+            for i, (x, found) in enumerate(zip(inputs, together, strict=True)):
+                expected = np.stack([_host(gradients[i], x) for gradients in alone])
+                if not np.allclose(0.0 if found is None else _host(found, found), expected):
+                    raise GradcheckError(
+                        "gradcheck or gradgradcheck failed while testing batched gradient computation: the gradients of "
+                        f"output {o} with respect to input {i} are {found}, one by one they are {expected}"
+                    )
+
+    def run_zero(self) -> None:
+        """Backward with gradients of zero, from which only zeros can come."""
+        inputs = [self.args[i] for i in self.places]
+        outputs = _differentiable(self.func(*self.args))
+        seeds = [_like(o, np.zeros(_real_shape(o))) for o in outputs]
+        found = grad(outputs, inputs, seeds, allow_unused=True) if outputs else ()
+        if any(g is not None and _host(g, g).any() for g in found):
+            raise GradcheckError("backward not multiplied by grad_output")
 
     def run_undefined(self) -> None:
         """Backward with no gradient for all outputs, then for each of them alone."""

@@ -43,6 +43,22 @@ def current_hooks() -> tuple[Pack, Unpack] | None:
     return _hooks.pairs[-1] if _hooks.pairs else None
 
 
+def hooks_entered() -> int:
+    """How many pairs this thread has."""
+    return len(_hooks.pairs)
+
+
+def leave_hooks(count: int) -> None:
+    """Forget the innermost pairs of this thread until `count` are left."""
+    global _active
+    while len(_hooks.pairs) > count:
+        _hooks.pairs.pop()
+        with _lock:
+            _active -= 1
+            if not _active:
+                observers.remove(pack_node)
+
+
 def pack_node(node: Node) -> None:
     """Pack what `node` keeps, if this thread has hooks. The observer of new nodes."""
     hooks = current_hooks()
@@ -75,14 +91,8 @@ class saved_tensors_hooks:
         _hooks.pairs.append((self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *exc: object) -> None:
-        global _active
-        if not _hooks.pairs:
-            return  # a hook has left the block before
-        _hooks.pairs.pop()
-        with _lock:
-            _active -= 1
-            if not _active:
-                observers.remove(pack_node)
+        if _hooks.pairs:  # otherwise a hook has left the block before
+            leave_hooks(len(_hooks.pairs) - 1)
 
 
 class save_on_cpu(saved_tensors_hooks):

@@ -27,3 +27,9 @@ class Variable(metaclass=_Meta):
                 stacklevel=2,
             )
         return data.detach().requires_grad_(requires_grad)
+
+
+def volatile(tensor: Tensor) -> bool:
+    """`tensor.volatile`, which old programs set where they now say `no_grad`: always False."""
+    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+    return False

@@ -8,6 +8,7 @@ base had none are listed in `base._plain_views` and get theirs at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -19,16 +20,17 @@ from .grad_mode import mode
 from .nodes import NO_EDGE, Node
 
 
-def remember_plain_view(base: Tensor, view: Tensor) -> None:
-    """List a view of a base without history, in case the base gets one (see `history_changed`)."""
+def remember_plain_view(base: Tensor, *made: Tensor) -> None:
+    """List views of a base without history, in case the base gets one (see `history_changed`)."""
     views = base._plain_views
     if views is None:
-        base._plain_views = [ref(view)]
+        base._plain_views = list(map(ref, made))
         return
-    if len(views) >= 16 and not len(views) & (len(views) - 1):
+    before = len(views)
+    views += map(ref, made)
+    if len(views) >= 16 and before.bit_length() < len(views).bit_length():
         # Forget dead views at lengths 16, 32, …: constant cost per view on average.
         views[:] = [r for r in views if r() is not None]
-    views.append(ref(view))
 
 
 def history_changed(base: Tensor) -> None:
@@ -101,12 +103,16 @@ def written(target: Tensor, node: Node, output_nr: int = 0) -> None:
 class CopySlices(Node):
     """The history of a base after a write through a view: old value and written value."""
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_order", "_steps")
 
     def __init__(self, base: Tensor, view: View, source: tuple[Node, int]) -> None:
         edges = (edge_of(base) if base._requires_grad else NO_EDGE, source)
         super().__init__(edges, base._array.shape, base._array.dtype)
         self._steps = view.steps or ()
+        # The steps are for the base as it lies in memory: its dimensions, outermost first, if that is not their order.
+        strides = base._array.strides
+        dense = base._array.flags.c_contiguous
+        self._order = None if dense else sorted(range(len(strides)), key=lambda d: -strides[d])
 
     def name(self) -> str:
         return "torch::autograd::CopySlices"
@@ -114,22 +120,38 @@ class CopySlices(Node):
     def apply(self, grad: Any, F: Any) -> tuple[Any, Any]:
         kept = self.edges[0][0] is not None
         if isinstance(grad, Tensor):
-            region = _region(F.to_contiguous(grad), self._steps)
+            region = _region(self._laid_out(F, grad), self._steps)
             return (F.where(self._outside(grad), grad, F.full_like(grad, 0)) if kept else None), region
-        # Contiguous, so that every step is a view again.
-        own = F.new_zeros(grad, grad.shape)
+        own = self._lying_as_base(lambda shape: F.new_zeros(grad, shape), grad.shape)
         own[...] = grad
         part = _region(wrap(own), self._steps)._array
         region = F.clone(part)
         part[...] = 0
         return (own if kept else None), region
 
+    def _laid_out(self, F: Any, grad: Tensor) -> Tensor:
+        """`grad` with its elements in memory as those of the base lie."""
+        if self._order is None:
+            return F.to_contiguous(grad)
+        return F.permute(F.to_contiguous(F.permute(grad, *self._order)), *_inverse(self._order))
+
+    def _lying_as_base(self, make: Callable[[Sequence[int]], Any], shape: Sequence[int]) -> Any:
+        """An array of `shape` that lies in memory as the base does. make: makes contiguous ones."""
+        if self._order is None:
+            return make(shape)
+        return make(tuple([shape[d] for d in self._order])).transpose(_inverse(self._order))
+
     def _outside(self, like: Tensor) -> Tensor:
         """True outside the view's region, False inside."""
         backend = backend_for(like._array)
-        mask = wrap(backend.full(like._array.shape, True, bool))
+        mask = wrap(self._lying_as_base(lambda shape: backend.full(shape, True, bool), like._array.shape))
         _region(mask, self._steps)._array[...] = False
         return mask
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`."""
+    return [order.index(d) for d in range(len(order))]
 
 
 def _region(tensor: Tensor, steps: Any) -> Tensor:

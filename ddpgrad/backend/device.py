@@ -33,11 +33,6 @@ class Device:
         self.index = index
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            try:
-                other = Device(other)
-            except DeviceError:  # no device, as programs ask about 'auto'
-                return False
         return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
 
     def __hash__(self) -> int:

@@ -160,7 +160,7 @@ class Baton:
         }
         gone = [self._ranks[i] for i, call in slot.calls.items() if call is None and self._ended[i]]
         if gone:
-            return guard.rank_failed(gone, "has finished its program", waiting)
+            return guard.rank_failed(gone, guard.ENDED_WELL, waiting)
         return guard.deadlock(waiting)
 
 

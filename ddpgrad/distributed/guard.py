@@ -28,6 +28,9 @@ import numpy as np
 
 from ..errors import DistributedError, MismatchError, RankFailedError, StallError
 
+ENDED_WELL = "has finished its program"
+"""What a rank did that others still count on, and that is no failure of its own."""
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSIDE: dict[str, bool] = {}
 
@@ -195,7 +198,7 @@ def stalled(
     missing: Mapping[int, Sequence[str]], waiting: Mapping[int, Sequence[str]], seconds: float
 ) -> StallError:
     """The error for a collective that did not complete in time: who is missing, who waits."""
-    lines = [f"{_ranks(missing)} did not arrive within {seconds:g} seconds. Waiting:", *_listing(waiting)]
+    lines = [f"{_ranks(missing)} did not arrive within {seconds:g} seconds.", "Waiting:", *_listing(waiting)]
     lines += ["The last that the missing ranks began:", *_listing(missing)]
     lines.append(
         "Look at what the missing ranks do after that line (an endless loop, input, a lock). If they only "

@@ -27,20 +27,26 @@ class ProcessGroup:
     """The ranks that take part in collectives; `communicator` carries them.
 
     ranks: the members' numbers in the world, ascending; a member's place there is its rank
-    within the group.
+    within the group. backend: the name that the program asked for; None for that of the transport.
     """
 
     def __init__(
-        self, communicator: Communicator, ranks: Sequence[int], local_rank: int, description: str = ""
+        self,
+        communicator: Communicator,
+        ranks: Sequence[int],
+        local_rank: int,
+        backend: str | None = None,
+        description: str = "",
     ) -> None:
         self.communicator = communicator
         self.ranks = tuple(ranks)
         self.local_rank = local_rank
+        self.backend = backend or communicator.transport
         self.group_desc = description
 
     def name(self) -> str:
-        """What carries its collectives."""
-        return self.communicator.transport
+        """As `get_backend` has it."""
+        return self.backend
 
     def rank(self) -> int:
         return self.communicator.rank
@@ -108,7 +114,7 @@ def init_process_group(
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
     member = world.current()
-    name = backends.TRANSPORTS[backends.check("init_process_group", backend)]
+    name = backends.check("init_process_group", backend)
     for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -116,10 +122,11 @@ def init_process_group(
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
     devices.set_local_rank(member.local_rank)
-    communicator = member.communicator(name, _seconds(timeout))
+    communicator = member.communicator(backends.TRANSPORTS[name], _seconds(timeout))
     # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
     communicator.barrier(label=f"init_process_group with {_versions()}")
-    _groups.get().append(ProcessGroup(communicator, range(member.world_size), member.local_rank, "default"))
+    made = ProcessGroup(communicator, range(member.world_size), member.local_rank, name, "default")
+    _groups.get().append(made)
 
 
 def _versions() -> str:
@@ -155,14 +162,16 @@ def new_group(
         raise ValueError(
             f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
-    name = backends.TRANSPORTS[backends.check("new_group", backend)]
+    name = backends.check("new_group", backend)
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
     member = world.current()
-    communicator = member.group(chosen, name, _seconds(timeout))
+    communicator = member.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    made = ProcessGroup(communicator, chosen, member.local_rank, group_desc or "")
+    if name is None and whole.backend == "gloo":
+        name = "gloo"  # any transport goes by that name, also where it is the default group's
+    made = ProcessGroup(communicator, chosen, member.local_rank, name, group_desc or "")
     _groups.get().append(made)
     return made
 
@@ -264,7 +273,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
-    """Which transport carries tensors of which device, as "cpu:shm,cuda:shm"."""
+    """What carries tensors of which device, by the name of `get_backend`, as "cpu:shm,cuda:shm"."""
     name = get_backend(group)
     return f"cpu:{name},cuda:{name}"
 
@@ -275,8 +284,11 @@ def get_pg_count() -> int:
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    """The transport in use: 'virtual', 'shm' or 'mpi'."""
-    return resolve(group).communicator.transport
+    """The name that `init_process_group` or `new_group` was given, which programs look at; else the transport in use.
+
+    What carries the collectives is always in `group.communicator.transport`.
+    """
+    return resolve(group).backend
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:

@@ -1,10 +1,12 @@
 """What each rank of this process did last, for whoever asks whether it still gets on.
 
-Two counters and a ring of signatures for a rank. Noting a collective costs some 100 ns.
+Two counters and a ring of signatures for a rank. Noting a collective costs some 100 ns. Of waiting, only
+what takes longer than a look or two is counted.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from .guard import Signature
@@ -36,6 +38,36 @@ class Recent:
         """What it began last, in words, the newest at the end."""
         return [str(what) for what in self._ring.copy()]
 
+
+class Waits:
+    """How long this process has waited for others to come to collectives.
+
+    Where two of its threads wait at once, the time counts from the later beginning to the earlier end.
+    """
+
+    __slots__ = ("_since", "_total")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._total = 0.0
+
+    def begin(self, now: float) -> None:
+        """A wait begins at `now`, on the monotonic clock."""
+        self._since = now
+
+    def end(self) -> None:
+        """It is over."""
+        since, self._since = self._since, None
+        if since is not None:
+            self._total += time.monotonic() - since
+
+    def seconds(self) -> float:
+        """All waiting together, with that which goes on now."""
+        since = self._since
+        return self._total + (time.monotonic() - since if since is not None else 0.0)
+
+
+waits = Waits()
 
 _hosted: dict[int, Recent] = {}
 

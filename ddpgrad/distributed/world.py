@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -19,6 +21,11 @@ from . import recent, trace, transports
 from .baton import Baton, Meeting, Seat
 from .communicator import Alone, Communicator, Port
 from .transports.base import Transport
+
+if TYPE_CHECKING:
+    from launcher.witness import Witness
+
+T = TypeVar("T")
 
 _ABORT_DELAY = 0.3
 
@@ -227,36 +234,85 @@ def _watch_exit(world: World) -> None:
     MPI has no notion of a rank that stops early: its peers would wait for ever in their
     collective. So an uncaught exception is marked and, under mpirun, ends the whole job. MPICH takes
     an `os._exit(0)` for a good end of all, of ranks that it then kills as well; where ddprun is not
-    there to see it, `os._exit` is made to end the job badly.
+    there to see it, `os._exit` is made to end the job badly, and a witness reports what happened.
     """
     previous = sys.excepthook
+    witness: Witness | None = None
 
     def hook(kind: type[BaseException], error: BaseException, trace) -> None:
-        if os.getpid() == world.pid:
+        here = os.getpid() == world.pid
+        if here:
             world.fail(world.launch.ranks.start, error)
-        previous(kind, error, trace)
-        if os.getpid() == world.pid and world.launch.mpi:
+        if not here or witness is None or not isinstance(error, Exception):
+            previous(kind, error, trace)
+        if here and world.launch.mpi:
             # A rank that fails because another did leaves that one time to say why.
-            victim = isinstance(error, DistributedError)
-            transports.abort(1, delay=1.0 if victim else _ABORT_DELAY)
+            code, delay = 1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY
+            if witness is not None and isinstance(error, Exception):
+                if previous is not sys.__excepthook__:
+                    previous(kind, error, trace)
+                code, delay = _reported(witness.failed, error), _ABORT_DELAY
+            transports.abort(code, delay)
 
     def leave() -> None:
         nonlocal left
         left = True
+        if witness is not None:
+            witness.leave()
         if world.abort_at_exit and world.launch.mpi and os.getpid() == world.pid:
             transports.abort(1, _ABORT_DELAY)
         world.close()
 
     def exit_at_once(status: int) -> NoReturn:
         if os.getpid() == world.pid and not left:
-            rank = world.launch.ranks.start
-            sys.stderr.write(f"rank {rank} called os._exit({status}) before its script was finished\n")
-            transports.abort(status or 1, _ABORT_DELAY)
+            code = 1
+            if witness is not None:
+                code = _reported(witness.exits, status)
+            else:
+                rank = world.launch.ranks.start
+                sys.stderr.write(f"rank {rank} called os._exit({status}) before its script was finished\n")
+            transports.abort(status or code, _ABORT_DELAY)
         unchecked_exit(status)
 
     left = False
     unchecked_exit = os._exit
-    if world.launch.mpi and world.launch.job is None:
-        os._exit = exit_at_once
     sys.excepthook = hook
     atexit.register(leave)
+    if world.launch.mpi and world.launch.job is None:
+        os._exit = exit_at_once
+        witness = _witness(world.launch)
+
+
+def _witness(launch: Launch) -> Witness | None:
+    """Who reports failures where no ddprun does; None, with a word about it, if a stranger has the name of its package.
+
+    None, too, where processes cannot find each other by a name in the kernel: only Linux has such.
+
+    This is the one import that goes upwards: what ddprun says of a failure, and how it finds that out, is in
+    the launcher. It is looked at before it is run: a program may have a launcher.py of its own beside it.
+    """
+    if sys.platform != "linux":
+        return None
+    ours = Path(__file__).parents[2] / "launcher" / "__init__.py"
+    spec = importlib.util.find_spec("launcher")
+    if spec is None or spec.origin is None or not ours.samefile(spec.origin):
+        if launch.proc == 0:
+            sys.stderr.write(
+                f"ddpgrad: {spec and spec.origin} hides ddpgrad's package `launcher`: should a rank fail, there will "
+                "be no report of where the others were\n"
+            )
+        return None
+    from launcher.witness import Witness
+
+    return Witness(launch)
+
+
+def _reported(report: Callable[[T], int], what: T) -> int:
+    """The exit code that `report(what)` returns. The job must end even where no report can be made."""
+    try:
+        return report(what)
+    except Exception:
+        if isinstance(what, BaseException):
+            traceback.print_exception(what)
+        traceback.print_exc()
+        return 1

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 class Hooks:
     """All hooks of one module, in order of call. A module has this object only once one is registered."""
 
-    __slots__ = ("backward", "backward_pre", "on_node", "post", "pre")
+    __slots__ = ("always", "backward", "backward_pre", "on_node", "post", "pre", "with_kwargs")
 
     def __init__(self) -> None:
-        self.pre: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs)
-        self.post: OrderedDict[int, Any] = OrderedDict()  # (hook, with_kwargs, always_call)
+        self.pre: OrderedDict[int, Any] = OrderedDict()
+        self.post: OrderedDict[int, Any] = OrderedDict()
+        self.with_kwargs: dict[int, bool] = {}  # of `pre` and `post`: those that are called so
+        self.always: dict[int, bool] = {}  # of `post`: those that are called after an error too
         self.backward_pre: OrderedDict[int, Any] = OrderedDict()
         self.backward: OrderedDict[int, Any] = OrderedDict()
         self.on_node: OrderedDict[int, Any] = OrderedDict()  # of the output's own node
@@ -53,14 +55,14 @@ def _global() -> Hooks:
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, args)` before the forward of every module, before its own hooks."""
-    return add(_global().pre, (hook, False))
+    return add(_global().pre, hook)
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call `hook(module, args, output)` after the forward of every module, before its own hooks."""
-    return add(_global().post, (hook, with_kwargs, always_call))
+    return add_post(_global(), hook, with_kwargs, always_call)
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -90,6 +92,26 @@ def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> Remo
     return handle
 
 
+def add_pre(hooks: Hooks, hook: Callable[..., Any], prepend: bool, with_kwargs: bool) -> RemovableHandle:
+    """Register a hook before forward."""
+    handle = add(hooks.pre, hook, prepend)
+    if with_kwargs:
+        hooks.with_kwargs[handle.id] = True
+    return handle
+
+
+def add_post(
+    hooks: Hooks, hook: Callable[..., Any], with_kwargs: bool, always_call: bool, prepend: bool = False
+) -> RemovableHandle:
+    """Register a hook after forward."""
+    handle = add(hooks.post, hook, prepend)
+    if with_kwargs:
+        hooks.with_kwargs[handle.id] = True
+    if always_call:
+        hooks.always[handle.id] = True
+    return handle
+
+
 def add_backward(
     hooks: Hooks, hook: Callable[..., Any], full: bool, prepend: bool = False
 ) -> RemovableHandle:
@@ -101,6 +123,18 @@ def add_backward(
             "one of them."
         )
     return add(hooks.backward if full else hooks.on_node, hook, prepend)
+
+
+def table(name: str) -> property:
+    """The property of a module that holds its hooks of one kind, as programs look for them: {number: hook}."""
+
+    def get(module: Module) -> OrderedDict[int, Any]:
+        return getattr(module._own_hooks(), name)
+
+    def replace(module: Module, hooks: OrderedDict[int, Any]) -> None:
+        setattr(module._own_hooks(), name, hooks)
+
+    return property(get, replace)
 
 
 class _Both:
@@ -131,8 +165,9 @@ def _call(module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, A
         if watch is not None:
             args = watch.inputs(args)
         result = module.forward(*args, **kwargs)
-        for key, (hook, with_kwargs, _) in hooks.post.items():
+        for key, hook in hooks.post.items():
             called.add(key)
+            with_kwargs = key in hooks.with_kwargs
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             if changed is not None:
                 result = changed
@@ -142,8 +177,9 @@ def _call(module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, A
             _watch_node(module, hooks.on_node, result)
         return result
     except Exception:
-        for key, (hook, with_kwargs, always) in hooks.post.items():
-            if always and key not in called:
+        for key, hook in hooks.post.items():
+            if key in hooks.always and key not in called:
+                with_kwargs = key in hooks.with_kwargs
                 _call_after_error(
                     hook, (module, args, kwargs, result) if with_kwargs else (module, args, result)
                 )
@@ -153,8 +189,8 @@ def _call(module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def _call_pre(
     module: Module, hooks: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook, with_kwargs in hooks.pre.values():
-        if with_kwargs:
+    for key, hook in hooks.pre.items():
+        if key in hooks.with_kwargs:
             changed = hook(module, args, kwargs)
             if changed is None:
                 continue
@@ -257,7 +293,7 @@ class _Watch:
             return args
         self.entered = True
         gate, passed = _through_gate(tensors, entering=True)
-        gate.register_prehook(self._leaving)
+        gate.register_hook(lambda grads, _: self._leaving(grads))
         changed = list(args)
         for i, tensor in zip(self.places, passed, strict=True):
             changed[i] = tensor
@@ -278,7 +314,7 @@ class _Watch:
         if not any(t._requires_grad for t in tensors):
             return result
         gate, passed = _through_gate(tensors, entering=False)
-        gate.register_prehook(lambda grads: self._entering(grads, places, len(values)))
+        gate.register_hook(lambda grads, _: self._entering(grads, places, len(values)))
         for i, tensor in zip(places, passed, strict=True):
             values[i] = tensor
         if not several:

@@ -243,7 +243,7 @@ class Module(Tree):
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)` (and kwargs) before forward; a result replaces the arguments."""
-        return hooks.add(self._own_hooks().pre, (hook, with_kwargs), prepend)
+        return hooks.add_pre(self._own_hooks(), hook, prepend, with_kwargs)
 
     def register_forward_hook(
         self,
@@ -257,7 +257,7 @@ class Module(Tree):
 
         always_call: also when forward raised.
         """
-        return hooks.add(self._own_hooks().post, (hook, with_kwargs, always_call), prepend)
+        return hooks.add_post(self._own_hooks(), hook, with_kwargs, always_call, prepend)
 
     def register_full_backward_pre_hook(
         self, hook: Callable[[Module, Any], Any], prepend: bool = False
@@ -278,18 +278,7 @@ class Module(Tree):
         """
         return hooks.add_backward(self._own_hooks(), hook, full=False)
 
-    @property
-    def _forward_pre_hooks(self) -> OrderedDict[int, Any]:
-        return self._own_hooks().pre
-
-    @property
-    def _forward_hooks(self) -> OrderedDict[int, Any]:
-        return self._own_hooks().post
-
-    @property
-    def _backward_pre_hooks(self) -> OrderedDict[int, Any]:
-        return self._own_hooks().backward_pre
-
-    @property
-    def _backward_hooks(self) -> OrderedDict[int, Any]:
-        return self._own_hooks().backward
+    _forward_pre_hooks = hooks.table("pre")
+    _forward_hooks = hooks.table("post")
+    _backward_pre_hooks = hooks.table("backward_pre")
+    _backward_hooks = hooks.table("backward")

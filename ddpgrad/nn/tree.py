@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._tensor import Tensor
@@ -88,13 +88,33 @@ class Tree:
     def _parameters(self) -> Members:
         return Members(self.__dict__, _PARAMETERS)
 
+    @_parameters.setter
+    def _parameters(self, members: Mapping[str, Any]) -> None:
+        self._replace(_PARAMETERS, members)
+
     @property
     def _buffers(self) -> Members:
         return Members(self.__dict__, _BUFFERS)
 
+    @_buffers.setter
+    def _buffers(self, members: Mapping[str, Any]) -> None:
+        self._replace(_BUFFERS, members)
+
     @property
     def _modules(self) -> Members:
         return Members(self.__dict__, _MODULES)
+
+    @_modules.setter
+    def _modules(self, members: Mapping[str, Any]) -> None:
+        self._replace(_MODULES, members)
+
+    def _replace(self, kind: str, members: Mapping[str, Any]) -> None:
+        """Have `members`, and no others of that kind. The names are kept in a new dict: a copy may share the old one."""
+        own, members = self.__dict__, dict(members)
+        for name in own.get(kind, ()):
+            own.pop(name, None)
+        own.update(members)
+        own[kind] = dict.fromkeys(members)
 
     # -- attributes ----------------------------------------------------------------------
 

@@ -317,6 +317,9 @@ def softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`."""
     if 0 in input.shape:  # there is no largest of none
         return F.clone(input)
+    input = F.to_contiguous(
+        input
+    )  # the result lies in order of its dimensions, as PyTorch's does: dropout may follow
     e = F.exp(input - F.amax(input, dim, True))
     return e / F.sum(e, dim, True)
 
@@ -337,6 +340,7 @@ def log_softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
     if 0 in input.shape:
         return F.clone(input)
+    input = F.to_contiguous(input)
     shifted = input - F.amax(input, dim, True)
     return shifted - F.log(F.sum(F.exp(shifted), dim, True))
 

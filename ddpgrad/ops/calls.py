@@ -19,7 +19,7 @@ from .explain import explain
 from .node import record, record_pair, record_single
 from .out import write_out
 from .promotion import promotion_of
-from .views import mark_view, several_views
+from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def make_call(op: Op) -> Callable[..., Any]:
     """The public function of `op`."""
-    if callable(op.view):
+    if op.view == "several":
         return several_views(op)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
     if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
@@ -89,7 +89,7 @@ def _binary(op: Op) -> Callable[..., Any]:
     needs_float = op.promotion in ("float", "ordered")
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = _differentiable(op)
-    check, casts = op.check, _casts(op)
+    check, casts, reflected_name = op.check, _casts(op), op.reflected_name
 
     def number_first(input: Any, other: Tensor) -> Any:
         """`1 - x` for floating-point `x`: as `call` does for `x - 1`."""
@@ -102,7 +102,9 @@ def _binary(op: Op) -> Callable[..., Any]:
             raise explain(op, (input, other), error) from error
         made = wrap(result if result.__class__ is b.__class__ else backend_for(b).asarray(result))
         if other._requires_grad and mode.enabled and differentiable:
-            record(op, (input, other), (input, b), made)
+            node = record(op, (input, other), (input, b), made)
+            if reflected_name is not None:
+                node._name = reflected_name
         return made
 
     def call(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -194,7 +196,7 @@ def _single(op: Op) -> Callable[..., Any]:
         out = wrap(result)
         if is_view:
             mark_view(input, out, (call, options))
-        if input._requires_grad and mode.enabled and differentiable:
+        if input._requires_grad and mode.enabled and differentiable and (not is_view or counts(out)):
             record_single(
                 op, input, (a, *options), out, versions_of([args[i] for i in watch]) if watch else ()
             )

@@ -33,12 +33,12 @@ that by the imaginary part. A rule that is written for real numbers gives it for
 function too, if it runs on the conjugate and its result is conjugated, and so the node does where
 the output is complex. `holomorphic=False` says that the rules treat complex numbers themselves.
 
-`view` is True for an op whose result shares memory with its input. An op that returns a list of
-views gives a function instead, from its arguments to the steps that make each view alone.
+`view` is True for an op whose result shares memory with its input, "several" for one that returns a list of views.
 
 `name` is the op's where the function has another, as a private op has. `grad_name` is what PyTorch calls
-the node, or a function that says it from what is kept and the output's `shape`, by name. `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong
-with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
+the node, or a function that says it from what is kept and the output's `shape`, by name; `reflected_name` is that
+for a number as the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises
+what is wrong with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
 method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
 the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
 """
@@ -48,7 +48,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from .._tensor import Tensor
 from ..backend.registry import KernelByArray, register_body
@@ -105,6 +105,7 @@ class Op:
         "promoted",
         "promotion",
         "reference",
+        "reflected_name",
         "rules",
         "samples",
         "sequence",
@@ -193,7 +194,7 @@ def _declare(
     joint: Rule | None = None,
     samples: Callable[[Any], Iterable[Sample]] | None = None,
     reference: Callable[..., Any] | None = None,
-    view: bool | Callable[..., Any] = False,
+    view: bool | Literal["several"] = False,
     promotion: str | None = None,
     promoted: Sequence[str] | None = None,
     adapt: Callable[..., tuple[Any, ...]] | None = None,
@@ -203,6 +204,7 @@ def _declare(
     differentiable: int = 1,
     holomorphic: bool = True,
     grad_name: str | Callable[..., str] | None = None,
+    reflected_name: str | None = None,
     method: bool = True,
     inplace: bool = False,
     aliases: Sequence[str] = (),
@@ -214,6 +216,7 @@ def _declare(
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
     op.holomorphic = holomorphic
     op.grad_name = grad_name or node_name(op.name)
+    op.reflected_name = reflected_name
     op.named_by = tuple(inspect.signature(op.grad_name).parameters) if callable(op.grad_name) else ()
     op.named_by_kept = any(name != "shape" for name in op.named_by)  # the shape stays when the rest is freed
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)

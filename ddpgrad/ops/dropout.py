@@ -23,8 +23,19 @@ def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]
         elif p == 1:
             source = np.zeros(input.shape, np.uint8)  # nothing is drawn, as in PyTorch
         else:
-            source = generator.bernoulli(1 - p, tuple(input.shape)).view(np.uint8)
+            source = _drawn(input._array, 1 - p).view(np.uint8)
     return input, float(p), source
+
+
+def _drawn(array: np.ndarray, keep: float) -> np.ndarray:
+    """A bool array like `array`, true with probability `keep`, drawn in order of memory if it is a dense permutation."""
+    generator = default_generator()
+    if not array.flags.c_contiguous:
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        if array.transpose(order).flags.c_contiguous:
+            mask = generator.bernoulli(keep, tuple(array.shape[axis] for axis in order))
+            return mask.transpose(np.argsort(order))
+    return generator.bernoulli(keep, array.shape)
 
 
 @op(

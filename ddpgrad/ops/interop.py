@@ -255,7 +255,13 @@ def is_storage(obj: object) -> bool:
     return isinstance(obj, UntypedStorage)
 
 
+def attributes(self: Tensor) -> list[str]:
+    """What `dir` lists: all attributes, but for what only CUDA tensors have."""
+    return sorted(set(object.__dir__(self)) - (set() if self.is_cuda else {"__cuda_array_interface__"}))
+
+
 METHODS: dict[str, Any] = {
+    "__dir__": attributes,
     "__array__": as_array,
     "__array_wrap__": array_wrap,
     "tolist": tolist,

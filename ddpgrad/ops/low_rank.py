@@ -76,10 +76,11 @@ def lobpcg(
             f"LOBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the number of "
             f"requested eigenpairs (={count})"
         )
+    A = (A + adjoint(A)) / 2  # both triangles count, and both get a gradient
     if B is None:
         values, vectors = linalg_eigh(A)
     else:
-        L = linalg_cholesky(B)
+        L = linalg_cholesky((B + adjoint(B)) / 2)
         half = linalg_solve_triangular(L, A, upper=False)
         values, vectors = linalg_eigh(adjoint(linalg_solve_triangular(L, adjoint(half), upper=False)))
         vectors = linalg_solve_triangular(adjoint(L), vectors, upper=True)

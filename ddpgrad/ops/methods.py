@@ -6,10 +6,12 @@ from typing import Any
 
 from .._tensor import Tensor
 from ..autograd import entry
+from ..autograd.variable import volatile
 from ..backend import dtype as dtypes
 from . import (
     arithmetic,
     binary,
+    by_element,
     composed,
     creation,
     data,
@@ -105,6 +107,7 @@ def _attach_methods() -> None:
         setattr(Tensor, name, getattr(entry, name))
     Tensor.backward = entry.tensor_backward  # type: ignore[attr-defined]
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
+    Tensor.volatile = property(volatile)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
     _attach_writing()
     _attach_conversions()
@@ -180,6 +183,7 @@ def _attach_shorthands() -> None:
                 data.tensor,
             )
         },
+        **by_element.METHODS,
         **draws.METHODS,
         **interop.METHODS,
     }

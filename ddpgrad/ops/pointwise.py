@@ -39,6 +39,7 @@ def _check_sub(input: TensorLike, other: TensorLike) -> None:
     check=_check_sub,
     samples=two(),
     reference=np.subtract,
+    reflected_name="RsubBackward1",
     aliases=("subtract",),
     inplace=True,
 )

@@ -14,7 +14,7 @@ from .windows import Ints, pooled_size
 
 
 def check_windows(
-    name: str, input: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
+    name: str, input: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> None:
     """`RuntimeError` for windows that cannot slide over the last dimensions of `input`."""
     dims = len(kernel)
@@ -32,13 +32,14 @@ def check_windows(
         raise RuntimeError(
             f"{name}(): expected input with non-zero size in all dimensions but the batch, got {list(input.shape)}"
         )
-    for k, p, d, n in zip(kernel, padding, dilation, input.shape[-dims:], strict=True):
+    for k, s, p, d, n in zip(kernel, stride, padding, dilation, input.shape[-dims:], strict=True):
         if p < 0 or p > (d * (k - 1) + 1) // 2:
             raise RuntimeError(
                 f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
                 f"and dilation={d}"
             )
-        if n + 2 * p < d * (k - 1) + 1:
+        # In ceil_mode the one window that there is may reach beyond the image, by less than a step.
+        if n + 2 * p + (s - 1 if ceil_mode else 0) < d * (k - 1) + 1:
             raise RuntimeError(
                 f"{name}(): kernel {kernel} is larger than the padded input {list(input.shape)}"
             )
@@ -47,7 +48,7 @@ def check_windows(
 def _adapt_max(
     input: Tensor, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool = False
 ) -> tuple[Any, ...]:
-    check_windows(f"max_pool{len(kernel_size)}d", input, kernel_size, stride, padding, dilation)
+    check_windows(f"max_pool{len(kernel_size)}d", input, kernel_size, stride, padding, dilation, ceil_mode)
     return input, kernel_size, stride, padding, dilation, bool(ceil_mode)
 
 

@@ -256,7 +256,9 @@ def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, *
     out = view(alias, *args, **kwargs)
     tensor._array = out._array
     before = tensor._view
-    if before is not None:
+    if before is None:
+        tensor._reshaped = True
+    else:
         tensor._view = out._view
         if not mode.enabled and not isinstance(before.root, int) and out._view is not None:
             # It is still a recorded view, whose history is made again when it is next used.

@@ -142,7 +142,7 @@ def min_of_all(F: Any, input: Tensor) -> Tensor:
 def median_of_all(F: Any, input: Tensor, skip_nan: bool) -> Tensor:
     """The median of all elements, the lower of two."""
     flat = F.reshape(input, (-1,))
-    return F.reshape(F.gather(flat, 0, F.median_position(flat, 0, skip_nan)), ())
+    return F.reshape(flat[F.median_position(flat, 0, skip_nan)], ())
 
 
 def _most_frequent(F: Any, input: Any, dim: int) -> Any:

@@ -44,7 +44,7 @@ def _extremum(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     dim = wrap_dim(name, dim, ndim)
     if ndim:
         require_elements(name, input, dim)
-    return result(*along(input, dim, keepdim))
+    return result._make(along(input, dim, keepdim))
 
 
 @tensor_function(out=True)
@@ -66,7 +66,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
     """(sorted values, their indices) along `dim`; equal elements always keep their order, nan counts as the largest."""
     dim = wrap_dim("sort", dim, input.ndim)
-    return return_types.sort(*selection.sort_values(input, dim, True, (descending,)))
+    return return_types.sort._make(selection.sort_values(input, dim, True, (descending,)))
 
 
 @tensor_function()
@@ -90,7 +90,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         raise RuntimeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
     if not input.ndim and k == 0:
         raise RuntimeError("topk(): k=0 needs a tensor with dimensions")
-    return return_types.topk(*selection.topk_values(input, dim, True, (int(k), largest)))
+    return return_types.topk._make(selection.topk_values(input, dim, True, (int(k), largest)))
 
 
 @tensor_function(out=True)
@@ -101,7 +101,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
         raise RuntimeError(
             f"kthvalue(): selected number k out of range for dimension {dim}: k={k}, {input.shape}"
         )
-    return return_types.kthvalue(*selection.kthvalue_values(input, dim, keepdim, (k - 1,)))
+    return return_types.kthvalue._make(selection.kthvalue_values(input, dim, keepdim, (k - 1,)))
 
 
 def _nonempty_dim(name: str, input: Tensor, dim: int) -> int:
@@ -133,14 +133,14 @@ def _median(name: str, result: Any, input: Tensor, dim: int | None, keepdim: boo
             return reduce.sum(input) * float("nan")
         return selection.median_of_all(input, skip_nan)
     along = selection.nanmedian_values if skip_nan else selection.median_values
-    return result(*along(input, _nonempty_dim(name, input, dim), keepdim))
+    return result._make(along(input, _nonempty_dim(name, input, dim), keepdim))
 
 
 @tensor_function(out=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """(the most frequent element along `dim`, the smallest of several; the last index of it)."""
     dim = _nonempty_dim("mode", input, dim)
-    return return_types.mode(*selection.mode_values(input, dim, keepdim))
+    return return_types.mode._make(selection.mode_values(input, dim, keepdim))
 
 
 @tensor_function(out=True)

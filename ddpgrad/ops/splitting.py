@@ -11,7 +11,6 @@ import numpy as np
 from .._tensor import Tensor
 from . import elementwise, shape
 from .declare import primitive
-from .index import select
 from .reduce import wrap_dim
 from .tensor_function import tensor_function
 
@@ -48,16 +47,10 @@ def _adapt_split(input: Tensor, sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
     return input, sizes, dim
 
 
-def _starts(sizes: Ints) -> list[int]:
-    return list(itertools.accumulate(sizes, initial=0))[: len(sizes)]
-
-
 @primitive(
     grads={"input": _split_rule},
     adapt=_adapt_split,
-    view=lambda input, sizes, dim: [
-        (shape.narrow, (dim, start, n)) for start, n in zip(_starts(sizes), sizes, strict=True)
-    ],
+    view="several",
     samples=lambda rng: [
         ((rng.standard_normal((3, 4)), (1, 3), 1), {}),
         ((rng.standard_normal(4), (4,)), {}),
@@ -84,7 +77,7 @@ def _adapt_unbind(input: Tensor, dim: int = 0) -> tuple[Any, ...]:
 @primitive(
     grads={"input": _unbind_rule},
     adapt=_adapt_unbind,
-    view=lambda input, dim: [(select, (dim, i)) for i in range(input.shape[dim])],
+    view="several",
     samples=lambda rng: [((rng.standard_normal((3, 2)),), {}), ((rng.standard_normal((3, 1)), -1), {})],
     reference=lambda x, dim=0: list(np.moveaxis(x, dim, 0)),
 )

@@ -11,7 +11,7 @@ from .._tensor import Tensor
 from . import elementwise, matrix, pointwise, reduce, shape
 from .composed import to
 from .declare import op
-from .reduce import Dim, count, per_root, restore, widened, wrap_dims
+from .reduce import Dim, count, per_root, restore, spread, widened, wrap_dims
 from .samples import reductions
 from .tensor_function import tensor_function
 
@@ -21,11 +21,12 @@ def _squares(F: Any, x: Any) -> Any:
     return F.square(x.real) + F.square(x.imag) if x.dtype.kind == "c" else x * x
 
 
-def _spread_out(F: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
-    """The variance in the dtype in which sums are taken."""
+def _moments(F: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> tuple[Any, Any]:
+    """The variance, and the mean with its dimensions kept, in the dtype in which sums are taken."""
     wide = F.cast(input, widened(input.dtype))
-    squares = F.sum(_squares(F, wide - F.mean(wide, dim, True)), dim, keepdim)
-    return F.asarray(squares / max(count(input.shape, dim) - correction, 0))
+    centre = F.mean(wide, dim, True)
+    squares = F.sum(_squares(F, wide - centre), dim, keepdim)
+    return F.asarray(squares / max(count(input.shape, dim) - correction, 0)), centre
 
 
 def _in_type_of(F: Any, out: Any, input: Any) -> Any:
@@ -75,7 +76,7 @@ def var(
 
     As in PyTorch, the third argument may be `unbiased`: True for a correction of 1, False for none.
     """
-    return _in_type_of(F, _spread_out(F, input, dim, correction, keepdim), input)
+    return _in_type_of(F, _moments(F, input, dim, correction, keepdim)[0], input)
 
 
 def _std_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
@@ -97,33 +98,85 @@ def std(
     unbiased: bool | None = None,
 ) -> Tensor:
     """The square root of the variance over `dim`; the arguments are those of `var`."""
-    return _in_type_of(F, F.sqrt(_spread_out(F, input, dim, correction, keepdim)), input)
+    return _in_type_of(F, F.sqrt(_moments(F, input, dim, correction, keepdim)[0]), input)
 
 
-@tensor_function(method=False, out=True)
+def _both(F: Any, deviation: Any, centre: Any, input: Any) -> tuple[Any, Any]:
+    """The outputs of `var_mean` and `std_mean`."""
+    return _in_type_of(F, deviation, input), F.cast(F.reshape(centre, deviation.shape), input.dtype)
+
+
+def _with_mean(F: Any, total: Any, g: Any, input: Any, dim: Dim, keepdim: bool) -> Any:
+    """`total`, if any, and what the gradient `g` of the mean, if any, adds to it."""
+    if g is None:
+        return total
+    shape = tuple(input.shape)
+    part = spread(F, g / count(shape, dim), shape, dim, keepdim)
+    return part if total is None else total + part
+
+
+def _var_mean_rule(F: Any, g: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
+    total = None if g[0] is None else _var_rule(F, g[0], input, dim, correction, keepdim)
+    return _with_mean(F, total, g[1], input, dim, keepdim)
+
+
+def _std_mean_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
+    total = None if g[0] is None else _std_rule(F, g[0], out, input, dim, correction, keepdim)
+    return _with_mean(F, total, g[1], input, dim, keepdim)
+
+
+@op(
+    grads={"input": _var_mean_rule},
+    holomorphic=False,
+    adapt=_adapt_var,
+    outputs=2,
+    extras=("mean",),
+    differentiable=2,
+    samples=reductions,
+    reference=lambda x, dim=None, keepdim=False: (
+        np.var(x, axis=dim, keepdims=keepdim, ddof=1),
+        np.mean(x, axis=dim, keepdims=keepdim),
+    ),
+    method=False,
+)
 def var_mean(
+    F: Any,
     input: Tensor,
-    dim: Any = None,
-    correction: Any = 1,
+    dim: Dim = None,
+    correction: float = 1,
     keepdim: bool = False,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(`var`, mean) over `dim`."""
-    spread = var(input, dim, correction, keepdim, unbiased)
-    return spread, reduce.mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    variance, centre = _moments(F, input, dim, correction, keepdim)
+    return _both(F, variance, centre, input)
 
 
-@tensor_function(method=False, out=True)
+@op(
+    grads={"input": _std_mean_rule},
+    holomorphic=False,
+    adapt=_adapt_var,
+    outputs=2,
+    extras=("mean",),
+    differentiable=2,
+    samples=reductions,
+    reference=lambda x, dim=None, keepdim=False: (
+        np.std(x, axis=dim, keepdims=keepdim, ddof=1),
+        np.mean(x, axis=dim, keepdims=keepdim),
+    ),
+    method=False,
+)
 def std_mean(
+    F: Any,
     input: Tensor,
-    dim: Any = None,
-    correction: Any = 1,
+    dim: Dim = None,
+    correction: float = 1,
     keepdim: bool = False,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(`std`, mean) over `dim`."""
-    spread = std(input, dim, correction, keepdim, unbiased)
-    return spread, reduce.mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    variance, centre = _moments(F, input, dim, correction, keepdim)
+    return _both(F, F.sqrt(variance), centre, input)
 
 
 @tensor_function(out=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._tensor import Tensor, wrap
 from ..backend.dtype import DType
+from ..backend.elementary.shape import bytes_before
 from . import elementwise, inplace
 from .declare import op, primitive
 from .diagonal import require_shape
@@ -71,19 +72,21 @@ def strided(F: Any, input: Tensor, size: Ints, stride: Ints, delta: int, own: In
 @tensor_function()
 def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None) -> Tensor:
     """A view of the memory under `input`: element (i, j, …) lies at storage_offset + i * stride[0] + j * stride[1] + …"""
-    size, stride = tuple(int(n) for n in size), tuple(int(n) for n in stride)
+    size, stride = tuple([int(n) for n in size]), tuple([int(n) for n in stride])
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
-    if any(n < 0 for n in stride):
+    if stride and min(stride) < 0:
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
         )
-    start = input.storage_offset()
+    array = input._array
+    owner = _owner(array)
+    start = bytes_before(array, owner) // array.itemsize
     offset = start if storage_offset is None else int(storage_offset)
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
-    length = input.untyped_storage().nbytes() // input.element_size()
-    needed = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    length = owner.nbytes // array.itemsize
+    needed = offset + 1 + sum([(n - 1) * step for n, step in zip(size, stride, strict=True)])
     if 0 not in size and needed > length:
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage of "
@@ -193,7 +196,8 @@ def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
 
 def storage_offset(input: Tensor) -> int:
     """Where `input` starts in its storage, in elements."""
-    return (input.data_ptr() - input.untyped_storage().data_ptr()) // input.element_size()
+    array = input._array
+    return bytes_before(array, _owner(array)) // array.itemsize
 
 
 class UntypedStorage:
@@ -239,9 +243,12 @@ class UntypedStorage:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _owner(array: Any) -> Any:
+    """The raw array that has the memory under `array`."""
+    base = array.base
+    return array if base is None or base.__class__ is not array.__class__ else base
+
+
 def untyped_storage(input: Tensor) -> UntypedStorage:
     """The memory that `input` shares with its views."""
-    array = input._array
-    return UntypedStorage(
-        array if array.base is None or array.base.__class__ is not array.__class__ else array.base
-    )
+    return UntypedStorage(_owner(input._array))

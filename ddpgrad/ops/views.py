@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +34,11 @@ def mark_view(
     step: (function, arguments after the input) that makes `out` from `input`. maker: as in `View`.
     """
     array, source = out._array, input._array
-    if array.base is not source:
+    owner = array.base
+    if owner is not source:
         if array is source:
-            array = out._array = source[...]
-        if memory_of(array) is not memory_of(source):
+            out._array = source[...]
+        elif (owner is None or owner is not source.base) and memory_of(array) is not memory_of(source):
             return  # a reshape that had to copy
     out._versions = versions = input._versions
     if versions.__class__ is not list:  # of inference mode: there is nothing to keep track of
@@ -65,7 +66,31 @@ def mark_view(
         out._requires_grad = input._requires_grad  # as in PyTorch, though it has no history
 
 
+def mark_views(input: Tensor, outs: Sequence[Tensor]) -> None:
+    """`mark_view` for the parts that one function makes together, which may not be written to under autograd."""
+    first, *rest = outs
+    mark_view(input, first, _NO_STEP, "several")
+    versions, view = first._versions, first._view
+    if view is not None:
+        first._view = view = view._replace(steps=None)
+    for out in rest:
+        out._versions, out._view = versions, view
+    if view is None:
+        return
+    if not view.base._requires_grad:
+        remember_plain_view(view.base, *rest)
+    elif first._requires_grad:
+        for out in rest:
+            out._requires_grad = True
+
+
+_NO_STEP = (None, ())
 _new_tuple = tuple.__new__  # what a NamedTuple's own __new__ calls, but faster
+
+
+def counts(out: Tensor) -> bool:
+    """False for a view of a tensor that was made in inference mode: it is one too, and without history."""
+    return out._versions.__class__ is list
 
 
 def owned(tensor: Tensor) -> Tensor:
@@ -75,12 +100,8 @@ def owned(tensor: Tensor) -> Tensor:
 
 
 def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
-    """The public function of an op whose kernel returns a list of views: one node with that many outputs.
-
-    `op.view` gives, from the adapted arguments, the step that makes each of them alone.
-    """
+    """The public function of an op whose kernel returns a list of views: one node with that many outputs."""
     kernels, adapt = op.kernels, op.adapt
-    steps_of: Any = op.view
     assert adapt is not None
 
     complete, tails = len(op.params), op.tails
@@ -99,9 +120,9 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
         except Exception as error:
             raise explain(op, adapted, error) from error
         outs = tuple([wrap(part) for part in parts])
-        for out, step in zip(outs, steps_of(*adapted), strict=True):
-            mark_view(input, out, step, "several")
-        if outs and input._requires_grad and mode.enabled:
+        if outs:
+            mark_views(input, outs)
+        if outs and input._requires_grad and mode.enabled and counts(outs[0]):
             record(op, (input,), raw, outs[0], (), outs if len(outs) > 1 else None)
         return outs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,44 +9,21 @@ import numpy as np
 
 from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
+from ..nn.functional.convolution import conv2d
 from ..nn.functional.interpolation import interpolate
 from ..nn.functional.padding import pad as pad_tensor
+from .color import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, rgb_to_grayscale
+from .image import InterpolationMode, check, get_dimensions, is_pil
+from .rotation import rotate
+
+__all__ = [
+    "InterpolationMode", "adjust_brightness", "adjust_contrast", "adjust_hue", "adjust_saturation", "center_crop",
+    "convert_image_dtype", "crop", "erase", "gaussian_blur", "get_dimensions", "hflip", "normalize", "pad",
+    "pil_to_tensor", "resize", "resized_crop", "rgb_to_grayscale", "rotate", "to_pil_image", "to_tensor", "vflip",
+]  # fmt: skip
 
 
-class InterpolationMode(enum.Enum):
-    """How values between pixels are computed."""
-
-    NEAREST = "nearest"
-    NEAREST_EXACT = "nearest-exact"
-    BILINEAR = "bilinear"
-    BICUBIC = "bicubic"
-    BOX = "box"
-    HAMMING = "hamming"
-    LANCZOS = "lanczos"
-
-
-_LUMA = (0.2989, 0.587, 0.114)  # red, green, blue (ITU-R BT.601), rounded as torchvision does
 _PIL_DTYPES = {"I": np.int32, "I;16": np.uint16, "F": np.float32}
-
-
-def _is_pil(image: Any) -> bool:
-    """True for a PIL image; Pillow is imported only by who makes one."""
-    return hasattr(image, "getbands") and hasattr(image, "transpose")
-
-
-def _check(function: str, image: Any) -> None:
-    if not isinstance(image, Tensor) and not _is_pil(image):
-        raise TypeError(f"{function}: img should be PIL Image or Tensor (…, C, H, W). Got {type(image)}")
-    if isinstance(image, Tensor) and image.ndim < 2:
-        raise TypeError(f"{function}: Tensor is not a torch image: its shape is {tuple(image.shape)}")
-
-
-def get_dimensions(img: Any) -> list[int]:
-    """[channels, height, width]."""
-    _check("get_dimensions", img)
-    if isinstance(img, Tensor):
-        return [1 if img.ndim == 2 else img.shape[-3], *img.shape[-2:]]
-    return [len(img.getbands()), img.height, img.width]
 
 
 def to_tensor(pic: Any) -> Tensor:
@@ -56,22 +32,23 @@ def to_tensor(pic: Any) -> Tensor:
         if pic.ndim not in (2, 3):
             raise ValueError(f"pic should be 2/3 dimensional. Got {pic.ndim} dimensions.")
         array = pic.reshape(*pic.shape[:2], -1).transpose(2, 0, 1)
-    elif _is_pil(pic):
+    elif is_pil(pic):
         array = _pil_array(pic)
         if pic.mode == "1":
             array = array * np.uint8(255)
     else:
         raise TypeError(f"pic should be PIL Image or ndarray. Got {type(pic)}")
     if array.dtype == np.uint8:
-        array = np.ascontiguousarray(array, dtype=np.float32)
-        array /= np.float32(255)
-        return wrap(array.astype(dtypes.get_default_dtype().numpy, copy=False))
+        kind = dtypes.get_default_dtype().numpy
+        array = np.ascontiguousarray(array, dtype=kind)
+        array /= kind.type(255)
+        return wrap(array)
     return wrap(np.ascontiguousarray(array))
 
 
 def pil_to_tensor(pic: Any) -> Tensor:
     """A PIL image as a tensor (C, H, W) of its own type, without scaling."""
-    if not _is_pil(pic):
+    if not is_pil(pic):
         raise TypeError(f"pic should be PIL Image. Got {type(pic)}")
     return wrap(np.ascontiguousarray(_pil_array(pic)))
 
@@ -151,7 +128,7 @@ def convert_image_dtype(image: Tensor, dtype: Any = dtypes.float32) -> Tensor:
 
 def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
     """The part of that size from (top, left) on; black where it lies outside."""
-    _check("crop", img)
+    check("crop", img)
     if not isinstance(img, Tensor):
         return img.crop((left, top, left + width, top + height))
     h, w = img.shape[-2:]
@@ -170,7 +147,7 @@ def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
 
 def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
     """The middle part of `output_size`, (height, width) or the side of a square; the image is padded if smaller."""
-    height, width = _pair(output_size)
+    height, width = pair(output_size)
     _, h, w = get_dimensions(img)
     if height > h or width > w:
         margins = [max(width - w, 0) // 2, max(height - h, 0) // 2]
@@ -185,7 +162,7 @@ def pad(img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str
 
     padding_mode: constant (`fill`), edge, reflect or symmetric.
     """
-    _check("pad", img)
+    check("pad", img)
     sides = [padding] if isinstance(padding, int) else list(padding)
     if len(sides) not in (1, 2, 4):
         raise ValueError(
@@ -218,13 +195,13 @@ def _pad_array(array: np.ndarray, left: int, top: int, right: int, bottom: int, 
 
 def hflip(img: Any) -> Any:
     """Left and right exchanged."""
-    _check("hflip", img)
+    check("hflip", img)
     return img.flip(-1) if isinstance(img, Tensor) else img.transpose(0)  # PIL's FLIP_LEFT_RIGHT
 
 
 def vflip(img: Any) -> Any:
     """Top and bottom exchanged."""
-    _check("vflip", img)
+    check("vflip", img)
     return img.flip(-2) if isinstance(img, Tensor) else img.transpose(1)  # PIL's FLIP_TOP_BOTTOM
 
 
@@ -303,22 +280,51 @@ def resized_crop(
     return resize(crop(img, top, left, height, width), size, interpolation, antialias=antialias)
 
 
-def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
-    """Brightness, in one channel or the same in three."""
-    if num_output_channels not in (1, 3):
-        raise ValueError("num_output_channels should be either 1 or 3")
-    channels = get_dimensions(img)[0]
-    if not isinstance(img, Tensor):
-        gray = img.convert("L")
-        return gray if num_output_channels == 1 else gray.convert("RGB")
-    if channels not in (1, 3):
-        raise TypeError(f"Input image tensor permitted channel values are 1 or 3, but found {channels}")
-    if channels == 3:
-        weights = wrap(np.array(_LUMA, dtype=np.float32).reshape(3, 1, 1)).to(img.device)
-        img = (img * weights).sum(-3, keepdim=True).to(img.dtype)
-    return img if num_output_channels == 1 else img.expand(*img.shape[:-3], 3, *img.shape[-2:])
-
-
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+def pair(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a size that may be the side of a square."""
     sides = [size] if isinstance(size, int) else list(size)
     return sides[0], sides[-1]
+
+
+def erase(
+    img: Tensor, top: int, left: int, height: int, width: int, value: Tensor, inplace: bool = False
+) -> Tensor:
+    """A rectangle of a tensor (…, C, H, W) filled with `value`."""
+    if not isinstance(img, Tensor):
+        raise TypeError(f"erase: img should be Tensor Image. Got {type(img)}; put ToTensor before it")
+    out = img if inplace else img.clone()
+    out[..., top : top + height, left : left + width] = value
+    return out
+
+
+def gaussian_blur(img: Any, kernel_size: int | Sequence[int], sigma: Any = None) -> Any:
+    """A bell curve of `kernel_size`, (width, height) or one odd number, with deviations `sigma`, moved over the image.
+
+    sigma: by default 0.3 * ((kernel_size - 1) / 2 - 1) + 0.8. The image is reflected at its sides.
+    """
+    check("gaussian_blur", img)
+    sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
+    if any(side <= 0 or side % 2 == 0 for side in sizes):
+        raise ValueError(f"kernel_size should have odd and positive integers. Got {kernel_size}")
+    if sigma is None:
+        sigma = [side * 0.15 + 0.35 for side in sizes]
+    widths = [float(sigma)] * 2 if isinstance(sigma, (int, float)) else [float(s) for s in sigma]
+    if min(widths) <= 0.0:
+        raise ValueError(f"sigma should have positive values. Got {sigma}")
+    if not isinstance(img, Tensor):
+        return to_pil_image(gaussian_blur(pil_to_tensor(img), sizes, widths))
+    floats = img if img.is_floating_point() else img.to(dtypes.float32)
+    across, down = (_bell(side, width, floats) for side, width in zip(sizes, widths, strict=True))
+    planes = floats.reshape(-1, 1, *floats.shape[-2:])
+    x, y = sizes[0] // 2, sizes[1] // 2
+    planes = pad_tensor(planes, [x, x, y, y], mode="reflect")
+    out = conv2d(planes, down.reshape(-1, 1).matmul(across.reshape(1, -1)).reshape(1, 1, sizes[1], sizes[0]))
+    out = out.reshape(img.shape)
+    return out if img.is_floating_point() else out.round().to(img.dtype)
+
+
+def _bell(side: int, width: float, like: Tensor) -> Tensor:
+    """`side` weights of a normal density with deviation `width`, that sum to 1."""
+    place = np.arange(side) - (side - 1) * 0.5
+    weights = np.exp(-0.5 * (place / width) ** 2)
+    return wrap((weights / weights.sum()).astype(like.dtype.numpy)).to(like.device)

@@ -6,24 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ..random import default_generator
+from . import draws
 from . import functional as F
 from .functional import InterpolationMode
 from .pixels import Transform
 
 Size = int | Sequence[int]
-
-
-def _draw(stop: int) -> int:
-    """An integer in [0, stop)."""
-    return default_generator().integers(0, stop, 1).item()
-
-
-def chance(p: float) -> bool:
-    """True with probability `p`."""
-    return default_generator().uniform(1).item() < p
 
 
 def _height_and_width(size: Size) -> tuple[int, int]:
@@ -84,7 +72,7 @@ class RandomCrop(Transform):
             )
         if (h, w) == (height, width):
             return 0, 0, h, w
-        return _draw(h - height + 1), _draw(w - width + 1), height, width
+        return draws.integer(h - height + 1), draws.integer(w - width + 1), height, width
 
     def __call__(self, img: Any) -> Any:
         if self.padding is not None:
@@ -104,7 +92,7 @@ class RandomHorizontalFlip(Transform):
         self.p = p
 
     def __call__(self, img: Any) -> Any:
-        return F.hflip(img) if chance(self.p) else img
+        return F.hflip(img) if draws.number() < self.p else img
 
 
 class RandomVerticalFlip(Transform):
@@ -114,7 +102,7 @@ class RandomVerticalFlip(Transform):
         self.p = p
 
     def __call__(self, img: Any) -> Any:
-        return F.vflip(img) if chance(self.p) else img
+        return F.vflip(img) if draws.number() < self.p else img
 
 
 class Resize(Transform):
@@ -162,14 +150,12 @@ class RandomResizedCrop(Transform):
     ) -> tuple[int, int, int, int]:
         """(top, left, height, width) of a part."""
         _, h, w = F.get_dimensions(img)
-        low, high = math.log(ratio[0]), math.log(ratio[1])
-        generator = default_generator()
         for _ in range(10):
-            area = h * w * generator.uniform(1, low=scale[0], high=scale[1]).item()
-            aspect = np.exp(generator.uniform(1, low=low, high=high)).item()
+            area = h * w * draws.number(*scale)
+            aspect = draws.ratio(*ratio)
             width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < width <= w and 0 < height <= h:
-                return _draw(h - height + 1), _draw(w - width + 1), height, width
+                return draws.integer(h - height + 1), draws.integer(w - width + 1), height, width
         width, height = w, h
         if w / h < min(ratio):
             height = round(w / min(ratio))
@@ -180,3 +166,36 @@ class RandomResizedCrop(Transform):
     def __call__(self, img: Any) -> Any:
         part = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(img, *part, self.size, self.interpolation, self.antialias)
+
+
+class RandomRotation(Transform):
+    """The image turned by an angle from [-degrees, degrees], or from the pair that is given; see `functional.rotate`."""
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        interpolation: InterpolationMode = InterpolationMode.NEAREST,
+        expand: bool = False,
+        center: Sequence[float] | None = None,
+        fill: Any = 0,
+    ) -> None:
+        if isinstance(degrees, (int, float)):
+            if degrees < 0:
+                raise ValueError("If degrees is a single number, it must be positive.")
+            degrees = (-degrees, degrees)
+        if len(degrees) != 2:
+            raise ValueError("degrees should be a sequence of length 2.")
+        self.degrees = [float(d) for d in degrees]
+        self.interpolation = interpolation
+        self.expand = expand
+        self.center = center
+        self.fill = fill
+
+    @staticmethod
+    def get_params(degrees: Sequence[float]) -> float:
+        """An angle."""
+        return draws.number(degrees[0], degrees[1])
+
+    def __call__(self, img: Any) -> Any:
+        angle = self.get_params(self.degrees)
+        return F.rotate(img, angle, self.interpolation, self.expand, self.center, self.fill)

@@ -275,6 +275,25 @@ def test_gradients_that_are_let():
     assert a.grad.dtype is torch.float64
 
 
+def test_outputs_without_a_gradient_may_get_none():
+    class Parts(Function):
+        @staticmethod
+        def forward(ctx, x):
+            whole, place = x.clone(), x.clone()
+            ctx.mark_non_differentiable(place)
+            ctx._materialize_non_diff_grads = False
+            return whole, place, x * 2
+
+        @staticmethod
+        def backward(ctx, g, none, unused):
+            assert none is None and unused.tolist() == [0.0, 0.0]
+            return g * 3
+
+    x = leaf()
+    Parts.apply(x)[0].sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
 def test_misuse():
     with pytest.raises(NotImplementedError, match="forward function"):
         Function.apply(leaf())
@@ -282,6 +301,9 @@ def test_misuse():
         instance = Exp()
     with pytest.raises(RuntimeError, match="Legacy autograd function"):
         instance(leaf())
+    with pytest.raises(RuntimeError, match=r"'next_functions' is invalid .* belongs to the grad_fn"):
+        print(instance.next_functions)
+    assert not hasattr(instance, "nothing")
 
     class Forgetful(Function):
         @staticmethod

@@ -72,6 +72,39 @@ def test_inputs_are_checked():
         gradcheck(torch.exp, torch.ones(2))
     with pytest.warns(UserWarning, match="Input #0 .* not a double precision"):
         gradcheck(lambda a: a * 2, torch.ones(2, requires_grad=True), eps=1e-2)
+    with pytest.raises(RuntimeError, match="1th input has a dimension with stride 0"):
+        gradcheck(torch.add, (leaf(2, 2), leaf(2).expand(2, 2)))
+
+
+def test_gradients_of_zero_must_give_zero():
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y.register_hook(lambda g: g + 1e-3)
+        return y
+
+    with pytest.raises(GradcheckError, match="not multiplied by grad_output"):
+        gradcheck(shifted, leaf(2), atol=0.1)
+
+
+def test_batched_gradients_are_checked():
+    class Alternating(Function):
+        """Its backward is wrong from the fifth time on: in the batch, after two for the Jacobian and two alone."""
+
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            Alternating.calls += 1
+            return g * (2 if Alternating.calls > 4 else 1)
+
+    with pytest.raises(GradcheckError, match="testing batched gradient"):
+        gradcheck(Alternating.apply, leaf(2), fast_mode=True, check_batched_grad=True)
+    assert gradcheck(torch.matmul, (leaf(2, 3), leaf(3, 2)), check_batched_grad=True)
+    assert gradgradcheck(torch.matmul, (leaf(2, 3), leaf(3, 2)), check_batched_grad=True)
 
 
 def complex_leaf(*shape: int) -> torch.Tensor:
@@ -137,6 +170,6 @@ def test_outputs_keep_their_kind():
 def test_checks_that_are_not_here():
     with pytest.raises(NotImplementedError, match="check_forward_ad=True is not supported"):
         gradcheck(torch.exp, leaf(2), check_forward_ad=True)
-    assert gradcheck(torch.exp, leaf(2), check_forward_ad=False, check_batched_grad=False)
+    assert gradcheck(torch.exp, leaf(2), check_forward_ad=False)
     with pytest.raises(TypeError, match="unexpected keyword argument 'chek'"):
         gradcheck(torch.exp, leaf(2), chek=True)

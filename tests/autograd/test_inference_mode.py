@@ -22,12 +22,24 @@ def test_what_is_an_inference_tensor(inferred: torch.Tensor):
         assert y.view(2, 1).is_inference() and torch.is_inference(torch.zeros(2))
         assert not x.view(2, 1).is_inference(), "a view of an ordinary tensor is one"
         with torch.enable_grad():
-            assert not (x * 2).requires_grad, "nothing is recorded"
+            assert torch.is_grad_enabled() and not (x * 2).requires_grad, "nothing is recorded"
+            with torch.inference_mode(), torch.no_grad():
+                assert not torch.is_grad_enabled()
+            assert torch.is_grad_enabled()
+        assert not torch.is_grad_enabled()
         with torch.inference_mode(False):
             assert (x * 2).requires_grad and not (x * 2).is_inference()
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
     assert inferred[0].is_inference() and inferred.detach().is_inference()
     assert not (inferred * 2).is_inference() and not inferred.clone().is_inference()
+
+
+def test_a_view_made_outside_has_no_history():
+    with torch.inference_mode():
+        x = torch.ones(2, 2, requires_grad=True)
+    for view in (x.view(-1), x[0], x.unbind()[1], x.t()):
+        assert view.is_inference() and not view.requires_grad and view.is_leaf
+    assert (x + 1).requires_grad
 
 
 def test_what_is_refused_outside(inferred: torch.Tensor):

@@ -167,6 +167,25 @@ def test_disabling():
         pass
 
 
+def test_hooks_that_are_entered_during_backward_end_with_it():
+    packed: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor)
+        return tensor
+
+    def unpack(tensor: torch.Tensor) -> torch.Tensor:
+        hooks.__enter__()
+        return tensor
+
+    hooks = saved_tensors_hooks(pack, unpack)
+    x = leaf()
+    with hooks:
+        x.sin().sum().backward()
+    x.sin()
+    assert len(packed) == 1 and x.grad.tolist() == x.cos().tolist()
+
+
 def test_save_on_cpu(device: str):
     x = torch.tensor([1.0, 2.0], device=device, requires_grad=True)
     with save_on_cpu():

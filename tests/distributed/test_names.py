@@ -128,6 +128,17 @@ def test_backends_by_name():
 
 
 @pytest.mark.skipif(dist.is_nccl_available(), reason="there is a GPU and NCCL")
+@pytest.mark.parametrize(("asked", "told"), [("gloo", "gloo"), ("cpu:gloo", "gloo"), (None, "virtual")])
+def test_the_backend_is_called_as_the_program_did(asked, told):
+    def program():
+        dist.init_process_group(asked)
+        names = dist.get_backend(), dist.get_backend(dist.new_group([0, 1]))
+        dist.destroy_process_group()
+        return names
+
+    assert dist.simulate(program, 2) == [(told, told)] * 2
+
+
 def test_nccl_says_what_is_missing():
     with pytest.raises(TransportError, match=r"'nccl' cannot start on rank 0: .*(CuPy|CUDA|NCCL|GPU)"):
         dist.init_process_group("nccl")

@@ -8,16 +8,17 @@ from launcher.laggard import Laggard
 from launcher.watchdog import Progress
 
 SCRIPT = """
-for step in range(20):
-    time.sleep(0.8 if rank == SLOW else 0.08)
+for step in range(int(11 / SECONDS)):
+    time.sleep(SECONDS if rank == SLOW else SECONDS / 10)
     wait()
 print("done")
 """
 
 
-@pytest.mark.parametrize("slow", [0, 2])
-def test_a_slow_rank_is_named_and_left_alone(ddprun, slow):
-    result = ddprun.run("-n", "3", "--watchdog", "10", ddprun.script(SCRIPT.replace("SLOW", str(slow))))
+@pytest.mark.parametrize(("slow", "seconds"), [(0, 0.4), (2, 0.05), (1, 0.01)])
+def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
+    script = ddprun.script(SCRIPT.replace("SLOW", str(slow)).replace("SECONDS", str(seconds)))
+    result = ddprun.run("-n", "3", "--watchdog", "10", script)
     assert result.code == 0, result.err
     assert result.out.count("done") == 3
     named = [line for line in result.said if "is slow" in line]
@@ -27,24 +28,54 @@ def test_a_slow_rank_is_named_and_left_alone(ddprun, slow):
     assert "barrier at" in named[0]
 
 
-def progress(*collectives: int) -> dict[int, Progress]:
-    return {rank: Progress(rank, (count, 0, 0)) for rank, count in enumerate(collectives)}
+class Job:
+    """Beats of ranks that wait for `shares` of their time, in steps of `step` seconds."""
+
+    def __init__(self, step: float) -> None:
+        self.laggard = Laggard(10)
+        self.step = step
+        self.now = 0.0
+        self.waited: dict[int, float] = {}
+
+    def goes_on(self, seconds: float, *shares: float) -> list[str]:
+        """What is said meanwhile."""
+        said = []
+        for _ in range(round(seconds * 5)):
+            self.now += 0.2
+            ranks = {}
+            for rank, share in enumerate(shares):
+                self.waited[rank] = self.waited.get(rank, 0.0) + 0.2 * share
+                counters = (1 + int(self.now / self.step), 0, 0)
+                ranks[rank] = Progress(rank, counters, beat_at=self.now, waited=self.waited[rank])
+            said += [text for _ in ranks if (text := self.laggard.heard(ranks))]
+        return said
 
 
-def heard(beats: list[dict[int, Progress]]) -> list[str]:
-    """What is said, when the last beat of all comes after the window has passed."""
-    laggard = Laggard(None)
-    said = []
-    for number, ranks in enumerate(beats):
-        if number == len(beats) - 1:
-            laggard._since -= 100
-        said += [text for rank in ranks if (text := laggard.heard(rank, ranks))]
-    return said
+@pytest.mark.parametrize("step", [0.01, 0.3])
+def test_who_others_wait_for_is_slow_and_said_to_be_so_once(step):
+    job = Job(step)
+    assert job.goes_on(4, 0.9, 0.02, 0.9) == []  # it has to last
+    said = job.goes_on(60, 0.9, 0.02, 0.9)
+    assert len(said) == 1 and said[0].startswith(
+        "rank 1 is slow: the others were waiting for it in 90% of the last"
+    )
 
 
-def test_who_is_behind_in_most_beats_is_slow():
-    behind = [progress(n + 1, n, n + 1) for n in range(20)]
-    assert len(heard(behind)) == 1 and "rank 1 is slow" in heard(behind)[0]
-    assert heard([progress(n, n, n) for n in range(20)]) == []
-    assert heard([progress(n + n % 2, n + 1 - n % 2) for n in range(20)]) == []  # in turns
-    assert heard([progress(n) for n in range(20)]) == []
+@pytest.mark.parametrize(
+    "shares",
+    [(0.0, 0.0, 0.0), (0.6, 0.5, 0.6), (0.3, 0.02, 0.3), (0.9,)],
+    ids=["nobody waits", "cores are shared", "a little slower", "alone"],
+)
+def test_nobody_is_called_slow_without_cause(shares):
+    assert Job(0.01).goes_on(60, *shares) == []
+
+
+def test_who_is_late_in_turns_or_once_is_not_slow():
+    job = Job(0.01)
+    for _ in range(10):
+        assert job.goes_on(3, 0.9, 0.02) == []
+        assert job.goes_on(3, 0.02, 0.9) == []
+    once = Job(60.0)  # the others wait for a minute for what one prepares
+    assert once.goes_on(59, 0.9, 0.0) == []
+    once.step = 0.01
+    assert once.goes_on(60, 0.0, 0.0) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -55,6 +57,23 @@ class Result:
         return lines[first:]
 
 
+# What rank 1 of a job without ddprun does, what is said of it, and the line of the script that is named.
+WITHOUT_DDPRUN = {
+    "raises": ("raise ValueError('boom')", "exit code 1", "culprit"),
+    "_exit": ("os._exit(0)", "exit code 0", "culprit"),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", "stalled", "culprit"),
+    "disagrees": ("me.communicator().all_reduce(np.zeros(4))", "exit code 1", "culprit"),
+    "killed": ("os.kill(os.getpid(), 9)", "ended before its script was finished", ""),
+}
+_WITHOUT_DDPRUN = """
+if rank == 0: open("maps", "w").write(open("/proc/self/maps").read())
+for _ in range(24): wait()
+if rank == 1: FAULT  # culprit
+if rank == 2: time.sleep(2)
+wait()
+"""
+
+
 class Ddprun:
     """Runs and starts ddprun in a folder of the test's own."""
 
@@ -86,6 +105,36 @@ class Ddprun:
         )
         self.check_nothing_left()
         return Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
+
+    def check_without(self, command: list[str], how: str) -> None:
+        """Run `command`, which starts three ranks of script.py without ddprun, and check what is said of `how` it failed."""
+        fault, reason, culprit = WITHOUT_DDPRUN[how]
+        self.environment["DDPGRAD_TIMEOUT"] = "4"
+        self.script(_WITHOUT_DDPRUN.replace("FAULT", fault))
+        line = 1 + PRELUDE.count("\n") + 3
+        for folder in ("", "run"):
+            self.environment["DDPGRAD_LOG_DIR"] = folder
+            result = self.run(command=command)
+            assert result.code != 0
+            segments = re.findall(r"/dev/shm/\S+", (self.folder / "maps").read_text())
+            assert not [segment for segment in segments if Path(segment).exists()]
+            block = [said for said in result.err.splitlines() if said.startswith("ddpgrad: ")]
+            assert block[-1] == f"ddpgrad: rank 1 failed ({reason}); all ranks were ended.", result.err
+            where = f"script.py:{line}, last began" if culprit else ""
+            assert where in block[-2], result.err
+            if not folder:
+                for rank in (0, 2):  # what the others saw, and in which collectives
+                    assert f"ddpgrad: rank {rank} was at" in block, result.err
+                    assert f"ddpgrad: rank {rank} began" in result.err
+                assert result.err.count("barrier at") >= 2 * 20
+                continue
+            report = json.loads((self.folder / folder / "failure.json").read_text())
+            assert report["first"]["ranks"] == [1] and report["first"]["reason"] == reason
+            heard = {"0", "1", "2"} if culprit else {"0", "2"}
+            assert set(report["ranks"]) == heard
+            assert all(len(report["ranks"][rank]["last"]) == 20 for rank in heard)
+            for rank in heard:
+                assert "script.py" in (self.folder / folder / f"rank_{rank}.stacks").read_text()
 
     def start(self, *arguments: str) -> subprocess.Popen:
         """Start ddprun and return when every rank has met the others."""

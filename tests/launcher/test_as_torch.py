@@ -51,6 +51,32 @@ def test_a_pytorch_script_trains_unchanged(ddprun, procs):
     assert result.out.count("trained True ddpgrad._tensor") == 2
 
 
+FORMER_PLACES = """\
+import torch
+import torch.distributed.distributed_c10d as c10d
+import torchvision.transforms.functional
+from torch.functional import einsum
+from torch.nn import _reduction
+from torch.utils.data.dataloader import _collate_fn_t
+from torchvision.datasets.mnist import MNIST
+from torchvision.transforms import transforms
+
+assert torch.functional.einsum is torch.einsum is einsum
+assert (_reduction.get_enum("sum"), _reduction.legacy_get_string(None, False, emit_warning=False)) == (2, "none")
+c10d.init_process_group("gloo")
+assert c10d._get_default_group().size() == 1 and not c10d._rank_not_in_group(None)
+assert transforms.Compose is torchvision.transforms.Compose and torchvision.datasets.MNIST is MNIST
+assert transforms.functional is torchvision.transforms.functional
+print("found")
+"""
+
+
+def test_names_are_found_in_the_files_where_pytorch_and_torchvision_define_them(ddprun):
+    ddprun.script(FORMER_PLACES, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert (result.code, result.out.strip()) == (0, "found"), result.err
+
+
 MISSING = """\
 import torch, torchvision
 for text in (

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from restarting import TRAIN, results
+from running import LIMIT_S, Ddprun, Result
 
 sys.path.append(str(Path(__file__).parents[2] / "cluster"))
 
@@ -99,3 +103,78 @@ for step in range(1000):
     os.kill(popen.pid, 10)
     result = ddprun.end(popen)
     assert result.code == 75 and "ddprun: preempted after step" in result.err
+
+
+class Training:
+    """Four ranks that train on three hosts, until something happens to these."""
+
+    def __init__(self, ddprun: Ddprun, hosts: namespaces.Run) -> None:
+        self.ddprun, self.hosts = ddprun, hosts
+        self.script = ddprun.script(TRAIN)
+        self.undisturbed = results(ddprun.run("-n", "4", "--procs", "1", self.script, "alone", "-1").out)
+        ddprun.environment |= hosts.variables
+        assert len(self.undisturbed) == 4
+
+    def run(self, trouble: Callable[[], object], *options: str) -> Result:
+        places = [f"{host}:{count}" for host, count in zip(self.hosts.addresses, (2, 1, 1), strict=True)]
+        hosts = ["--hosts", ",".join(places), "--max-restarts", "1", *options]
+        running = self.ddprun.start("-n", "4", *hosts, self.script, "checkpoints", "5")
+        trouble()
+        return self.ddprun.end(running)
+
+
+@pytest.fixture
+def training(ddprun) -> Iterator[Training]:
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    with namespaces.hosts(3) as hosts:
+        yield Training(ddprun, hosts)
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "ranks", "procs"), [("reset", 0, "ranks 0, 1", 2), ("switch_off", 1, "rank 2", 3)]
+)
+def test_a_job_goes_on_without_a_host_that_is_lost(training, how, number, ranks, procs):
+    lost = training.hosts.addresses[number]
+    result = training.run(lambda: getattr(training.hosts, how)(lost), "--min-procs", "2")
+    assert result.code == 0, result.err
+    assert f"ddprun: {ranks} failed (host {lost} was lost); all ranks were ended." in result.said
+    assert f"ddprun: going on without {lost}: 4 ranks in {procs} processes on " in result.err
+    assert results(result.out) == training.undisturbed
+
+
+def test_a_host_of_which_one_rank_died_stays(training):
+    killed = training.ddprun.folder / "ready-2"
+    result = training.run(lambda: os.kill(int(killed.read_text()), signal.SIGKILL))
+    assert result.code == 0, result.err
+    assert "ddprun: rank 2 failed (killed by SIGKILL); all ranks were ended." in result.said
+    assert "going on without" not in result.err
+    assert results(result.out) == training.undisturbed
+
+
+def test_a_job_ends_when_the_hosts_that_remain_have_too_few_places(training):
+    lost = training.hosts.addresses[2]
+    result = training.run(lambda: training.hosts.reset(lost))
+    assert result.code == 1
+    assert result.said[-1].startswith("ddprun: no restart: ") and f"without {lost}" in result.said[-1]
+
+
+def test_a_node_that_is_cut_off_ends_and_the_others_go_on(training):
+    ddprun, (first, second, _) = training.ddprun, training.hosts.addresses
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"{first}:29500", "-n", "2", "--max-restarts", "1"]
+    command = ddprun.command(*options, "--min-procs", "2", training.script, "checkpoints", "5")
+    nodes = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", training.hosts.namespace(host), *command],
+            cwd=ddprun.folder, env=ddprun.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for host in (first, second)
+    ]  # fmt: skip
+    ddprun.wait_for("ready-*", 4)
+    training.hosts.switch_off(second)
+    (out, err), (_, said) = (node.communicate(timeout=LIMIT_S) for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 1], err
+    assert "ddprun: going on without node1: 4 ranks in 2 processes on node0:2." in err
+    assert f"ddprun: lost the first node at {first}:29500" in said
+    assert results(out) == training.undisturbed
+    ddprun.check_nothing_left()

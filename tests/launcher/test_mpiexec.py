@@ -7,6 +7,7 @@ import signal
 import sys
 
 import pytest
+from running import WITHOUT_DDPRUN
 
 from launcher import mpi
 
@@ -111,6 +112,30 @@ time.sleep(60)
     popen.kill()
     popen.communicate(timeout=30)
     ddprun.check_nothing_left()
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"], ids="over {}".format)
+@pytest.mark.parametrize("how", [how for how in WITHOUT_DDPRUN if how != "killed"])
+def test_plain_mpirun_reports_what_ddprun_does(ddprun, mpiexec, transport, how):
+    """But of a SIGKILL: mpiexec sends it on to the others before they can speak."""
+    ddprun.environment["DDPGRAD_TRANSPORT"] = transport
+    ddprun.check_without(plain(mpiexec, ddprun, 3, "script.py"), how)
+
+
+def test_under_plain_mpirun_a_rank_shows_its_stack_and_goes_on(ddprun, mpiexec):
+    script = ddprun.script("\nif rank == 1: os.kill(os.getpid(), signal.SIGQUIT)\nwait()\n" + WORK)
+    result = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
+    assert result.code == 0 and result.out.splitlines() == ["total 3.0 of 2"] * 2
+    assert "ddpgrad: rank 1 began 1 collective, at last\n  barrier at" in result.err
+    assert "ddpgrad: rank 1 was at" in result.err and "script.py" in result.err
+
+
+def test_a_stranger_called_launcher_is_not_run(ddprun, mpiexec):
+    (ddprun.folder / "launcher.py").write_text("raise SystemExit('a stranger')")
+    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(WORK)))
+    assert result.code == 0
+    assert result.out.splitlines() == ["total 3.0 of 2"] * 2
+    assert "launcher.py hides ddpgrad's package" in result.err
 
 
 @pytest.mark.parametrize("transport", ["shm", "mpi"], ids="over {}".format)

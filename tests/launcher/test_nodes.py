@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from restarting import TRAIN, results
 from running import LIMIT_S, Ddprun
 
 from launcher import mpi
@@ -29,9 +30,9 @@ def endpoint(mpiexec: str) -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def start(ddprun: Ddprun, endpoint: str, node: int, *arguments: str) -> subprocess.Popen[str]:
+def start(ddprun: Ddprun, endpoint: str, node: int, *arguments: str, count: int = 2) -> subprocess.Popen[str]:
     command = ddprun.command(
-        "--nnodes", "2", "--node-rank", str(node), "--rdzv-endpoint", endpoint, *arguments
+        "--nnodes", str(count), "--node-rank", str(node), "--rdzv-endpoint", endpoint, *arguments
     )
     return subprocess.Popen(
         command, cwd=ddprun.folder, env=ddprun.environment, text=True, stdin=subprocess.DEVNULL,
@@ -82,7 +83,7 @@ def test_no_node_outlives_another(ddprun, endpoint, killed):
     if killed == 0:
         assert "lost the first node" in found[1][2]
     else:
-        assert "ddprun: rank 1 failed" in found[0][2]
+        assert "ddprun: rank 1 failed (host node1 was lost)" in found[0][2]
     ddprun.check_nothing_left()
 
 
@@ -113,3 +114,18 @@ def test_a_node_that_stays_away_is_waited_for_in_vain(ddprun, endpoint):
     first = start(ddprun, endpoint, 0, "--timeout", "1", "s.py")
     [(code, _, err)] = ended(first)
     assert code == 2 and f"only 1 of 2 nodes came to {endpoint} within 1 s" in err
+
+
+def test_a_job_goes_on_with_the_same_bits_without_a_node_that_is_lost(ddprun, endpoint):
+    script = ddprun.script(TRAIN)
+    undisturbed = results(ddprun.run("-n", "3", "--procs", "1", script, "alone", "-1").out)
+    options = ["--max-restarts", "1", "--min-procs", "2", script, "checkpoints", "5"]
+    nodes = [start(ddprun, endpoint, node, *options, count=3) for node in range(3)]
+    ddprun.wait_for("ready-*", 3)
+    nodes[1].send_signal(signal.SIGKILL)
+    (code, out, err), _, (other, _, _) = ended(*nodes)
+    assert code == other == 0, err
+    assert "ddprun: rank 1 failed (host node1 was lost); all ranks were ended." in err
+    assert "ddprun: going on without node1: 3 ranks in 2 processes on node0:1,node2:1." in err
+    assert results(out) == undisturbed and len(undisturbed) == 3
+    ddprun.check_nothing_left()

@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+from ddpgrad.errors import LaunchError
+from launcher import hosts
 from launcher.channel import Failure
 from launcher.cli import parse
 from launcher.restart import Restarts
@@ -81,6 +83,37 @@ def test_the_number_of_restarts_is_kept_and_processes_may_go(tmp_path):
     assert [(p.procs, p.restart_count, p.world_size) for p in seen] == [(4, 0, 4), (3, 1, 4), (3, 2, 4)]
     assert len({p.job for p in seen}) == 3
     assert restarts.after(plan, None, 5) is None
+
+
+@pytest.mark.parametrize(
+    ("places", "options", "lost", "left", "procs"),
+    [
+        ("a:2,b:2", ["--min-procs", "1"], ["b"], "a:2", 2),
+        ("a:2,b:2", ["--min-procs", "2"], ["a"], "b:2", 2),
+        ("a:2,b:2,c:2", [], ["a"], "b:2,c:2", 4),  # there are enough places
+        ("a:2,b:1,c:1", ["--min-procs", "2"], ["b", "c"], "a:2", 2),
+        ("a:2,b:2", ["--min-procs", "3"], ["b"], None, 0),
+        ("a:2,b:2", [], ["b"], None, 0),
+    ],
+)
+def test_a_lost_host_is_left_out_if_the_others_have_places(tmp_path, places, options, lost, left, procs):
+    script = tmp_path / "s.py"
+    script.touch()
+    plan = parse(["-n", "4", "--hosts", places, "--max-restarts", "1", *options, str(script)])
+    failure = Failure((3,), 0.0, "host b was lost", "host b was lost", "")
+    following = Restarts(plan).after(plan, failure, 5, lost)
+    assert (following is None) == (left is None)
+    if following is not None:
+        assert (hosts.spelt(following.hosts), following.procs, following.world_size) == (left, procs, 4)
+
+
+def test_a_hostfile_is_read_in_the_formats_of_both_libraries(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# of MPICH\na:4\n\nb\n # of Open MPI\nc slots=2  # the small one\n")
+    assert hosts.spelt(hosts.read(str(file))) == "a:4,b:1,c:2"
+    file.write_text("a:4\nb slots=2 max_slots=4\n")
+    with pytest.raises(LaunchError, match="line 2: give HOST, HOST:PROCESSES or HOST slots=PROCESSES"):
+        hosts.read(str(file))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])

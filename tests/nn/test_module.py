@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -104,6 +105,30 @@ def test_forward_hooks_run_in_order_and_may_replace() -> None:
     handle.remove()
     layer(torch.tensor(2))
     assert calls == ["first", "pre", "post 30", "first", "pre"]
+
+
+def test_programs_find_and_replace_hooks_and_members_where_pytorch_keeps_them() -> None:
+    layer = nn.Linear(2, 2, bias=False)
+    before, after = (lambda m, args: None), (lambda m, args, out: out + 1)
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after, always_call=True)
+    assert list(layer._forward_pre_hooks.values()) == [before]
+    assert list(layer._forward_hooks.values()) == [after]
+    layer._forward_hooks = OrderedDict()
+    assert torch.equal(layer(torch.eye(2)), layer.weight.T)
+
+    # How meta-learning libraries make a module of computed parameters.
+    clone = nn.Linear.__new__(nn.Linear)
+    clone.__dict__ = layer.__dict__.copy()
+    clone._parameters = clone._parameters.copy()
+    clone._parameters["weight"] = layer.weight * 2
+    assert torch.equal(clone(torch.eye(2)), 2 * layer.weight.T) and clone.weight is not layer.weight
+    clone(torch.eye(2)).sum().backward()
+    assert layer.weight.grad.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    clone._parameters = {"bias": None}
+    assert list(clone._parameters) == ["bias"] and list(layer._parameters) == ["weight", "bias"]
+    layer._parameters = layer._parameters
+    assert list(layer._parameters) == ["weight", "bias"] and layer.weight.grad is not None
 
 
 def test_hooks_with_keywords_and_after_errors() -> None:

@@ -442,13 +442,35 @@ def test_parts_may_be_written_to_without_grad():
     assert x.tolist() == [1.0, 1.0, 2.0, 2.0]
 
 
-def test_a_view_made_before_the_base_was_transposed_is_refused():
-    y = leaf(2, 3) * 1
-    view = y[0]
+@pytest.mark.parametrize("view", [lambda y: y[:, 1], lambda y: y.view(-1)[2:], lambda y: y.t()[:2]])
+@pytest.mark.parametrize("reshape", [lambda y: y.t_(), lambda y: y.unsqueeze_(1), lambda y: y.t_().t_()])
+def test_views_made_before_the_base_was_given_another_shape(
+    view: Callable[..., Tensor], reshape: Callable[..., Tensor]
+):
+    def written(x: Tensor) -> Tensor:
+        y = x * 1
+        part = view(y)
+        reshape(y)
+        y.mul_(3)
+        part.mul_(x.sum())
+        return y * y * part.sum()
+
+    x = leaf(2, 3)
+    y = x.detach() * 3
+    view(y).mul_(x.detach().sum())
+    expected = y * y * view(y).sum()
+    assert written(x).sum().item() == pytest.approx(expected.sum().item())
+    assert gradcheck(written, (x,)) and torch.autograd.gradgradcheck(written, (x,))
+
+
+def test_writing_through_a_view_of_a_transposed_base():
+    x = leaf(2, 3)
+    y = x * 1
     y.t_()
-    y.mul_(2)
-    with pytest.raises(RuntimeError, match="given another shape in place"):
-        view.sum().backward()
+    y[0].mul_(2)
+    y.as_strided((2,), (1,), 4).mul_(3)
+    y.sum().backward()
+    assert x.grad.tolist() == [[2.0, 1.0, 1.0], [2.0, 3.0, 3.0]]
 
 
 def test_memory_under_views():

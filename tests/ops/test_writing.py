@@ -103,3 +103,24 @@ def test_wrong_arguments_leave_the_tensor_as_it_was():
     with pytest.raises(RuntimeError, match="single memory location"):
         torch.ones(1).expand(4).masked_fill_(torch.tensor([True, False, True, False]), 0.0)
     assert x.tolist() == [0.0, 1.0, 2.0, 3.0] and x._version == 0
+
+
+def test_python_functions_of_each_element():
+    x = torch.arange(6.0).view(2, 3)
+    assert x.t().apply_(lambda v: v * v).tolist() == [[0.0, 9.0], [1.0, 16.0], [4.0, 25.0]]
+    assert x.tolist() == [[0.0, 1.0, 4.0], [9.0, 16.0, 25.0]]
+    assert x.map_(torch.tensor([1.0, 2.0, 3.0]), lambda a, b: a if a > b else b)[0].tolist() == [
+        1.0,
+        2.0,
+        4.0,
+    ]
+    assert x.map2_(x, x, lambda a, b, c: a + b - c) is x and x[1, 2] == 25.0
+    assert torch.arange(3).apply_(lambda v: v + 0.5).tolist() == [0, 1, 2]
+    for wrong, error in (
+        (lambda: torch.ones(1, requires_grad=True).apply_(float), RuntimeError),
+        (lambda: x.map_(x.double(), max), TypeError),
+        (lambda: x.map_(torch.ones(4), max), RuntimeError),
+        (lambda: x.apply_(3), TypeError),
+    ):
+        with pytest.raises(error):
+            wrong()

@@ -231,6 +231,24 @@ def hooks_that_change_hooks(torch: Any) -> Iterator[Any]:
 
 
 @program
+def hooks_of_modules_and_their_nodes(torch: Any) -> Iterator[Any]:
+    order: list[str] = []
+    module = torch.nn.Tanh()
+    module.register_full_backward_hook(lambda m, gi, go: order.append("module"))
+    module.register_full_backward_pre_hook(lambda m, go: order.append("module, before"))
+    x = torch.ones(2, requires_grad=True)
+    y = module(x)
+    node, place = y.grad_fn, 0
+    while node is not None:
+        node.register_prehook(lambda g, place=place: order.append(f"before node {place}"))
+        node.register_hook(lambda gi, go, place=place: order.append(f"after node {place}"))
+        node, place = (node.next_functions[0][0] if node.next_functions else None), place + 1
+    x.register_hook(lambda g: order.append("leaf"))
+    y.sum().backward()
+    yield order
+
+
+@program
 def hooks_and_in_place(torch: Any) -> Iterator[Any]:
     log: list[Any] = []
     x = torch.ones(2, requires_grad=True)
@@ -332,6 +350,20 @@ def dirty_arguments(torch: Any) -> Iterator[Any]:
     yield f.apply(part) is part, torch.autograd.grad(a.sum(), leaf), a
     forgot = function(torch, lambda ctx, x: (ctx.mark_dirty(x), x * 1)[1], lambda ctx, g: g)
     yield tried(lambda: forgot.apply(leaf * 1))
+
+
+@program
+def dirty_views_of_what_needs_no_gradient(torch: Any) -> Iterator[Any]:
+    def forward(ctx: Any, x: Any, w: Any) -> Any:
+        ctx.mark_dirty(x)
+        return x.add_(w)
+
+    add_ = function(torch, forward, lambda ctx, g: (g, g)).apply
+    for part in (lambda x: x[:2], lambda x: x.split(2)[0], lambda x: x.split(2)[0][:]):
+        x, w = torch.zeros(4), torch.ones(2, requires_grad=True)
+        yield tried(lambda x=x, w=w, part=part: add_(part(x), w)), x.requires_grad
+        if x.requires_grad:
+            yield torch.autograd.grad((x * torch.arange(4.0)).sum(), w)
 
 
 @program

@@ -283,6 +283,29 @@ def test_backward_hooks_see_what_pytorch_shows() -> None:
                 np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("between", ["permuted", "relu", "softmax", "layer_norm"])
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0)])
+@pytest.mark.parametrize("shape", [(3, 40, 5), (3, 1, 50)])
+def test_dropout_after_a_permutation_draws_in_order_of_memory(
+    shape: tuple[int, ...], order: tuple[int, ...], between: str
+):
+    results = []
+    for module in (oracle, ddpgrad):
+        module.manual_seed(4)
+        functions = module.nn.functional
+        x = module.ones(*shape, requires_grad=True)
+        y = x.permute(order)
+        if between == "layer_norm":
+            y = functions.layer_norm(y, y.shape[1:], bias=module.ones(y.shape[1:]))
+        elif between != "permuted":
+            y = functions.relu(y) if between == "relu" else functions.softmax(y * 2, 1)
+        dropped = functions.dropout(y, 0.5)
+        dropped.square().sum().backward()
+        results.append((dropped.detach().numpy(), x.grad.numpy()))
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("form", ["dropout", "dropout2d", "alpha_dropout"])
 def test_dropout_draws_pytorchs_numbers(form: str, p: float):
@@ -292,5 +315,22 @@ def test_dropout_draws_pytorchs_numbers(form: str, p: float):
         drop = getattr(module.nn.functional, form)
         dropped = drop(module.ones(3, 40, 2, 3000 if p < 0.5 else 3), p, True)
         results.append((dropped.numpy(), module.rand(2).numpy()))
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["max_pool1d", "avg_pool1d", "max_pool2d", "avg_pool2d"])
+def test_in_ceil_mode_one_window_may_be_larger_than_the_image(form: str):
+    shape = (2, 3, 7) if form.endswith("1d") else (2, 3, 7, 5)
+    results = []
+    for module in (oracle, ddpgrad):
+        x = module.arange(float(np.prod(shape))).reshape(shape).requires_grad_()
+        pooled = getattr(module.nn.functional, form)(x, 8, ceil_mode=True)
+        pooled.sum().backward()
+        results.append((pooled.detach().numpy(), x.grad.numpy()))
+        with pytest.raises(RuntimeError):
+            getattr(module.nn.functional, form)(x, 8)
+        with pytest.raises(RuntimeError):
+            getattr(module.nn.functional, form)(x, 8, stride=1, ceil_mode=True)
     for expected, got in zip(*results, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6)

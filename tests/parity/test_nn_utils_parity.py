@@ -92,6 +92,9 @@ PRUNE: dict[str, Callable[[Any, Any], Any]] = {
     "random": lambda prune, m: prune.random_unstructured(m, "weight", 7),
     "ln": lambda prune, m: prune.ln_structured(m, "weight", 0.5, 2, 0),
     "random-structured": lambda prune, m: prune.random_structured(m, "weight", 2, 1),
+    "channels-of-the-pruned": lambda prune, m: prune.ln_structured(
+        prune.l1_unstructured(m, "weight", 11), "weight", 0.5, 1, 0
+    ),
     "twice": lambda prune, m: prune.l1_unstructured(
         prune.ln_structured(m, "weight", 1, 1, 1), "weight", 0.25
     ),

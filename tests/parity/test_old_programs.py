@@ -43,6 +43,8 @@ def test_volatile_warns_and_has_no_effect():
         with pytest.warns(UserWarning, match="volatile was removed"):
             x = lib.autograd.Variable(lib.ones(2), volatile=True)
         assert not x.requires_grad
+        with pytest.warns(UserWarning, match="volatile was removed"):
+            assert x.volatile is False
 
 
 def test_types_of_gpu_tensors_can_be_asked_for_without_a_gpu():

@@ -100,6 +100,18 @@ def test_numbers_in_integers(number: Any, dtype: str):
         assert outcome(ddpgrad, make) == outcome(torch, make)
 
 
+def _resized_out(library: Any) -> Any:
+    """What `out=` of a wrong shape, a view, and the memory under it become."""
+    memory = library.zeros(2, 4)
+    row, column, empty = memory[0], memory.t()[1:, 0], library.zeros(0)
+    with pytest.warns(UserWarning, match="was resized since it had shape"):
+        library.add(library.arange(2.0), 1, out=row)
+    with pytest.warns(UserWarning, match="was resized since it had shape"):
+        library.mm(library.eye(2), library.eye(2), out=column)
+    library.add(library.arange(2.0), 1, out=empty)
+    return [part.tolist() for part in (memory, row, column, empty)]
+
+
 @pytest.mark.parametrize(
     "probe",
     [
@@ -115,6 +127,8 @@ def test_numbers_in_integers(number: Any, dtype: str):
         lambda t: copy.deepcopy(t.ones(2, requires_grad=True)).requires_grad,
         lambda t: t.sigmoid(t.tensor([2.0, -3.0], dtype=t.float16)).tolist(),
         lambda t: t.ones(3, 4)[:, [0, 2]].view(-1).tolist(),
+        lambda t: [name in dir(t.zeros(2)) for name in ("__cuda_array_interface__", "shape", "imag")],
+        _resized_out,
     ],
 )
 def test_behaviour(probe: Any):

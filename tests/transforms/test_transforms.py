@@ -62,6 +62,11 @@ def test_pictures_become_tensors(mode, expected):
 def test_arrays_become_tensors():
     np.testing.assert_array_equal(T.ToTensor()(PIXELS).numpy(), PIXELS.transpose(2, 0, 1) / np.float32(255))
     assert T.ToTensor()(PIXELS[:, :, 0].astype(np.float64)).dtype == ddpgrad.float64
+    ddpgrad.set_default_dtype(ddpgrad.float64)
+    try:
+        np.testing.assert_array_equal(T.ToTensor()(PIXELS).numpy(), PIXELS.transpose(2, 0, 1) / 255)
+    finally:
+        ddpgrad.set_default_dtype(ddpgrad.float32)
     with pytest.raises(ValueError, match="2/3 dimensional"):
         T.ToTensor()(np.zeros(3))
     with pytest.raises(TypeError, match="PIL Image or ndarray"):
@@ -143,6 +148,72 @@ def test_pixels():
         (lambda: T.Lambda(3), TypeError),
     ):
         with pytest.raises(error):
+            bad()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda i: F.adjust_brightness(i, 1.6),
+        lambda i: F.adjust_contrast(i, 0.4),
+        lambda i: F.adjust_saturation(i, 1.7),
+        lambda i: F.adjust_hue(i, 0.3),
+        lambda i: F.adjust_hue(i, -0.5),
+        lambda i: F.rotate(i, 90, expand=True),
+        lambda i: F.rotate(i, 37, T.InterpolationMode.BILINEAR, expand=True, fill=[9, 80, 200]),
+        lambda i: F.rotate(i, -20, center=(8.5, 6.5), fill=3),
+    ],
+)
+def test_colors_and_rotation_of_tensors_are_those_of_pictures(change):
+    """Pillow rounds more coarsely, on its way through bytes of hue, and along edges of a rotated picture."""
+    smooth = np.stack([np.add.outer(np.arange(13) * 9, np.arange(17) * 5) + c * 30 for c in range(3)], -1)
+    theirs = change(Image.fromarray(smooth.astype(np.uint8)))
+    ours = change(tensor(smooth.astype(np.uint8)))
+    assert ours.dtype == ddpgrad.uint8
+    difference = np.abs(pixels(ours).astype(int) - pixels(theirs).astype(int))
+    assert (difference > 6).mean() < 0.1
+    floats = change(tensor(smooth.astype(np.float32) / np.float32(255)))
+    if floats.shape == ours.shape and floats.amax() <= 1:
+        assert np.abs(pixels(floats) * 255 - pixels(ours)).max() <= 1.6
+
+
+def test_a_rotation_by_a_quarter_is_exact_and_a_blur_keeps_the_mean():
+    np.testing.assert_array_equal(pixels(F.rotate(tensor(), 90, expand=True)), np.rot90(PIXELS))
+    blurred = F.gaussian_blur(ddpgrad.ones(3, 5, 6), (5, 3), [0.7, 2.0])
+    np.testing.assert_allclose(blurred.numpy(), 1.0, rtol=1e-6)
+    point = ddpgrad.zeros(1, 5, 7)
+    point[0, 2, 3] = 1.0
+    weights = np.exp(-0.5 * (np.arange(-1, 2) / 0.8) ** 2)
+    expected = np.outer([0, 0, 1, 0, 0], [0, 0, *weights / weights.sum(), 0, 0])
+    np.testing.assert_allclose(F.gaussian_blur(point, (3, 1), 0.8).numpy()[0], expected, rtol=1e-5)
+    assert np.asarray(T.GaussianBlur(3)(picture())).shape == PIXELS.shape
+    assert np.asarray(T.RandomRotation(20)(picture())).shape == PIXELS.shape
+
+
+def test_random_colors_and_erasing():
+    ddpgrad.manual_seed(3)
+    assert T.ColorJitter()(picture()).tobytes() == PIXELS.tobytes()
+    bright = T.ColorJitter(brightness=(2.0, 2.0))(tensor())
+    np.testing.assert_array_equal(pixels(bright), np.minimum(PIXELS.astype(int) * 2, 255))
+    grays = {len(np.unique(T.RandomGrayscale(0.5)(tensor()).numpy()[:, 3, 4])) for _ in range(20)}
+    assert grays == {1, 3}
+    assert T.RandomErasing(0.0)(tensor()).equal(tensor())
+    for value, inside in ((7, [7, 7, 7]), ([1, 2, 3], [1, 2, 3])):
+        erased = pixels(T.RandomErasing(1.0, value=value)(tensor()))
+        changed = (erased != PIXELS).any(-1)
+        rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
+        box = erased[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        assert (box == inside).all() and 0.01 < box.size / erased.size < 0.4
+    for bad in (
+        lambda: T.ColorJitter(hue=0.6),
+        lambda: T.ColorJitter(brightness=-1),
+        lambda: T.GaussianBlur(4),
+        lambda: T.RandomErasing(value="noise"),
+        lambda: T.RandomRotation(-3),
+        lambda: F.adjust_hue(picture(), 0.7),
+        lambda: F.rotate(tensor(), 5, fill=[1, 2]),
+    ):
+        with pytest.raises(ValueError, match=r"hue|brightness|odd|random|positive|fill"):
             bad()
 
 

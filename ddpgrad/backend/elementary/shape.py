@@ -64,15 +64,16 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
 
     def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
         out = input.diagonal(offset, dim1, dim2)
-        if not getattr(out.flags, "writeable", True) and input.flags.writeable:
-            out.flags.writeable = True  # which NumPy's is not, unless asked
+        if xp is np and input.flags.writeable:
+            out.setflags(write=True)  # which NumPy's is not, unless asked
         return out
 
     def strided(
         input: Array, size: Sequence[int], stride: Sequence[int], delta: int, own: Sequence[int]
     ) -> Array:
-        if any(
-            s != o * input.itemsize and n > 1 for s, o, n in zip(input.strides, own, input.shape, strict=True)
+        strides, width = input.strides, input.itemsize
+        if strides != tuple([step * width for step in own]) and any(
+            s != o * width and n > 1 for s, o, n in zip(strides, own, input.shape, strict=True)
         ):
             raise RuntimeError(
                 "a strided view can only be made again of a tensor that lies in memory as the one that it was made of"
@@ -96,6 +97,8 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return parts
 
     def unbind(input: Array, dim: int = 0) -> list[Array]:
+        if not dim and input.ndim > 1:
+            return list(input)
         before = (slice(None),) * dim
         return [input[(*before, i, ...)] for i in range(input.shape[dim])]
 
@@ -119,20 +122,34 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_IN_BUFFERS = "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]
+"""The dtypes whose arrays are buffers of Python's: all but those of other libraries, such as bfloat16."""
+
+
 def _strided(input: Array, shape: Sequence[int], stride: Sequence[int], delta: int) -> Array:
     """A view of the memory under `input`: steps in elements, from `delta` elements after its start."""
-    strides = tuple(step * input.itemsize for step in stride)
+    width = input.itemsize
+    strides = tuple([step * width for step in stride])
     if not isinstance(input, np.ndarray):
-        return type(input)(shape, input.dtype, memptr=input.data + delta * input.itemsize, strides=strides)
+        return type(input)(shape, input.dtype, memptr=input.data + delta * width, strides=strides)
     owner = input.base if isinstance(input.base, np.ndarray) else input
+    start = bytes_before(input, owner) + delta * width
+    if owner.flags.c_contiguous and owner.dtype.char in _IN_BUFFERS:
+        return np.ndarray(shape, input.dtype, owner, start, strides)
     dense = owner.transpose(sorted(range(owner.ndim), key=lambda d: -owner.strides[d]))
     if not dense.flags.c_contiguous:
         raise NotImplementedError(
             f"a strided view of memory that has gaps, which another library made: {owner.shape}, steps {owner.strides}"
         )
-    start = _address(input) - _address(owner) + delta * input.itemsize
     return np.ndarray(shape, input.dtype, dense.reshape(-1).view(np.uint8), start, strides)
 
 
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+def bytes_before(array: Array, owner: Array) -> int:
+    """How far from the start of the memory of `owner` the view `array` of it starts."""
+    if array is owner or (array.nbytes == owner.nbytes and array.flags.c_contiguous):
+        return 0
+    return _address(array) - _address(owner)
+
+
+def _address(array: Array) -> int:
+    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr

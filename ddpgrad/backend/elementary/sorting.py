@@ -21,11 +21,16 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
             return xp.zeros((), xp.int64)
         input = _comparable(input)
         if not descending:
-            return xp.argsort(input, axis=dim, kind="stable")
+            return _stable_order(input, dim)
         # Stable in descending order: sort the reversed array and read it backwards.
         backwards = (*(slice(None),) * (dim % input.ndim), slice(None, None, -1))
-        order = xp.argsort(input[backwards], axis=dim, kind="stable")
+        order = _stable_order(input[backwards], dim)
         return input.shape[dim] - 1 - order[backwards]
+
+    def _stable_order(input: Array, dim: int) -> Array:
+        if xp is np:
+            return input.argsort(dim, kind="stable")  # sooner than np.argsort; CuPy's method takes no kind
+        return xp.argsort(input, axis=dim, kind="stable")
 
     def topk_positions(input: Array, k: int, dim: int, largest: bool) -> Array:
         """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is largest."""
@@ -34,7 +39,7 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
         size = input.shape[dim]
         if 0 < k < size and size > _SORTED_AT_ONCE:
             at = size - k if largest else k - 1
-            chosen = xp.argpartition(input, at, axis=dim)[(*lead, slice(at, None) if largest else slice(k))]
+            chosen = input.argpartition(at, dim)[(*lead, slice(at, None) if largest else slice(k))]
             chosen = xp.sort(chosen, axis=dim)  # so that of equal elements the first comes first
             order = argsort(xp.take_along_axis(input, chosen, dim), dim, largest)
             return xp.take_along_axis(chosen, order, dim)
@@ -42,15 +47,17 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
 
     def kth_position(input: Array, k: int, dim: int) -> Array:
         """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is largest."""
-        order = xp.argpartition(_comparable(input), k, axis=dim)
+        order = _comparable(input).argpartition(k, dim)
         return order[(*(slice(None),) * dim, slice(k, k + 1))]
 
     def median_position(input: Array, dim: int, skip_nan: bool) -> Array:
         """Where the lower median along `dim` is, kept with length 1: a nan if there is one, or none if they are skipped."""
         size = input.shape[dim]
         input = _comparable(input)
-        if xp is np and input.size and not np.isnan(input.max()):  # which on a GPU would be waited for
-            return kth_position(input, (size - 1) // 2, dim)
+        if xp is np and input.size:  # on a GPU the answer would be waited for
+            largest = input.max()
+            if largest == largest:  # there is no nan
+                return kth_position(input, (size - 1) // 2, dim)
         nan = xp.isnan(input)
         if skip_nan:
             place = xp.maximum(size - nan.sum(axis=dim, keepdims=True) - 1, 0) // 2

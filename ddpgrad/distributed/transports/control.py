@@ -25,6 +25,7 @@ from ...environment import Launch
 from ...errors import DistributedError, TransportError
 from .. import guard
 from ..guard import Signature
+from ..recent import waits
 from . import segments
 from .base import Patience
 
@@ -131,7 +132,7 @@ class Control:
         """Wait until all processes have the page; then nobody needs its name."""
         words = self._words
         words[self._mine + _PID] = os.getpid()
-        words[self._mine + _NAMESPACE] = _pid_namespace()
+        words[self._mine + _NAMESPACE] = pid_namespace()
         self.publish(_STATE, _RUNNING)
         deadline = time.monotonic() + timeout
         patience = Patience()
@@ -149,7 +150,7 @@ class Control:
 
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.
-        return self._word(proc, _NAMESPACE) == _pid_namespace()
+        return self._word(proc, _NAMESPACE) == pid_namespace()
 
     def memory(self) -> Memory:
         """Where this page's parts lie in this process."""
@@ -251,10 +252,12 @@ class Control:
 
     def _wait_long(self, index: int, column: int, target: int, number: int, timeout: float) -> None:
         began = time.monotonic()
+        waits.begin(began)
         patience = Patience(spins=0)
         while self._words[index] < target:
             patience.pause()
             self.check(column, target, number, began, timeout)
+        waits.end()
 
     def check(self, column: int, target: int, number: int, began: float, timeout: float) -> None:
         """Look, now and then, whether those that are missing can still come; see `wait`."""
@@ -287,7 +290,7 @@ class Control:
             reason = bytes(self._bytes[start : start + length]).decode("utf-8", "replace")
             return (0 if state == _FAILED else 3), [self._word(proc, _FAILED_RANK)], reason
         if state == _FINISHED:
-            return 2, self._ranks(proc), "has finished its program"
+            return 2, self._ranks(proc), guard.ENDED_WELL
         what = f"(process {self._word(proc, _PID)}) died without a word: it was killed, or crashed"
         return 1, self._ranks(proc), what
 
@@ -382,7 +385,8 @@ class _Life:
         self._poll = None
 
 
-def _pid_namespace() -> int:
+def pid_namespace() -> int:
+    """The namespace in which this process's number is what it is; 0 where that cannot be told."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

@@ -22,6 +22,7 @@ import numpy as np
 from ...environment import Launch
 from ...errors import DistributedError
 from .. import guard, tree
+from ..recent import waits
 from .base import (
     ALLOCATE,
     BROADCAST,
@@ -181,6 +182,7 @@ class MpiTransport(Transport):
         roll_call.start(digest)
         patience, naps = Patience(), Naps()
         began = time.monotonic()
+        waits.begin(began)
         next_look = began + 0.02
         while not roll_call.all_arrived():
             if in_thread:
@@ -192,6 +194,7 @@ class MpiTransport(Transport):
             if now >= next_look:
                 next_look = now + 0.02
                 self._look(calls, now - began)
+        waits.end()
         if roll_call.anyone_left():
             self._look(calls, 0.0)
         if not roll_call.agreed(digest):

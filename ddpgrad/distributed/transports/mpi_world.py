@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -71,11 +72,17 @@ def hosts(launch: Launch) -> list[list[int]]:
     return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
 
 
+def gathered(launch: Launch, values: Sequence[int]) -> np.ndarray:
+    """The values of all processes, a row for each. Collective between processes."""
+    mine = np.array(values, np.int64)
+    rows = np.empty((launch.procs, mine.size), np.int64)
+    communicator(launch).Allgather(mine, rows)
+    return rows
+
+
 def least(launch: Launch, value: int) -> int:
     """The least of all processes' values. Collective between processes."""
-    values = np.empty(launch.procs, np.int64)
-    communicator(launch).Allgather(np.array([value], np.int64), values)
-    return int(values.min())
+    return int(gathered(launch, (value,)).min())
 
 
 def shared_token(launch: Launch) -> str:

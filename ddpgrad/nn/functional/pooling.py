@@ -140,7 +140,7 @@ def _avg_pool(
     kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
     padding = per_dimension(padding, dims, "padding")
     name = f"avg_pool{dims}d"
-    pool.check_windows(name, input, kernel, stride, padding, (1,) * dims)
+    pool.check_windows(name, input, kernel, stride, padding, (1,) * dims, ceil_mode)
     if divisor == 0:
         raise RuntimeError(f"{name}(): divisor must be not zero")
     options = (ceil_mode, count_include_pad)

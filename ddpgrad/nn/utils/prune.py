@@ -65,18 +65,18 @@ class BasePruningMethod(ABC):
             container.add_pruning_method(method)
             container._tensor_name = name
             method = container
-        original = getattr(module, name if old is None else f"{name}_orig")
-        scores = original if importance_scores is None else importance_scores
-        if scores.shape != original.shape:
+        present = getattr(module, name)
+        scores = present if importance_scores is None else importance_scores
+        if scores.shape != present.shape:
             raise AssertionError(
                 f"importance_scores should have the same shape as parameter {name} of {module}, got "
-                f"{list(scores.shape)} and {list(original.shape)}"
+                f"{list(scores.shape)} and {list(present.shape)}"
             )
-        default = ones_like(original.detach()) if old is None else getattr(module, f"{name}_mask").detach()
+        default = ones_like(present.detach()) if old is None else getattr(module, f"{name}_mask").detach()
         mask = method.compute_mask(scores.detach(), default)
         if old is None:
             delattr(module, name)
-            module.register_parameter(f"{name}_orig", original)
+            module.register_parameter(f"{name}_orig", present)
         module.register_buffer(f"{name}_mask", mask)
         setattr(module, name, method.apply_mask(module))
         module.register_forward_pre_hook(method)
@@ -149,7 +149,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
-    for key, (hook, _) in module._forward_pre_hooks.items():
+    for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             return key, hook
     return None
@@ -349,7 +349,7 @@ def is_pruned(module: Module) -> bool:
         isinstance(hook, BasePruningMethod)
         for part in module.modules()
         if part._hooks is not None
-        for hook, _ in part._forward_pre_hooks.values()
+        for hook in part._forward_pre_hooks.values()
     )
 
 

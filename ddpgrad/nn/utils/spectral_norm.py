@@ -68,7 +68,7 @@ def spectral_norm(
 
 
 def _hook_of(module: Module, name: str) -> tuple[int, SpectralNorm] | None:
-    for key, (hook, _) in module._forward_pre_hooks.items():
+    for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, SpectralNorm) and hook.name == name:
             return key, hook
     return None

@@ -46,7 +46,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def _hook_of(module: Module, name: str) -> tuple[int, WeightNorm] | None:
-    for key, (hook, _) in module._forward_pre_hooks.items():
+    for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             return key, hook
     return None

@@ -26,6 +26,10 @@ _BaseDataLoaderIter, _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIte
 
 T_co = TypeVar("T_co", covariant=True)
 
+# Names of PyTorch's file that libraries write in annotations.
+_collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
+
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 _MAY_CHANGE = ("batch_size", "number of ranks")  # where a sampler can deal samples anew
 
