@@ -1,9 +1,12 @@
-"""Shared fixtures: devices by parameter, and a check that a test leaves no global state behind."""
+"""Shared fixtures: devices by parameter, mpiexec, and a check that a test leaves no global state behind."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,15 @@ def device(request: pytest.FixtureRequest) -> str:
     if request.param == "cuda" and (reason := _cuda_missing()):
         pytest.skip(reason)
     return request.param
+
+
+@pytest.fixture
+def mpiexec() -> str:
+    """MPICH's or Open MPI's mpiexec, whichever is installed."""
+    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if found is None:
+        pytest.skip('no mpiexec: pip install "ddpgrad[mpich]"')
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -81,7 +81,7 @@ def measure(
     c: Communicator, steps: dict[str, Step], buffer: np.ndarray, rounds: int
 ) -> dict[str, np.ndarray]:
     """Seconds of each candidate, by round; the slowest rank counts. All begin together."""
-    count = max(1, min(50, (1 << 20) // buffer.nbytes))
+    count = max(1, min(500, (4 << 20) // buffer.nbytes))
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(_WARM_UP if count > 1 else 1):
         for step in steps.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -29,12 +28,3 @@ def ddprun(tmp_path: Path) -> Ddprun:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The result of train.py on two ranks when nothing goes wrong."""
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), 2)
-
-
-@pytest.fixture
-def mpiexec() -> str:
-    """MPICH's or Open MPI's mpiexec, whichever is installed."""
-    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
-    if found is None:
-        pytest.skip('no mpiexec: pip install "ddpgrad[mpich]"')
-    return found
