@@ -27,7 +27,7 @@ class ProcessGroup:
     """The ranks that take part in collectives; `communicator` carries them.
 
     ranks: the members' numbers in the world, ascending; a member's place there is its rank
-    within the group. backend: the name that the program asked for; None for that of the transport.
+    within the group. backend: the name that the program gave for whichever transport suits, as "gloo"; None if none.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     member = world.current()
     name = backends.check("init_process_group", backend)
+    transport = backends.TRANSPORTS[name]
     for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -122,10 +123,11 @@ def init_process_group(
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
     devices.set_local_rank(member.local_rank)
-    communicator = member.communicator(backends.TRANSPORTS[name], _seconds(timeout))
+    communicator = member.communicator(transport, _seconds(timeout))
     # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
     communicator.barrier(label=f"init_process_group with {_versions()}")
-    made = ProcessGroup(communicator, range(member.world_size), member.local_rank, name, "default")
+    told = name if transport is None else None
+    made = ProcessGroup(communicator, range(member.world_size), member.local_rank, told, "default")
     _groups.get().append(made)
 
 
@@ -163,15 +165,17 @@ def new_group(
             f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
     name = backends.check("new_group", backend)
+    transport = backends.TRANSPORTS[name]
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
     member = world.current()
-    communicator = member.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
+    communicator = member.group(chosen, transport, _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    if name is None and whole.backend == "gloo":
-        name = "gloo"  # any transport goes by that name, also where it is the default group's
-    made = ProcessGroup(communicator, chosen, member.local_rank, name, group_desc or "")
+    told = name if transport is None else None
+    if backend is None and whole.backend == "gloo":
+        told = "gloo"  # the default group's backend is everyone's, as in PyTorch
+    made = ProcessGroup(communicator, chosen, member.local_rank, told, group_desc or "")
     _groups.get().append(made)
     return made
 
@@ -284,7 +288,7 @@ def get_pg_count() -> int:
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name that `init_process_group` or `new_group` was given, which programs look at; else the transport in use.
+    """The transport in use: 'virtual', 'shm', 'mpi' ...; "gloo" if the program asked for that, since programs look at it.
 
     What carries the collectives is always in `group.communicator.transport`.
     """
