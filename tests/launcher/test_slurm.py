@@ -24,11 +24,19 @@ print(f"total {total[0]} of {me.world_size}, local {os.environ['LOCAL_RANK']} of
 """
 
 
-@pytest.fixture
-def allocation(ddprun, mpiexec) -> list[str]:
-    """What to put before a command that is to run in an allocation of three tasks."""
+@pytest.fixture(scope="session")
+def cluster() -> None:
+    """Skips where there is none; to hear that takes sinfo some seconds."""
     if shutil.which("salloc") is None:
         pytest.skip("needs Slurm: cluster/slurm_box.sh makes a cluster of this host")
+    asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, timeout=60)
+    if asked.returncode:
+        pytest.skip(f"needs a cluster, which cluster/slurm_box.sh makes; sinfo says {asked.stderr!r}")
+
+
+@pytest.fixture
+def allocation(cluster, ddprun, mpiexec) -> list[str]:
+    """What to put before a command that is to run in an allocation of three tasks."""
     ask = ["sinfo", "--noheader", "--format=%t"]
     until = time.monotonic() + 10
     while True:
