@@ -5,6 +5,7 @@
 #
 # It writes /etc/slurm/slurm.conf, unless that is of another cluster.
 set -euo pipefail
+PATH="$PATH:/usr/sbin:/sbin"
 box=${SLURM_BOX:-/var/tmp/slurm-box}
 case ${1:-} in
 start) ;;
