@@ -80,9 +80,14 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _channels(input, p, training, inplace, 4)
 
 
+def _alpha_scale(p: float) -> float:
+    """What keeps the variance where elements are dropped with probability `p`."""
+    return 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p)) if p < 1 else 0.0
+
+
 def _alpha_form(input: Tensor, kept: Tensor, p: float) -> Tensor:
     """Dropped elements at -alpha, then all scaled and shifted so that mean and variance stay."""
-    scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p)) if p < 1 else 0.0
+    scale = _alpha_scale(p)
     return input * (kept * scale) + ((kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p)
 
 
@@ -103,5 +108,11 @@ def feature_alpha_dropout(
     """`alpha_dropout` of whole channels (dimension 1)."""
     if _skipped(p, training):
         return input
-    kept = ne(_channel_mask(input, p), 0).to(input.dtype)
-    return (_alpha_form_ if inplace else _alpha_form)(input, kept, p)
+    mask = _channel_mask(input, p)
+    if inplace:
+        return _alpha_form_(input, ne(mask, 0).to(input.dtype), p)
+    # As `_alpha_form` has it; numbers times all elements, and the dropped channels set, take half of the time.
+    scale, shift = _alpha_scale(p), _ALPHA * _alpha_scale(p)
+    channels = (input * scale).add_(shift * p).flatten(0, 1)
+    dropped = (mask == 0).flatten().nonzero().flatten()
+    return channels.index_fill(0, dropped, shift * p - shift).view(input.shape)
