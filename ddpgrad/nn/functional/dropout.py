@@ -9,7 +9,7 @@ from ..._tensor import Tensor
 from ...ops import dropout as dropping
 from ...ops.creation import ones
 from ...ops.inplace import copy_, inplace_function
-from ...ops.pointwise import ne
+from ...ops.pointwise import eq, ne
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766
@@ -114,5 +114,5 @@ def feature_alpha_dropout(
     # As `_alpha_form` has it; numbers times all elements, and the dropped channels set, take half of the time.
     scale, shift = _alpha_scale(p), _ALPHA * _alpha_scale(p)
     channels = (input * scale).add_(shift * p).flatten(0, 1)
-    dropped = (mask == 0).flatten().nonzero().flatten()
+    dropped = eq(mask, 0).flatten().nonzero().flatten()
     return channels.index_fill(0, dropped, shift * p - shift).view(input.shape)
