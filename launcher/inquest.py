@@ -133,7 +133,7 @@ class Inquest:
             return False
         if not self._cause_is_known():
             return waited >= _SETTLE_VICTIM_S
-        return waited >= _SETTLE_S + _STACKS_S or not any(not n.has_ended() for n in self._unheard())
+        return waited >= _SETTLE_S + _STACKS_S or all(n.has_ended() for n in self._unheard())
 
     def _cause_is_known(self) -> bool:
         return any(not failure.victim or failure.cause == "stall" for failure in self.failures) or bool(

@@ -48,8 +48,8 @@ def gradcheck(
     Complex numbers count as pairs of real ones. nondet_tol: by how much two runs of backward may
     differ. check_undefined_grad: backward must also run where no gradient reached an output.
     check_batched_grad: `grad` with `is_grads_batched` must agree with one pass for each gradient.
-    others: `check_forward_ad` and the like, which PyTorch has for what is not here; they must be off. `GradcheckError` where gradients disagree, or False without
-    `raise_exception`.
+    others: `check_forward_ad` and the like, which PyTorch has for what is not here; they must be off.
+    `GradcheckError` where gradients disagree, or False without `raise_exception`.
     """
     _refuse(others)
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import ref
 
 from .._tensor import Tensor, View, wrap
+from ..backend.elementary.shape import inverse, memory_order
 from ..backend.registry import backend_for
 from ..modes import InferenceVersions, inference
 from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
@@ -110,9 +111,7 @@ class CopySlices(Node):
         super().__init__(edges, base._array.shape, base._array.dtype)
         self._steps = view.steps or ()
         # The steps are for the base as it lies in memory: its dimensions, outermost first, if that is not their order.
-        strides = base._array.strides
-        dense = base._array.flags.c_contiguous
-        self._order = None if dense else sorted(range(len(strides)), key=lambda d: -strides[d])
+        self._order = None if base._array.flags.c_contiguous else memory_order(base._array)
 
     def name(self) -> str:
         return "torch::autograd::CopySlices"
@@ -133,13 +132,13 @@ class CopySlices(Node):
         """`grad` with its elements in memory as those of the base lie."""
         if self._order is None:
             return F.to_contiguous(grad)
-        return F.permute(F.to_contiguous(F.permute(grad, *self._order)), *_inverse(self._order))
+        return F.permute(F.to_contiguous(F.permute(grad, *self._order)), *inverse(self._order))
 
     def _lying_as_base(self, make: Callable[[Sequence[int]], Any], shape: Sequence[int]) -> Any:
         """An array of `shape` that lies in memory as the base does. make: makes contiguous ones."""
         if self._order is None:
             return make(shape)
-        return make(tuple([shape[d] for d in self._order])).transpose(_inverse(self._order))
+        return make(tuple([shape[d] for d in self._order])).transpose(inverse(self._order))
 
     def _outside(self, like: Tensor) -> Tensor:
         """True outside the view's region, False inside."""
@@ -147,11 +146,6 @@ class CopySlices(Node):
         mask = wrap(self._lying_as_base(lambda shape: backend.full(shape, True, bool), like._array.shape))
         _region(mask, self._steps)._array[...] = False
         return mask
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    """The permutation that undoes `order`."""
-    return [order.index(d) for d in range(len(order))]
 
 
 def _region(tensor: Tensor, steps: Any) -> Tensor:

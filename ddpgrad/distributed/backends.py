@@ -35,6 +35,11 @@ def check(caller: str, backend: str | None) -> str | None:
     return name
 
 
+def told(name: str | None) -> str | None:
+    """What a program that gave `name` reads back, if that is no transport's: "gloo" is whichever transport suits."""
+    return name if TRANSPORTS[name] is None else None
+
+
 def is_gloo_available() -> bool:
     """True: scripts that ask for Gloo get the transports of this package."""
     return True

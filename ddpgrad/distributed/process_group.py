@@ -115,7 +115,6 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     member = world.current()
     name = backends.check("init_process_group", backend)
-    transport = backends.TRANSPORTS[name]
     for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -123,11 +122,12 @@ def init_process_group(
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
     devices.set_local_rank(member.local_rank)
-    communicator = member.communicator(transport, _seconds(timeout))
+    communicator = member.communicator(backends.TRANSPORTS[name], _seconds(timeout))
     # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
     communicator.barrier(label=f"init_process_group with {_versions()}")
-    told = name if transport is None else None
-    made = ProcessGroup(communicator, range(member.world_size), member.local_rank, told, "default")
+    made = ProcessGroup(
+        communicator, range(member.world_size), member.local_rank, backends.told(name), "default"
+    )
     _groups.get().append(made)
 
 
@@ -164,18 +164,16 @@ def new_group(
         raise ValueError(
             f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
+    if backend is None and whole.backend == "gloo":
+        backend = "gloo"  # the default group's is everyone's, as in PyTorch
     name = backends.check("new_group", backend)
-    transport = backends.TRANSPORTS[name]
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
     member = world.current()
-    communicator = member.group(chosen, transport, _seconds(timeout))
+    communicator = member.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    told = name if transport is None else None
-    if backend is None and whole.backend == "gloo":
-        told = "gloo"  # the default group's backend is everyone's, as in PyTorch
-    made = ProcessGroup(communicator, chosen, member.local_rank, told, group_desc or "")
+    made = ProcessGroup(communicator, chosen, member.local_rank, backends.told(name), group_desc or "")
     _groups.get().append(made)
     return made
 

@@ -240,19 +240,19 @@ def _watch_exit(world: World) -> None:
     witness: Witness | None = None
 
     def hook(kind: type[BaseException], error: BaseException, trace) -> None:
-        here = os.getpid() == world.pid
-        if here:
-            world.fail(world.launch.ranks.start, error)
-        if not here or witness is None or not isinstance(error, Exception):
+        if os.getpid() != world.pid:
             previous(kind, error, trace)
-        if here and world.launch.mpi:
+            return
+        world.fail(world.launch.ranks.start, error)
+        if witness is not None and isinstance(error, Exception):
+            if previous is not sys.__excepthook__:  # whose traceback is part of the report
+                previous(kind, error, trace)
+            transports.abort(_reported(witness.failed, error), _ABORT_DELAY)
+            return
+        previous(kind, error, trace)
+        if world.launch.mpi:
             # A rank that fails because another did leaves that one time to say why.
-            code, delay = 1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY
-            if witness is not None and isinstance(error, Exception):
-                if previous is not sys.__excepthook__:
-                    previous(kind, error, trace)
-                code, delay = _reported(witness.failed, error), _ABORT_DELAY
-            transports.abort(code, delay)
+            transports.abort(1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY)
 
     def leave() -> None:
         nonlocal left

@@ -317,9 +317,8 @@ def softmax(F: Any, input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`."""
     if 0 in input.shape:  # there is no largest of none
         return F.clone(input)
-    input = F.to_contiguous(
-        input
-    )  # the result lies in order of its dimensions, as PyTorch's does: dropout may follow
+    # The result lies in order of its dimensions, as PyTorch's does: dropout may follow.
+    input = F.to_contiguous(input)
     e = F.exp(input - F.amax(input, dim, True))
     return e / F.sum(e, dim, True)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor
+from ..backend.elementary.shape import inverse, memory_order
 from ..backend.registry import backend_for
 from ..random import default_generator
 from .declare import op
@@ -31,10 +32,10 @@ def _drawn(array: np.ndarray, keep: float) -> np.ndarray:
     """A bool array like `array`, true with probability `keep`, drawn in order of memory if it is a dense permutation."""
     generator = default_generator()
     if not array.flags.c_contiguous:
-        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        order = memory_order(array)
         if array.transpose(order).flags.c_contiguous:
             mask = generator.bernoulli(keep, tuple(array.shape[axis] for axis in order))
-            return mask.transpose(np.argsort(order))
+            return mask.transpose(inverse(order))
     return generator.bernoulli(keep, array.shape)
 
 

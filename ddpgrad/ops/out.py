@@ -34,19 +34,20 @@ def write_out(name: str, out: Any, result: Any) -> Any:
         raise RuntimeError(
             f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
         )
-    if result._array.shape != out._array.shape and not out._array.size:
+    if result._array.shape == out._array.shape:
+        out._array[...] = result._array
+    elif not out._array.size:
         out._array = backend_for(out._array).cast(result._array, out.dtype)
         if out._array is result._array:
             out._array = result._array.copy()
     else:
-        if result._array.shape != out._array.shape:
-            warnings.warn(
-                f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
-                f"which does not match the required output shape {list(result.shape)}. Give an empty tensor or one "
-                "of the right shape.",
-                stacklevel=3,
-            )
-            out._array = out.detach().resize_(result.shape)._array  # its memory, where that has room
+        warnings.warn(
+            f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
+            f"which does not match the required output shape {list(result.shape)}. Give an empty tensor or one "
+            "of the right shape.",
+            stacklevel=3,
+        )
+        out._array = out.detach().resize_(result.shape)._array  # its memory, where that has room
         out._array[...] = result._array
     out._versions[0] += 1
     return out

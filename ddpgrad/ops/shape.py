@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._tensor import Tensor
+from ..backend.elementary.shape import inverse
 from .declare import op, primitive
 from .reduce import wrap_dim
 from .samples import calls
@@ -93,12 +94,8 @@ def _adapt_permute(input: Tensor, dims: Ints) -> tuple[Any, ...]:
     return input, order
 
 
-def _inverse(dims: Ints) -> tuple[int, ...]:
-    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
-
-
 @primitive(
-    grads={"input": lambda F, g, dims: F.permute(g, _inverse(dims))},
+    grads={"input": lambda F, g, dims: F.permute(g, inverse(dims))},
     adapt=_adapt_permute,
     view=True,
     samples=calls(((2, 0, 1),), ((0, 2, 1),), ((-1, 0, 1),)),

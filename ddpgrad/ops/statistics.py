@@ -115,6 +115,21 @@ def _with_mean(F: Any, total: Any, g: Any, input: Any, dim: Dim, keepdim: bool) 
     return part if total is None else total + part
 
 
+def _with_numpys_mean(deviation: Any) -> Any:
+    """What NumPy has for `deviation`, its variance or standard deviation, and the mean."""
+    return lambda x, dim=None, keepdim=False: (
+        deviation(x, axis=dim, keepdims=keepdim, ddof=1),
+        np.mean(x, axis=dim, keepdims=keepdim),
+    )
+
+
+# How `var_mean` and `std_mean` are declared alike.
+_OF_BOTH: dict[str, Any] = {
+    "holomorphic": False, "adapt": _adapt_var, "outputs": 2, "extras": ("mean",), "differentiable": 2,
+    "samples": reductions, "method": False,
+}  # fmt: skip
+
+
 def _var_mean_rule(F: Any, g: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
     total = None if g[0] is None else _var_rule(F, g[0], input, dim, correction, keepdim)
     return _with_mean(F, total, g[1], input, dim, keepdim)
@@ -125,20 +140,7 @@ def _std_mean_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, correction: f
     return _with_mean(F, total, g[1], input, dim, keepdim)
 
 
-@op(
-    grads={"input": _var_mean_rule},
-    holomorphic=False,
-    adapt=_adapt_var,
-    outputs=2,
-    extras=("mean",),
-    differentiable=2,
-    samples=reductions,
-    reference=lambda x, dim=None, keepdim=False: (
-        np.var(x, axis=dim, keepdims=keepdim, ddof=1),
-        np.mean(x, axis=dim, keepdims=keepdim),
-    ),
-    method=False,
-)
+@op(grads={"input": _var_mean_rule}, reference=_with_numpys_mean(np.var), **_OF_BOTH)
 def var_mean(
     F: Any,
     input: Tensor,
@@ -152,20 +154,7 @@ def var_mean(
     return _both(F, variance, centre, input)
 
 
-@op(
-    grads={"input": _std_mean_rule},
-    holomorphic=False,
-    adapt=_adapt_var,
-    outputs=2,
-    extras=("mean",),
-    differentiable=2,
-    samples=reductions,
-    reference=lambda x, dim=None, keepdim=False: (
-        np.std(x, axis=dim, keepdims=keepdim, ddof=1),
-        np.mean(x, axis=dim, keepdims=keepdim),
-    ),
-    method=False,
-)
+@op(grads={"input": _std_mean_rule}, reference=_with_numpys_mean(np.std), **_OF_BOTH)
 def std_mean(
     F: Any,
     input: Tensor,

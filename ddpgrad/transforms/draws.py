@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +20,13 @@ def ratio(low: float, high: float) -> float:
     """A number in [low, high) whose logarithm is uniform."""
     kind = dtypes.get_default_dtype().numpy
     return np.exp(default_generator().uniform(1, kind, math.log(low), math.log(high))).item()
+
+
+def sides(area: int, scale: Sequence[float], ratios: Sequence[float]) -> tuple[int, int]:
+    """The sides of a rectangle: a share of `area` from `scale`, and the first side over the second from `ratios`."""
+    share = area * number(*scale)
+    aspect = ratio(*ratios)
+    return round(math.sqrt(share * aspect)), round(math.sqrt(share / aspect))
 
 
 def integer(stop: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,9 +150,7 @@ class RandomResizedCrop(Transform):
         """(top, left, height, width) of a part."""
         _, h, w = F.get_dimensions(img)
         for _ in range(10):
-            area = h * w * draws.number(*scale)
-            aspect = draws.ratio(*ratio)
-            width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            width, height = draws.sides(h * w, scale, ratio)
             if 0 < width <= w and 0 < height <= h:
                 return draws.integer(h - height + 1), draws.integer(w - width + 1), height, width
         width, height = w, h

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -236,9 +235,7 @@ class RandomErasing(Transform):
             return img
         channels, h, w = F.get_dimensions(img)
         for _ in range(10):
-            area = h * w * draws.number(*self.scale)
-            aspect = draws.ratio(*self.ratio)
-            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            height, width = draws.sides(h * w, self.scale, self.ratio)
             if height >= h or width >= w:
                 continue
             value = self._value(channels, height, width)

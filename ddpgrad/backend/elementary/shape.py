@@ -136,12 +136,23 @@ def _strided(input: Array, shape: Sequence[int], stride: Sequence[int], delta: i
     start = bytes_before(input, owner) + delta * width
     if owner.flags.c_contiguous and owner.dtype.char in _IN_BUFFERS:
         return np.ndarray(shape, input.dtype, owner, start, strides)
-    dense = owner.transpose(sorted(range(owner.ndim), key=lambda d: -owner.strides[d]))
+    dense = owner.transpose(memory_order(owner))
     if not dense.flags.c_contiguous:
         raise NotImplementedError(
             f"a strided view of memory that has gaps, which another library made: {owner.shape}, steps {owner.strides}"
         )
     return np.ndarray(shape, input.dtype, dense.reshape(-1).view(np.uint8), start, strides)
+
+
+def memory_order(array: Array) -> list[int]:
+    """The dimensions of `array` from the longest step to the shortest: in that order a dense array is contiguous."""
+    strides = array.strides
+    return sorted(range(len(strides)), key=lambda d: -strides[d])
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The order of dimensions that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def bytes_before(array: Array, owner: Array) -> int:

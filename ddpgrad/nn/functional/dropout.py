@@ -102,17 +102,22 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     return (_alpha_form_ if inplace else _alpha_form)(input, ne(kept, 0).to(input.dtype), p)
 
 
+def _alpha_channels(input: Tensor, p: float) -> Tensor:
+    """`_alpha_form` of channels: numbers times all elements, and the dropped channels filled, take half of the time."""
+    dropped = eq(_channel_mask(input, p), 0).flatten().nonzero().flatten()
+    scale = _alpha_scale(p)
+    shift = _ALPHA * scale
+    channels = (input * scale).add_(shift * p).flatten(0, 1)
+    return channels.index_fill(0, dropped, shift * p - shift).view(input.shape)
+
+
+_alpha_channels_ = inplace_function("alpha_dropout", _alpha_channels)
+
+
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels (dimension 1)."""
     if _skipped(p, training):
         return input
-    mask = _channel_mask(input, p)
-    if inplace:
-        return _alpha_form_(input, ne(mask, 0).to(input.dtype), p)
-    # As `_alpha_form` has it; numbers times all elements, and the dropped channels set, take half of the time.
-    scale, shift = _alpha_scale(p), _ALPHA * _alpha_scale(p)
-    channels = (input * scale).add_(shift * p).flatten(0, 1)
-    dropped = eq(mask, 0).flatten().nonzero().flatten()
-    return channels.index_fill(0, dropped, shift * p - shift).view(input.shape)
+    return (_alpha_channels_ if inplace else _alpha_channels)(input, p)
