@@ -18,15 +18,27 @@ blocks, so that the operands of one tree stay in the processor's cache.
 from __future__ import annotations
 
 import contextvars
+import math
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..environment import numba_enabled
+
+if TYPE_CHECKING:
+    from .one_pass import Sum
+
 BLOCK = 1 << 16
 """Elements that are carried through the whole tree before the next ones are read."""
+
+# Elements from which compiled code makes a sum: of two ranks, of more, and of types of 16 bits, which NumPy
+# converts one by one. And how many such sums there must be before Numba is loaded for them.
+_ONE_PASS = {"none": math.inf, "pair": 1 << 17, "more": 1 << 14, "narrow": 1 << 11}
+_LOAD_AFTER = 100
 
 # Slices begin at multiples of this many elements: one element's place within a vector
 # register is then the same however many processes share the work.
@@ -68,7 +80,7 @@ class _Step(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _plan(ranks: int) -> tuple[_Step, ...]:
+def plan(ranks: int) -> tuple[_Step, ...]:
     """The tree over `ranks` leaves as straight-line steps, with as few slots as possible."""
     steps: list[_Step] = []
 
@@ -115,18 +127,20 @@ class _Recipe(NamedTuple):
     divides: bool
     quiet: bool
     pair: bool  # one call combines two ranks
+    one_pass: str  # from which length on, as a key of _ONE_PASS
 
 
 @lru_cache(maxsize=256)
 def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
     check(op, dtype)
     rounds = _kind(dtype) == "x" or (dtype.kind == "f" and dtype.itemsize < 4)
-    plan = _plan(ranks)
+    steps = plan(ranks)
     # Slots for what is combined below the root, and one for a root that must still be rounded.
-    slots = 1 + max([step.into for step in plan[:-1]], default=-1)
+    slots = 1 + max([step.into for step in steps[:-1]], default=-1)
+    one_pass = "narrow" if rounds else "pair" if ranks == 2 else "more"
     return _Recipe(
         combine=_COMBINE[op],
-        plan=plan,
+        plan=steps,
         slots=max(slots, int(rounds)),
         wide=np.dtype(np.float32) if rounds else dtype,
         rounds=rounds,
@@ -134,6 +148,7 @@ def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
         divides=op == "avg",
         quiet=ranks == 1 or dtype.kind in "biu",
         pair=ranks == 2 and not rounds and op != "avg",
+        one_pass=one_pass if ranks > 1 and op in ("sum", "avg") else "none",
     )
 
 
@@ -148,9 +163,12 @@ def share(length: int, parts: int, index: int) -> tuple[int, int]:
     return min(start, length), min(stop, length)
 
 
-def reduce_into(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op: str = "sum") -> None:
+def reduce_into(
+    outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op: str = "sum", from_end: bool = False
+) -> None:
     """Combine `inputs` (one array per rank, in rank order) and write the result to every output.
 
+    from_end: begin with the last elements, for a caller that expects those in the cache.
     All arrays are one-dimensional, of one length and one dtype. An output may be the same
     memory as an input; inputs that are no outputs are left as they are. NaN wins in "min" and
     "max", integers wrap around, and floating-point overflow gives inf without a warning.
@@ -162,9 +180,9 @@ def reduce_into(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], op:
     if recipe.pair and len(outputs) == 1:
         _silent.context.run(recipe.combine, first, inputs[1], out=outputs[0])
     elif recipe.quiet:
-        _reduce(outputs, inputs, recipe)
+        _reduce(outputs, inputs, recipe, from_end)
     else:
-        _silent.context.run(_reduce, outputs, inputs, recipe)
+        _silent.context.run(_reduce, outputs, inputs, recipe, from_end)
 
 
 def reduce_part(output: np.ndarray, inputs: Sequence[np.ndarray], index: int, op: str = "sum") -> None:
@@ -235,8 +253,16 @@ class _Silent(threading.local):
 _silent = _Silent()
 
 
-def _reduce(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> None:
+def _reduce(
+    outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe, from_end: bool = False
+) -> None:
     length = inputs[0].size
+    if length >= _ONE_PASS[recipe.one_pass] and (one_pass := _one_pass(outputs, inputs, recipe)):
+        for start in _starts(length, 4 * BLOCK, from_end):
+            part = slice(start, start + 4 * BLOCK)
+            views = [array[part] for array in inputs]
+            one_pass(views if outputs is inputs else [output[part] for output in outputs], views)
+        return
     if length <= 2 * BLOCK and not recipe.slots:
         _reduce_block(outputs, inputs, recipe, [])
         return
@@ -244,7 +270,7 @@ def _reduce(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe:
     if length <= BLOCK:
         _reduce_block(outputs, inputs, recipe, slots)
         return
-    for start in range(0, length, BLOCK):
+    for start in _starts(length, BLOCK, from_end):
         stop = min(start + BLOCK, length)
         _reduce_block(
             [output[start:stop] for output in outputs],
@@ -252,6 +278,27 @@ def _reduce(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe:
             recipe,
             [slot[: stop - start] for slot in slots],
         )
+
+
+def _starts(length: int, block: int, from_end: bool) -> Iterable[int]:
+    starts = range(0, length, block)
+    return reversed(starts) if from_end else starts
+
+
+_sums = 0
+
+
+def _one_pass(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> Sum | None:
+    """What adds these arrays in one pass, once there were enough sums to load it, or None where NumPy has to."""
+    global _sums
+    _sums += 1
+    if (_sums < _LOAD_AFTER and "numba" not in sys.modules) or not numba_enabled():
+        return None
+    if not all(array.flags.c_contiguous for array in (*inputs, *outputs)):
+        return None
+    from .one_pass import sum_of
+
+    return sum_of(inputs[0].dtype, outputs[0].dtype, recipe.ranks, outputs is inputs, recipe.divides)
 
 
 def _reduce_block(

@@ -172,8 +172,9 @@ def _small_and_often(c, same):
 
 def _exchanges(c):
     """What goes from one rank to one other: equal parts, uneven ones, to one rank, from one rank."""
+    alike = [(dtype, 3) for dtype in DTYPES + FEW]
     for number, (dtype, n) in enumerate(
-        [(np.float32, 3), (ml_dtypes.bfloat16, 0), (np.bool_, 700), (np.complex64, 90_001)]
+        [*alike, (ml_dtypes.bfloat16, 0), (np.bool_, 700), (np.complex64, 90_001)]
     ):
         tables = [contribution(rank, c.size * n * 2, dtype, number).reshape(-1, 2) for rank in range(c.size)]
         for got, table in zip(c.all_to_all(tables[c.rank]), tables, strict=True):

@@ -30,7 +30,7 @@ def _limit(size: int) -> None:
     from ddpgrad.distributed.transports import mail, mailbox, mpi, mpi_mail, shm
 
     mpi._PIECE = mpi_mail._PIECE = shm._SCRATCH_TOTAL = size
-    mpi.SMALL = shm.SMALL = mail.EAGER = size // 64
+    mpi.SMALL = shm.SMALL = shm.CROWDED = mail.EAGER = size // 64
     mailbox._CAPACITY = size // 16
 
 

@@ -8,12 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from collective_contract import contribution, tree_reference
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpgrad.distributed import tree
 
 
+@settings(deadline=None)  # compiling takes a second, the first time
 @given(
     st.integers(1, 9),
     st.integers(0, 300),
@@ -21,8 +22,23 @@ from ddpgrad.distributed import tree
     st.sampled_from(["sum", "avg", "product", "max"]),
     st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16, np.float64]),
     st.booleans(),
+    st.booleans(),
 )
-def test_any_division_gives_the_same_bits(ranks, length, parts, op, dtype, in_place):
+def test_any_division_gives_the_same_bits(ranks, length, parts, op, dtype, in_place, compiled):
+    with pytest.MonkeyPatch.context() as patch:
+        _compile(patch, compiled)
+        _divided(ranks, length, parts, op, dtype, in_place)
+
+
+def _compile(patch, compiled):
+    """Let sums of any length be made by compiled code, or none."""
+    patch.setattr(
+        tree, "_ONE_PASS", {**dict.fromkeys(tree._ONE_PASS, 1 if compiled else 1 << 60), "none": 1 << 60}
+    )
+    patch.setattr(tree, "_LOAD_AFTER", 0)
+
+
+def _divided(ranks, length, parts, op, dtype, in_place):
     inputs = [contribution(rank, length, dtype, 3) for rank in range(ranks)]
     expected = tree_reference(inputs, op)
     outputs = inputs if in_place else [np.zeros(length, dtype) for _ in range(2)]
@@ -34,6 +50,24 @@ def test_any_division_gives_the_same_bits(ranks, length, parts, op, dtype, in_pl
         assert output.tobytes() == expected.tobytes()
     if not in_place:
         assert all(array.tobytes() == copy.tobytes() for array, copy in zip(inputs, kept, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7])
+def test_compiled_sums_have_the_bits_of_numpy(monkeypatch, dtype, ranks):
+    """Infinities, NaN, what overflows, zeros of both signs, numbers below the normal ones, and ties."""
+    bits = np.arange(1 << 16, dtype=np.uint16) if np.dtype(dtype).itemsize == 2 else None
+    tiny = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45, 3e38, 1, 1e-8]).astype(dtype)
+    every = tiny if bits is None else bits.view(dtype)
+    inputs = [np.resize(np.roll(every, 7919 * rank), 1 << 20) for rank in range(ranks)]
+    expected = [array.copy() for array in inputs]
+    for op in ("sum", "avg"):
+        _compile(monkeypatch, False)
+        tree.reduce_into(expected, expected, op)
+        _compile(monkeypatch, True)
+        tree.reduce_into(inputs, inputs, op, from_end=op == "avg")
+        for got, wanted in zip(inputs, expected, strict=True):
+            assert got.tobytes() == wanted.tobytes()
 
 
 @given(st.integers(0, 100_000), st.integers(1, 100))

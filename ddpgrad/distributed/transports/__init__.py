@@ -62,11 +62,12 @@ def choose(launch: Launch, backend: str | None = None) -> str:
                 "ask for 'mpi' or for none"
             )
         # Known to all before any waits for another in memory that is not there.
-        needed, room = shm.bytes_needed(launch), mpi_world.least(launch, segments.available())
-        if room < needed:
+        needed, room = shm.bytes_needed(launch), segments.available()
+        spare = mpi_world.least(launch, room - needed)
+        if spare < 0:
             if wanted == SHM_OR_MPI:
                 return "mpi"
-            raise TransportError(segments.out_of_room(needed, room))
+            raise TransportError(segments.out_of_room(needed, needed + spare))
         return "hierarchical" if several else "shm"
     if wanted == "hierarchical":
         raise TransportError(

@@ -18,6 +18,7 @@ from numba.np.numpy_support import carray
 
 from ...backend.cpu.vectormath import cached
 from ...environment import Launch
+from ..one_pass import pointer
 from .control import DEPTH, Control
 
 # Where a plan has its numbers: addresses, distances in bytes, counts.
@@ -62,16 +63,6 @@ _yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 
 @_instruction
-def _pointer(typingctx: Any, address: Any) -> Any:
-    """The address as something that `carray` takes."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.int64), build
-
-
-@_instruction
 def _look(typingctx: Any, address: Any) -> Any:
     """The word at `address`; what its writer wrote before it is visible after that."""
 
@@ -109,7 +100,7 @@ def _relax(typingctx: Any) -> Any:
 
 @njit(inline="always")
 def _words(address, count):
-    return carray(_pointer(address), (count,), np.int64)
+    return carray(pointer(address), (count,), np.int64)
 
 
 # No option of fast mathematics: the order of the sum is promised.
@@ -124,7 +115,7 @@ def post_and_add(array, plan_address, number):
     p = _words(plan_address, _LENGTH)
     world, n = p[WORLD], array.size
     slots = p[SLOTS] + number % p[RING] * world * p[SLOT]
-    mine = carray(_pointer(slots + p[RANK] * p[SLOT]), (n,), array.dtype)
+    mine = carray(pointer(slots + p[RANK] * p[SLOT]), (n,), array.dtype)
     for i in range(n):
         mine[i] = array[i]
     _tell(p[PAGE] + p[PROC] * p[LINE] + p[ARRIVED], number)
@@ -146,10 +137,10 @@ def post_and_add(array, plan_address, number):
         record += p[RING] * p[RECORD]
     if world > 4:
         return False
-    a = carray(_pointer(slots), (n,), array.dtype)
-    b = carray(_pointer(slots + p[SLOT]), (n,), array.dtype)
-    c = carray(_pointer(slots + 2 * p[SLOT]), (n,), array.dtype)
-    d = carray(_pointer(slots + 3 * p[SLOT]), (n,), array.dtype)
+    a = carray(pointer(slots), (n,), array.dtype)
+    b = carray(pointer(slots + p[SLOT]), (n,), array.dtype)
+    c = carray(pointer(slots + 2 * p[SLOT]), (n,), array.dtype)
+    d = carray(pointer(slots + 3 * p[SLOT]), (n,), array.dtype)
     if world == 2:
         for i in range(n):
             array[i] = a[i] + b[i]

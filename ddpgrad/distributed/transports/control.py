@@ -30,7 +30,7 @@ from . import segments
 from .base import Patience
 
 ARRIVE, DONE, STAGE = 0, 1, 2
-_STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH = 3, 4, 5, 6, 7
+_STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH, _CROWDED = 3, 4, 5, 6, 7, 8
 
 # states of a process; _VICTIM: it failed because another did
 _ABSENT, _RUNNING, _FINISHED, _FAILED, _VICTIM = range(5)
@@ -79,18 +79,22 @@ class Memory(NamedTuple):
 class Control:
     """The control page of one job on one host, and `extra` bytes for the transport's own use.
 
-    sparse: further bytes behind those, which take memory only once they are used: reserve them
-    before, with `take`.
+    crowded   what `extra` is if the processes share cores, as the first of them sees it (`is_crowded`)
+    sparse    further bytes behind those, which take memory only once they are used: reserve them
+              before, with `take`
     """
 
-    def __init__(self, launch: Launch, job: str, extra: int, timeout: float, sparse: int = 0) -> None:
+    def __init__(
+        self, launch: Launch, job: str, extra: int, crowded: int, timeout: float, sparse: int = 0
+    ) -> None:
         self.launch = launch
         procs = launch.procs
         self._reasons = procs * _LINE
         self._records = self._reasons + procs * _REASON
         self.extra = self.bytes_needed(launch)
-        self.sparse = -(-(self.extra + extra) // 4096) * 4096
-        self.map = self._join(job, self.sparse, sparse, timeout)
+        self.sparse = _pages(self.extra + max(extra, crowded))
+        used = self.extra + (crowded if is_crowded(launch) else extra)
+        self.map = self._join(job, used, self.sparse + sparse, timeout)
         self._bytes = memoryview(self.map)
         self._words = self._bytes.cast("Q")
         line = _LINE // 8
@@ -98,26 +102,27 @@ class Control:
         self._others = [proc for proc in range(procs) if proc != launch.proc]
         self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
         # Spinning helps only where every process has a core of its own.
-        self._core_each = procs <= _cores()
+        self._core_each = not is_crowded(launch)
         self._spins = 100 if self._core_each else 20
         self._next_check = 0.0
         self._meet(job, timeout)
+        self.crowded = self._word(0, _CROWDED) != 0
 
     @staticmethod
     def bytes_needed(launch: Launch) -> int:
         """What the page takes, without `extra` and `sparse`."""
         records = launch.procs * (_LINE + _REASON) + launch.world_size * DEPTH * _RECORD
-        return -(-records // 4096) * 4096
+        return _pages(records)
 
-    def _join(self, job: str, size: int, sparse: int, timeout: float):
+    def _join(self, job: str, used: int, size: int, timeout: float):
         path = segments.path_of(job, "control")
         if self.launch.proc != 0:
-            joined = segments.attach(path, size + sparse, patience=timeout)
+            joined = segments.attach(path, size, patience=timeout)
             self._file = segments.open_again(path)
             return joined
-        made = segments.create(path, size, sparse)
+        made = segments.create(path, used, size - used)
         try:
-            segments.reserve(path, 0, size)
+            segments.reserve(path, 0, used)
             self._file = segments.open_again(path)
         except BaseException:
             segments.remove(path)
@@ -133,6 +138,7 @@ class Control:
         words = self._words
         words[self._mine + _PID] = os.getpid()
         words[self._mine + _NAMESPACE] = pid_namespace()
+        words[self._mine + _CROWDED] = not self._core_each
         self.publish(_STATE, _RUNNING)
         deadline = time.monotonic() + timeout
         patience = Patience()
@@ -391,6 +397,15 @@ def pid_namespace() -> int:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
+
+
+def is_crowded(launch: Launch) -> bool:
+    """True if processes of `launch` share a core, by what this process may use of this host."""
+    return launch.procs > _cores()
+
+
+def _pages(size: int) -> int:
+    return -(-size // 4096) * 4096
 
 
 def _cores() -> int:

@@ -22,7 +22,7 @@ from ...errors import DistributedError
 from .. import tree
 from ..guard import Signature
 from .base import ALLOCATE, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
-from .control import ARRIVE, DEPTH, DONE, STAGE, Control
+from .control import ARRIVE, DEPTH, DONE, STAGE, Control, is_crowded
 from .in_reach import complete
 from .mail import Delivery, Letters, Message
 from .mailbox import Mailbox, room_for
@@ -35,20 +35,46 @@ if TYPE_CHECKING:
 SMALL = 4096
 """Bytes per rank up to which a collective takes the way of one flag round."""
 
+CROWDED = 1 << 17
+"""The same where processes share cores: a second round, in which each must get a core again, takes longer."""
+
 # Small sums after which compiling pays: loading Numba takes as long as 100,000 of them.
 _COMPILE_AFTER = 100
 _SCRATCH_TOTAL = 32 << 20
+_SLOTS_TOTAL = 16 << 20
 _PAGE = 4096
 
 
 def bytes_needed(launch: Launch) -> int:
     """The shared memory that a transport takes at once; buckets and what else is allocated come on top."""
     world = launch.world_size
-    return Control.bytes_needed(launch) + world * (DEPTH * SMALL + _scratch_bytes(world))
+    return Control.bytes_needed(launch) + world * (
+        DEPTH * _small(world, is_crowded(launch)) + _scratch_bytes(world)
+    )
+
+
+def _small(world_size: int, crowded: bool) -> int:
+    """Bytes per rank up to which one flag round is the shortest way."""
+    if not crowded:
+        return SMALL
+    return max(SMALL, min(CROWDED, _SLOTS_TOTAL // DEPTH // world_size // _PAGE * _PAGE))
 
 
 def _scratch_bytes(world_size: int) -> int:
     return min(1 << 19, _SCRATCH_TOTAL // world_size // _PAGE * _PAGE or _PAGE)
+
+
+class _Share:
+    """This process's share of arrays in windows, one of each rank.
+
+    from_end: where the next sum begins. Turning round each time, it finds what the last one left in the cache.
+    """
+
+    __slots__ = ("from_end", "pieces")
+
+    def __init__(self, pieces: list[np.ndarray]) -> None:
+        self.pieces = pieces
+        self.from_end = False
 
 
 class ShmTransport(Transport):
@@ -63,14 +89,16 @@ class ShmTransport(Transport):
         super().__init__(launch, timeout)
         world = launch.world_size
         self._scratch_bytes = _scratch_bytes(scratch_for or world)
-        slots = world * DEPTH * SMALL
-        sparse = room_for(world)
-        self.control = Control(launch, job, slots + world * self._scratch_bytes, self.timeout, sparse)
+        scratch = world * self._scratch_bytes
+        extra, crowded = (scratch + world * DEPTH * _small(world, crowded) for crowded in (False, True))
+        self.control = Control(launch, job, extra, crowded, self.timeout, room_for(world))
+        self._small = _small(world, self.control.crowded)
         self._letters = Letters(launch.world_rank)
         self._mailbox = Mailbox(launch, self.control, self._letters)
-        extra = np.frombuffer(self.control.map, np.uint8)[self.control.extra : self.control.sparse]
-        self._slots = extra[:slots].reshape(DEPTH, world, SMALL)
-        self.scratch = extra[slots : slots + world * self._scratch_bytes].reshape(world, self._scratch_bytes)
+        memory = np.frombuffer(self.control.map, np.uint8)[self.control.extra : self.control.sparse]
+        self.scratch = memory[:scratch].reshape(world, self._scratch_bytes)
+        slots = memory[scratch : scratch + world * DEPTH * self._small]
+        self._slots = slots.reshape(DEPTH, world, self._small)
         self._slot_cache: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
         self._alone = len(self.ranks) == 1
         # How small sums are made by compiled code, once there were enough of them.
@@ -78,7 +106,7 @@ class ShmTransport(Transport):
         self._compiled: Plans | None = None
         self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
         self._plans: dict[Signature, int] = {}
-        self._pieces: dict[tuple[tuple[int, ...], int, np.dtype], list[np.ndarray]] = {}
+        self._shares: dict[tuple[tuple[int, ...], int, np.dtype], _Share] = {}
         self.windows = Windows(launch, job)
         self._posted = 0
         self._stage = 0
@@ -95,7 +123,7 @@ class ShmTransport(Transport):
             self.allocate(calls)
             return COMPLETED
         if self._alone and not call.background and not self._under_way:
-            if call.extent <= SMALL:
+            if call.extent <= self._small:
                 self._at_once(call, calls)
                 return COMPLETED
             if call.kind == REDUCE and (place := self.windows.place(call.array)):
@@ -104,7 +132,7 @@ class ShmTransport(Transport):
         number = self._begin()
         control = self.control
         self._recorded[number % DEPTH] = None
-        small = call.extent <= SMALL
+        small = call.extent <= self._small
         slots = self._slots_for(number, call) if small else []
         for rank, call in zip(self.ranks, calls, strict=True):
             control.record(rank, number, call.signature, 0 if small else self.windows.place(call.array))
@@ -123,7 +151,12 @@ class ShmTransport(Transport):
         return collective
 
     def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
-        if not 0 < array.nbytes <= SMALL or not self._alone or self._under_way or self.failure is not None:
+        if (
+            not 0 < array.nbytes <= self._small
+            or not self._alone
+            or self._under_way
+            or self.failure is not None
+        ):
             return False
         number = self._begin_small(signature)
         plan = self._plans.get(signature)
@@ -147,7 +180,7 @@ class ShmTransport(Transport):
                 return 0
             from .compiled import Plans, post_and_add
 
-            slots = address_of(self._slots), SMALL
+            slots = address_of(self._slots), self._small
             self._compiled, self._post_and_add = Plans(self.control, self.launch, slots), post_and_add
         if len(self._plans) >= self._compiled.capacity:
             self._plans.clear()
@@ -187,11 +220,12 @@ class ShmTransport(Transport):
             self.finish(number)
             return
         key = (places, array.size, array.dtype)
-        pieces = self._pieces.get(key)
-        if pieces is None:
+        share = self._shares.get(key)
+        if share is None:
             low, high = tree.share(array.size, self.launch.procs, self.launch.proc)
-            pieces = self._pieces[key] = [self.windows.view(p, array)[low:high] for p in places]
-        tree.reduce_into(pieces, pieces, call.op)
+            share = self._shares[key] = _Share([self.windows.view(p, array)[low:high] for p in places])
+        tree.reduce_into(share.pieces, share.pieces, call.op, share.from_end)
+        share.from_end = not share.from_end
         control.publish(DONE, number)
         try:
             control.wait(DONE, number, number, self.timeout)
@@ -315,7 +349,7 @@ class ShmTransport(Transport):
 
     def allocate(self, calls: Sequence[Call]) -> None:
         """Carry out an "allocate"."""
-        self._pieces.clear()  # which keep windows mapped
+        self._shares.clear()  # which keep windows mapped
         self.windows.allocate(calls, partial(self._gather, calls))
 
     def _gather(self, calls: Sequence[Call], array: np.ndarray) -> np.ndarray:
