@@ -39,7 +39,7 @@ def _compile(patch, compiled):
 
 
 def _divided(ranks, length, parts, op, dtype, in_place):
-    inputs = [contribution(rank, length, dtype, 3) for rank in range(ranks)]
+    inputs = [contribution(rank, length, dtype, 3).copy() for rank in range(ranks)]
     expected = tree_reference(inputs, op)
     outputs = inputs if in_place else [np.zeros(length, dtype) for _ in range(2)]
     kept = [array.copy() for array in inputs]
@@ -81,7 +81,7 @@ def test_shares_cover_everything_once(length, parts):
 
 @pytest.mark.parametrize("aliased", range(5))
 def test_an_output_may_be_any_input(aliased):
-    inputs = [contribution(rank, 200_000, np.float32, 4) for rank in range(5)]
+    inputs = [contribution(rank, 200_000, np.float32, 4).copy() for rank in range(5)]
     expected = tree_reference(inputs, "sum")
     tree.reduce_into([inputs[aliased]], inputs, "sum")
     assert inputs[aliased].tobytes() == expected.tobytes()
