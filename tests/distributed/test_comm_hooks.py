@@ -9,7 +9,7 @@ from replicas import batch_for, gradients, perceptron, ranks, share
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
-from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -95,3 +95,51 @@ def test_wrong_hooks_are_refused():
         raise AssertionError
 
     ranks(1, program)
+
+
+@pytest.mark.parametrize("hook", [powerSGD_hook.powerSGD_hook, powerSGD_hook.batched_powerSGD_hook])
+def test_power_sgd_leaves_out_what_it_remembers(hook):
+    """What ranks took for the average and what they kept of their own add up to the average, step by step."""
+    x, y = batch_for(perceptron)
+
+    def program():
+        alone, model = perceptron(), perceptron()
+        F.cross_entropy(alone(share(x)), share(y)).backward()
+        ddp = DDP(model)
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+        ddp.register_comm_hook(state, hook)
+        taken = []
+        for _ in range(5):
+            ddp.zero_grad()
+            F.cross_entropy(ddp(share(x)), share(y)).backward()
+            taken.append(gradients(model))
+        return gradients(alone), taken, sum(error.sum().item() for error in state.error_dict.values())
+
+    results = ranks(3, program)
+    for step in range(5):
+        first = results[0][1][step]
+        assert all(np.array_equal(first[name], r[1][step][name]) for r in results for name in first)
+    average = {name: np.mean([own[name] for own, _, _ in results], axis=0) for name in results[0][0]}
+    assert all(
+        np.allclose(results[0][1][1][name], average[name], atol=1e-6) for name in average
+    )  # not yet compressed
+    assert not all(np.allclose(results[0][1][2][name], average[name], atol=1e-3) for name in average)
+    if hook is powerSGD_hook.batched_powerSGD_hook:
+        return  # a part of its error lies between and behind the gradients
+    compressed = sum(sum(taken[name].sum() for name in taken) for taken in results[0][1][2:])
+    kept = np.mean([left for _, _, left in results])
+    assert compressed + kept == pytest.approx(3 * sum(a.sum() for a in average.values()), abs=1e-4)
+
+
+def test_power_sgd_of_full_rank_is_the_average():
+    def hook(state, bucket):
+        state = state or powerSGD_hook.PowerSGDState(
+            None, 100, start_powerSGD_iter=0, min_compression_rate=0, use_error_feedback=False, warm_start=False,
+            batch_tensors_with_same_shape=True,
+        )  # fmt: skip
+        return powerSGD_hook.powerSGD_hook(state, bucket)
+
+    for (_, plain), (_, hooked) in zip(step(), step(hook), strict=True):
+        assert all(np.allclose(plain[name], hooked[name], atol=1e-6) for name in plain)
+    with pytest.raises(ValueError, match=r"Expect `start_powerSGD_iter` > 1 .* got 1"):
+        powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=1)

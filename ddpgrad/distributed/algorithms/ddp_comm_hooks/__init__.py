@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import default_hooks
+from . import default_hooks, powerSGD_hook
 
-__all__ = ["default_hooks"]
+__all__ = ["default_hooks", "powerSGD_hook"]
