@@ -22,7 +22,7 @@ from pathlib import Path
 from ddpgrad import environment
 from ddpgrad.distributed import recent
 from ddpgrad.distributed.transports import mpi_world
-from ddpgrad.distributed.transports.control import pid_namespace
+from ddpgrad.distributed.transports.life import pid_namespace
 from ddpgrad.environment import Launch
 from ddpgrad.errors import LaunchError
 

@@ -10,10 +10,8 @@ can be under way; before an entry is used again, all processes are DONE with its
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
-import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +26,7 @@ from ..guard import Signature
 from ..recent import waits
 from . import segments
 from .base import Patience
+from .life import Life, pid_namespace
 
 ARRIVE, DONE, STAGE = 0, 1, 2
 _STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH, _CROWDED = 3, 4, 5, 6, 7, 8
@@ -152,7 +151,7 @@ class Control:
         finally:
             if self.launch.proc == 0:
                 segments.remove(segments.path_of(job, "control"))
-        self._life = _Life({proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)})
+        self._life = Life({proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)})
 
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.
@@ -345,58 +344,6 @@ class Control:
         os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)
-
-
-class _Life:
-    """Watches processes of this host. A killed one counts as dead before its parent collects it."""
-
-    def __init__(self, pids: Mapping[int, int]) -> None:
-        self._pids = pids
-        self._dead: set[int] = set()
-        self._handles: dict[int, int] = {}
-        self._poll = None
-        if not hasattr(os, "pidfd_open"):
-            return
-        self._poll = select.poll()
-        for proc, pid in pids.items():
-            try:
-                handle = os.pidfd_open(pid)
-            except OSError as error:
-                if error.errno == errno.ESRCH:
-                    self._dead.add(proc)
-                    continue
-                # A sandbox may forbid it; signal 0 answers too, a little later.
-                self._poll = None
-                return
-            self._handles[handle] = proc
-            self._poll.register(handle, select.POLLIN)
-
-    def dead(self) -> set[int]:
-        """The processes that have ended."""
-        if self._poll is not None:
-            self._dead.update(self._handles[handle] for handle, _ in self._poll.poll(0))
-            return self._dead
-        for proc, pid in self._pids.items():
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                self._dead.add(proc)
-        return self._dead
-
-    def close(self) -> None:
-        """Stop watching."""
-        for handle in self._handles:
-            os.close(handle)
-        self._handles.clear()
-        self._poll = None
-
-
-def pid_namespace() -> int:
-    """The namespace in which this process's number is what it is; 0 where that cannot be told."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
 
 
 def is_crowded(launch: Launch) -> bool:
