@@ -9,6 +9,7 @@ from replicas import batch_for, gradients, perceptron, ranks, share
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
+from ddpgrad.distributed.algorithms import ddp_comm_hooks
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -143,3 +144,16 @@ def test_power_sgd_of_full_rank_is_the_average():
         assert all(np.allclose(plain[name], hooked[name], atol=1e-6) for name in plain)
     with pytest.raises(ValueError, match=r"Expect `start_powerSGD_iter` > 1 .* got 1"):
         powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=1)
+
+
+def test_hooks_by_type():
+    def program():
+        for kind in ddp_comm_hooks.DDPCommHookType:
+            ddp = DDP(perceptron())
+            ddp_comm_hooks.register_ddp_comm_hook(kind, ddp)
+            ddp(torch.full((1, 6), float(dist.get_rank()))).sum().backward()
+            mine = next(ddp.parameters()).grad
+            alike = dist.nn.functional.all_gather(mine)
+            assert torch.equal(*alike) == (kind.name != "NOOP"), kind
+
+    ranks(2, program)
