@@ -2,7 +2,7 @@
 
 NumPy adds two buffers at a time, copies the result to each rank, and converts types of 16 bits an
 element at a time. Here an element of each buffer is read, the sum of `tree` made, and written to
-every rank: half of the time for float32, a twentieth for float16, and the same bits. `tree` loads
+every rank: half of the time for float32, a tenth for float16, and the same bits. `tree` loads
 this, and Numba with it, when that pays.
 """
 
