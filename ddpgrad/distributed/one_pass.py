@@ -8,28 +8,21 @@ this, and Numba with it, when that pays.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
+from ..backend.cpu.half import is_half, narrowed, stored, widened
 from ..backend.cpu.vectormath import cached
 from .tree import plan
 
 _CHUNK = 1 << 14
 """Elements of types of 16 bits that are carried through the tree at once."""
-
-# As which integers compiled code gets the types of 16 bits, that the one is not taken for the other.
-_NARROW = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.int16)}
-
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
-_HALVES = not _X86 or binding.get_host_cpu_features().get("f16c", False)
 
 _instruction: Any = intrinsic
 
@@ -48,7 +41,7 @@ def sum_of(inputs: np.dtype, outputs: np.dtype, ranks: int, in_place: bool, divi
     divisor = ranks if divides else 1
     if not inputs.isnative:
         return None
-    if inputs.name in _NARROW and (inputs.name != "float16" or _HALVES):
+    if is_half(inputs):
         return _Narrow(inputs, outputs, ranks, divisor)
     if in_place and inputs.char in "fd" and ranks in _IN_PLACE:
         compiled = _IN_PLACE[ranks]
@@ -64,7 +57,7 @@ class _Narrow:
         self._steps = np.array(steps, np.int64)
         self._slots = 1 + max(step.into for step in steps)
         self._divisor = divisor
-        self._examples = [np.empty(0, _NARROW.get(dtype.name, dtype)) for dtype in (inputs, outputs)]
+        self._examples = [stored(np.empty(0, dtype)) for dtype in (inputs, outputs)]
 
     def __call__(self, outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> None:
         slots = np.empty((self._slots, min(_CHUNK, inputs[0].size)), np.float32)
@@ -128,71 +121,6 @@ def pointer(typingctx: Any, address: Any) -> Any:
     return types.voidptr(types.int64), build
 
 
-def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
-    """An intrinsic that takes the bits of a `source` for those of a `target`."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], bits)
-
-    return _instruction(lambda typingctx, value: (target(source), build))
-
-
-_float_of = _reinterpreted(types.uint32, ir.FloatType(), types.float32)
-_bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
-
-
-@_instruction
-def _from_half(typingctx: Any, value: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.int16), build
-
-
-@_instruction
-def _to_half(typingctx: Any, value: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(arguments[0], ir.HalfType()), ir.IntType(16))
-
-    return types.int16(types.float32), build
-
-
-def _widened(stored):
-    """An element as it is summed."""
-    raise NotImplementedError("for compiled code")
-
-
-def _narrowed(value, example):
-    """What is summed, rounded to the type of the elements of `example`."""
-    raise NotImplementedError("for compiled code")
-
-
-@overload(_widened, inline="always")
-def _(stored):
-    if stored == types.uint16:
-        return lambda stored: _float_of(np.uint32(stored) << np.uint32(16))
-    if stored == types.int16:
-        return lambda stored: _from_half(stored)
-    return lambda stored: stored
-
-
-@overload(_narrowed, inline="always")
-def _(value, example):
-    if example.dtype == types.uint16:
-
-        def to_bfloat16(value, example):
-            bits = _bits_of(value)
-            # Half of the last place, and ties to even; NaN would overflow to something else.
-            rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-            nan = (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7FC0)
-            return np.uint16(nan if value != value else rounded)
-
-        return to_bfloat16
-    if example.dtype == types.int16:
-        return lambda value, example: _to_half(value)
-    return lambda value, example: value
-
-
 @cached
 @njit(error_model="numpy", nogil=True)
 def _sum_narrow(outputs, inputs, length, steps, slots, divisor, example_in, example_out):
@@ -211,23 +139,23 @@ def _sum_narrow(outputs, inputs, length, steps, slots, divisor, example_in, exam
                 else:
                     x = carray(pointer(inputs[left] + start * example_in.itemsize), (n,), example_in.dtype)
                     for i in range(n):
-                        total[i] = _widened(x[i]) + other[i]
+                        total[i] = widened(x[i]) + other[i]
             else:
                 y = carray(pointer(inputs[right] + start * example_in.itemsize), (n,), example_in.dtype)
                 if left < 0:
                     for i in range(n):
-                        total[i] += _widened(y[i])
+                        total[i] += widened(y[i])
                 else:
                     x = carray(pointer(inputs[left] + start * example_in.itemsize), (n,), example_in.dtype)
                     for i in range(n):
-                        total[i] = _widened(x[i]) + _widened(y[i])
+                        total[i] = widened(x[i]) + widened(y[i])
         total = slots[0]
         if divisor != 1:
             for i in range(n):
                 total[i] /= slots.dtype.type(divisor)
         first = carray(pointer(outputs[0] + start * example_out.itemsize), (n,), example_out.dtype)
         for i in range(n):
-            first[i] = _narrowed(total[i], example_out)
+            first[i] = narrowed(total[i], example_out)
         for k in range(1, outputs.size):
             output = carray(pointer(outputs[k] + start * example_out.itemsize), (n,), example_out.dtype)
             for i in range(n):

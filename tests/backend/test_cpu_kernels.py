@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ddpgrad  # noqa: F401 - declares the ops, whose portable bodies are the reference
+import ddpgrad as torch  # which declares the ops, whose portable bodies are the reference
 from ddpgrad import environment
 from ddpgrad.backend.cpu import load
 from ddpgrad.backend.cuda import tracing
@@ -345,3 +345,24 @@ def test_cross_entropy_refuses_a_target_out_of_range() -> None:
         NATIVE.cross_entropy(logits, np.array([0, 3]), None, -100, 0.0, "mean")
     loss, _ = NATIVE.cross_entropy(logits, np.array([-100, -100]), None, -100, 0.0, "mean")
     assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_16_bit_numbers_are_converted_as_by_numpy(half):
+    """Every one of them to float32; and float32 near each, halfway between two, too large, and no number."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(half.numpy)
+    wide = every.astype(np.float32)
+    steps = np.arange(-(1 << 13), 1 << 13, 1 << 10).astype(np.int32)[:, None]
+    near = (wide.view(np.int32) + np.concatenate([steps, steps + 1, steps << 3, steps << 4])).view(np.float32)
+    other = torch.bfloat16 if half is torch.float16 else torch.float16
+    tensor = torch.from_numpy(every.copy())
+    with np.errstate(all="ignore"):
+        cases = [
+            (torch.from_numpy(near).to(half), near.astype(half.numpy)),
+            (tensor.float(), wide),
+            (tensor.to(other), wide.astype(other.numpy)),
+        ]
+    for got, expected in cases:
+        number = ~np.isnan(expected.astype(np.float32))
+        assert got._array[number].tobytes() == expected[number].tobytes()
+        assert got.isnan().numpy()[~number].all()  # which of the many, the processor chooses

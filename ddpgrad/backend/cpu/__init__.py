@@ -25,6 +25,7 @@ _FAMILIES = {
     "dropout": ("dropout", "dropout_backward"),
     "embedding": ("embedding_backward",),
     "fold": ("im2col", "col2im"),
+    "half": ("cast",),
     "group_norm": ("rms_norm", "rms_norm_backward", "group_norm", "group_norm_backward"),
     "loss": ("cross_entropy", "cross_entropy_backward", "nll_loss", "nll_loss_backward"),
     "matmul": ("linear", "matmul"),
