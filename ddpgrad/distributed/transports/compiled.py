@@ -103,14 +103,32 @@ def _words(address, count):
     return carray(pointer(address), (count,), np.int64)
 
 
+@njit
+def _by_levels(slots, distance, world, n, like):
+    """The sum of the slots of `world` ranks: neighbours, then neighbouring pairs, and so on, as `tree` has it."""
+    count = (world + 1) // 2
+    level = np.empty((count, n), like.dtype)
+    for k in range(count):
+        level[k] = carray(pointer(slots + 2 * k * distance), (n,), like.dtype)
+        if 2 * k + 1 < world:
+            level[k] += carray(pointer(slots + (2 * k + 1) * distance), (n,), like.dtype)
+    while count > 1:
+        for k in range(count // 2):
+            level[k] = level[2 * k] + level[2 * k + 1]
+        if count % 2:
+            level[count // 2] = level[count - 1]
+        count = (count + 1) // 2
+    return level[0]
+
+
 # No option of fast mathematics: the order of the sum is promised.
 @cached
 @njit(error_model="numpy")
 def post_and_add(array, plan_address, number):
     """Sum `array` over all ranks, in place, as collective `number`; True when done.
 
-    plan_address: where the numbers named above lie, as int64. If others are late or do not agree, or
-    there are more than four ranks, it has posted `array`, and the rest is left to the caller.
+    plan_address: where the numbers named above lie, as int64. If others are late or do not agree, it
+    has posted `array`, and the rest is left to the caller.
     """
     p = _words(plan_address, _LENGTH)
     world, n = p[WORLD], array.size
@@ -135,8 +153,6 @@ def post_and_add(array, plan_address, number):
         if _words(record, 1)[0] != p[DIGEST]:
             return False
         record += p[RING] * p[RECORD]
-    if world > 4:
-        return False
     a = carray(pointer(slots), (n,), array.dtype)
     b = carray(pointer(slots + p[SLOT]), (n,), array.dtype)
     c = carray(pointer(slots + 2 * p[SLOT]), (n,), array.dtype)
@@ -147,9 +163,11 @@ def post_and_add(array, plan_address, number):
     elif world == 3:
         for i in range(n):
             array[i] = (a[i] + b[i]) + c[i]
-    else:
+    elif world == 4:
         for i in range(n):
             array[i] = (a[i] + b[i]) + (c[i] + d[i])
+    else:
+        array[:] = _by_levels(slots, p[SLOT], world, n, array)
     if p[DIVIDES]:
         ranks = array.dtype.type(world)
         for i in range(n):
