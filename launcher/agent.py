@@ -165,7 +165,7 @@ class Agent:
         if number == signal.SIGKILL:
             children.send_group(self._process.pid, number)
         else:
-            os.kill(self._process.pid, number)
+            children.send(self._process.pid, number)
 
     def _passed_on(self, number: int, frame: object) -> None:
         os.kill(self._process.pid, number)

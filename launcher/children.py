@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 
+from .channel import STACKS_SIGNAL
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,13 +34,14 @@ def send_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def send_main_thread(pid: int, number: signal.Signals) -> None:
-    """Send a signal to the main thread of `pid`, where the C library can do that, else to any thread.
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to the process `pid`; the one that asks for stacks goes to its main thread.
 
-    A stopped process that goes on handles it first; another thread would let the main thread go on meanwhile.
+    A stopped process that goes on handles that first. Another thread would write the stacks while the main
+    thread goes on: into the handler of what else was sent, which is not where it stood.
     """
     library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "tgkill"):
+    if number != STACKS_SIGNAL or not hasattr(library, "tgkill"):
         os.kill(pid, number)
     elif library.tgkill(pid, pid, number) != 0:
         raise OSError(ctypes.get_errno(), f"no signal reaches process {pid}")

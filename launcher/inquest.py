@@ -47,7 +47,7 @@ class Neighbour:
         """Have it write its stacks; if it is stopped, once it goes on."""
         if self.stacks >= 0:
             with contextlib.suppress(ProcessLookupError):
-                children.send_main_thread(self.pid, STACKS_SIGNAL)
+                children.send(self.pid, STACKS_SIGNAL)
 
     def go_on(self) -> None:
         """Have it go on if it is stopped."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from ddpgrad.errors import LaunchError
 
-from . import tcp, verdict
+from . import children, tcp, verdict
 from .channel import Failure, Receiver, failure_from
 from .hosts import deal
 from .plan import Plan
@@ -162,7 +162,7 @@ class Members:
         for member in self._members:
             if member.spawned:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(member.pid, number)
+                    children.send(member.pid, number)
             elif member.open:
                 self._command(member, signal=int(number))
 
