@@ -40,8 +40,8 @@ def send(pid: int, number: signal.Signals) -> None:
     A stopped process that goes on handles that first. Another thread would write the stacks while the main
     thread goes on: into the handler of what else was sent, which is not where it stood.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-    if number != STACKS_SIGNAL or not hasattr(library, "tgkill"):
+    library = ctypes.CDLL(None, use_errno=True) if number == STACKS_SIGNAL else None
+    if library is None or not hasattr(library, "tgkill"):
         os.kill(pid, number)
     elif library.tgkill(pid, pid, number) != 0:
         raise OSError(ctypes.get_errno(), f"no signal reaches process {pid}")

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
 from ..backend.cpu.half import is_half, narrowed, stored, widened
-from ..backend.cpu.vectormath import cached
+from ..backend.cpu.vectormath import cached, instruction
 from .tree import plan
 
 _CHUNK = 1 << 14
 """Elements of types of 16 bits that are carried through the tree at once."""
 
-_instruction: Any = intrinsic
 
 Sum = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
@@ -111,7 +109,7 @@ def _add_four(a, b, c, d, divisor):
 _IN_PLACE: dict[int, Callable[..., None]] = {2: _add_two, 3: _add_three, 4: _add_four}
 
 
-@_instruction
+@instruction
 def pointer(typingctx: Any, address: Any) -> Any:
     """The address as something that `carray` takes."""
 

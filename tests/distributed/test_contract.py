@@ -27,7 +27,7 @@ def test_ranks_of_one_process(ranks):
     assert len(digest_of_one_process(ranks)) == 64
 
 
-@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 4), (5, 5), (6, 2), (7, 4), (8, 3)])
+@pytest.mark.parametrize(("ranks", "procs"), [(2, 2), (3, 2), (4, 4), (5, 3), (5, 5), (6, 2), (7, 4), (8, 3)])
 def test_shared_memory(start_job, ranks, procs):
     for process in start_job(ranks, procs, "contract.py", "auto").ended():
         assert process.code == 0, process.output

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from ..dtype import numpy_of
-from .vectormath import kernel
+from .vectormath import instruction, kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -27,8 +27,6 @@ if _X86 and not binding.get_host_cpu_features().get("f16c", False):
 
 # Below this many elements NumPy is done before compiled code has started.
 _SMALL = 1024
-
-_instruction: Any = intrinsic
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
@@ -59,14 +57,14 @@ def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], bits)
 
-    return _instruction(lambda typingctx, value: (target(source), build))
+    return instruction(lambda typingctx, value: (target(source), build))
 
 
 _float_of = _reinterpreted(types.uint32, ir.FloatType(), types.float32)
 _bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
 
 
-@_instruction
+@instruction
 def _from_half(typingctx: Any, value: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
@@ -74,7 +72,7 @@ def _from_half(typingctx: Any, value: Any) -> Any:
     return types.float32(types.int16), build
 
 
-@_instruction
+@instruction
 def _to_half(typingctx: Any, value: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(builder.fptrunc(arguments[0], ir.HalfType()), ir.IntType(16))
@@ -83,12 +81,12 @@ def _to_half(typingctx: Any, value: Any) -> Any:
 
 
 def widened(stored):
-    """An element as it is summed."""
+    """An element of `stored` as float32; one of another type as it is."""
     raise NotImplementedError("for compiled code")
 
 
 def narrowed(value, example):
-    """What is summed, rounded to the type of the elements of `example`."""
+    """`value`, rounded to the type that `example` is stored as."""
     raise NotImplementedError("for compiled code")
 
 

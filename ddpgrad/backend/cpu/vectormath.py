@@ -66,12 +66,12 @@ def compiled_for(*arrays: np.ndarray) -> bool:
     return True
 
 
-def _instruction(implement: Callable[..., Any]) -> Any:
+def instruction(implement: Callable[..., Any]) -> Any:
     """A function for compiled code, given by the LLVM instructions that `implement` builds."""
     return intrinsic(implement)
 
 
-@_instruction
+@instruction
 def _add_to_exponent(typingctx: Any, y: Any, shifted: Any) -> Any:
     """y * 2**n by one integer addition, for float32 y and result in the normal range.
 
@@ -95,7 +95,7 @@ def _flip_negative(builder: Any, bits: Any) -> Any:
     return builder.xor(bits, builder.and_(sign, bits.type(2 ** (width - 1) - 1)))
 
 
-@_instruction
+@instruction
 def to_ordered(typingctx: Any, x: Any) -> Any:
     """The integer of x's width that orders as x does: a maximum over integers vectorises, over floats not.
 
@@ -110,7 +110,7 @@ def to_ordered(typingctx: Any, x: Any) -> Any:
     return _INTEGER[x](x), codegen
 
 
-@_instruction
+@instruction
 def from_ordered(typingctx: Any, key: Any) -> Any:
     """The floating-point number that `to_ordered` made `key` of."""
     number = {integer: number for number, integer in _INTEGER.items()}.get(key)

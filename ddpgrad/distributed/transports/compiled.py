@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 
-from ...backend.cpu.vectormath import cached
+from ...backend.cpu.vectormath import cached, instruction
 from ...environment import Launch
 from ..one_pass import pointer
 from .control import DEPTH, Control
@@ -58,11 +57,10 @@ class Plans:
         return row.__array_interface__["data"][0]
 
 
-_instruction: Any = intrinsic
 _yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 
-@_instruction
+@instruction
 def _look(typingctx: Any, address: Any) -> Any:
     """The word at `address`; what its writer wrote before it is visible after that."""
 
@@ -73,7 +71,7 @@ def _look(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), build
 
 
-@_instruction
+@instruction
 def _tell(typingctx: Any, address: Any, value: Any) -> Any:
     """Write the word at `address`, after all that was written before."""
 
@@ -85,7 +83,7 @@ def _tell(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), build
 
 
-@_instruction
+@instruction
 def _relax(typingctx: Any) -> Any:
     """Leave the core's other thread, and the memory, alone for a moment (some 20 ns)."""
 

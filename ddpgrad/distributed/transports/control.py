@@ -92,7 +92,8 @@ class Control:
         self._records = self._reasons + procs * _REASON
         self.extra = self.bytes_needed(launch)
         self.sparse = _pages(self.extra + max(extra, crowded))
-        used = self.extra + (crowded if is_crowded(launch) else extra)
+        self._core_each = not is_crowded(launch)
+        used = self.extra + (extra if self._core_each else crowded)
         self.map = self._join(job, used, self.sparse + sparse, timeout)
         self._bytes = memoryview(self.map)
         self._words = self._bytes.cast("Q")
@@ -101,7 +102,6 @@ class Control:
         self._others = [proc for proc in range(procs) if proc != launch.proc]
         self._columns = [[proc * line + column for proc in self._others] for column in range(3)]
         # Spinning helps only where every process has a core of its own.
-        self._core_each = not is_crowded(launch)
         self._spins = 100 if self._core_each else 20
         self._next_check = 0.0
         self._meet(job, timeout)

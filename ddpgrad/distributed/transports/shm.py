@@ -90,7 +90,7 @@ class ShmTransport(Transport):
         world = launch.world_size
         self._scratch_bytes = _scratch_bytes(scratch_for or world)
         scratch = world * self._scratch_bytes
-        extra, crowded = (scratch + world * DEPTH * _small(world, crowded) for crowded in (False, True))
+        extra, crowded = scratch + world * DEPTH * SMALL, scratch + world * DEPTH * _small(world, True)
         self.control = Control(launch, job, extra, crowded, self.timeout, room_for(world))
         self._small = _small(world, self.control.crowded)
         self._letters = Letters(launch.world_rank)
