@@ -86,6 +86,12 @@ def test_wrong_hooks_are_refused():
             ddp.register_comm_hook(None, 1)
         with pytest.raises(ValueError, match=r"annotation should be dist\.GradBucket"):
             ddp.register_comm_hook(None, lambda_with_annotation)
+        with pytest.raises(TypeError, match=r"must be one of ALLREDUCE, .* got 'ALLREDUCE'"):
+            ddp_comm_hooks.register_ddp_comm_hook("ALLREDUCE", ddp)
+        other = DDP(perceptron())
+        other.register_comm_hook(None, powerSGD_hook.powerSGD_hook)
+        with pytest.raises(TypeError, match="must be a PowerSGDState, got NoneType"):
+            other(torch.ones(1, 6)).sum().backward()
         ddp.register_comm_hook(None, lambda state, bucket: bucket.buffer())
         with pytest.raises(RuntimeError, match="can only be called once"):
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
@@ -130,6 +136,21 @@ def test_power_sgd_leaves_out_what_it_remembers(hook):
     compressed = sum(sum(taken[name].sum() for name in taken) for taken in results[0][1][2:])
     kept = np.mean([left for _, _, left in results])
     assert compressed + kept == pytest.approx(3 * sum(a.sum() for a in average.values()), abs=1e-4)
+
+
+def test_power_sgd_tells_how_much_it_saves(caplog):
+    def program():
+        ddp = DDP(perceptron())
+        state = powerSGD_hook.PowerSGDState(
+            None, start_powerSGD_iter=2, compression_stats_logging_frequency=3
+        )
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        for _ in range(7):
+            ddp(torch.ones(1, 6)).sum().backward()
+
+    with caplog.at_level("INFO"):
+        ranks(1, program)
+    assert [record.args[0] for record in caplog.records] == [3, 6]
 
 
 def test_power_sgd_of_full_rank_is_the_average():

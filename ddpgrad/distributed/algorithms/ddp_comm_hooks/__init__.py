@@ -34,4 +34,9 @@ class DDPCommHookType(Enum):
 
 def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
     """Register the hook with the DDP module `model`; `state` is the process group, or None for the default."""
+    if not isinstance(comm_hook_type, DDPCommHookType):
+        raise TypeError(
+            f"register_ddp_comm_hook: comm_hook_type must be one of {', '.join(kind.name for kind in DDPCommHookType)} "
+            f"of DDPCommHookType, got {comm_hook_type!r}"
+        )
     comm_hook_type.value(model=model, state=state)

@@ -10,6 +10,7 @@ M. What that leaves out of a rank's own gradients is added to its next ones.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,8 @@ from ...comm_hooks import GradBucket
 from ...process_group import ProcessGroup
 from .default_hooks import allreduce_hook
 
+_log = logging.getLogger(__name__)
+
 
 class PowerSGDState:
     """What the hooks keep from step to step.
@@ -39,6 +42,7 @@ class PowerSGDState:
     use_error_feedback, warm_start      add what was left out to the next gradients; begin with the last Q
     orthogonalization_epsilon           added to norms where columns may vanish; 0: by a QR decomposition
     random_seed                         of the first Q, which must be the same on all ranks
+    compression_stats_logging_frequency after how many steps `logging` is told of `compression_stats`, as information
     batch_tensors_with_same_shape       multiply matrices of one shape in one call
     """
 
@@ -88,7 +92,7 @@ class PowerSGDState:
 
 def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
     """Average each gradient of the bucket as factors, and those whole that would hardly shrink (biases)."""
-    if state.iter < state.start_powerSGD_iter:
+    if _too_early(state):
         return _whole(state, bucket)
     flat = bucket.buffer()
     _add_error(state, bucket, flat)
@@ -110,7 +114,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
     """Average the bucket as the factors of one square matrix: fewer calls, and further from the average."""
-    if state.iter < state.start_powerSGD_iter:
+    if _too_early(state):
         return _whole(state, bucket)
     length = bucket.buffer().numel()
     side = math.ceil(math.sqrt(length))
@@ -121,6 +125,16 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[An
     state.total_numel_after_compression += 2 * side * _rank(state, side, side)
     done = _compressed(state, bucket, flat, [[flat.view(side, side)]], [])
     return done.then(lambda averaged: averaged.value()[:length])
+
+
+def _too_early(state: PowerSGDState) -> bool:
+    """True in the steps before compression begins."""
+    if not isinstance(state, PowerSGDState):
+        raise TypeError(
+            f"PowerSGD: the state must be a PowerSGDState, got {type(state).__name__}; register the hook with "
+            "ddp.register_comm_hook(PowerSGDState(process_group=None), powerSGD_hook)"
+        )
+    return state.iter < state.start_powerSGD_iter
 
 
 def _whole(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
@@ -167,6 +181,12 @@ def _compressed(
     work = collectives.all_reduce(q_memory, collectives.ReduceOp.AVG, group, async_op=True, label=label)
     assert work is not None
     state.maybe_increase_iter(bucket)
+    if bucket.is_last() and state.iter % state.compression_stats_logging_frequency == 0:
+        _log.info(
+            "PowerSGD, step %d: %.1f times fewer elements (%d, %d sent)",
+            state.iter,
+            *state.compression_stats(),
+        )
 
     def multiplied(_: Any) -> Tensor:
         for matrices, p, q in zip(groups, P, Q, strict=True):
