@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from ._tensor import Tensor
 from .autograd import Function
-from .missing import nearest
+from .core.missing import nearest
+from .core.tensor import Tensor
 
 Kernel = Callable[..., Any]
 

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from .errors import LinAlgError
-from .ops.factorizations import matrix_exp
-from .ops.factors import linalg_cholesky as cholesky
-from .ops.factors import linalg_cholesky_ex as cholesky_ex
-from .ops.factors import linalg_eig as eig
-from .ops.factors import linalg_eigh as eigh
-from .ops.factors import linalg_eigvals as eigvals
-from .ops.factors import linalg_eigvalsh as eigvalsh
-from .ops.factors import linalg_householder_product as householder_product
-from .ops.factors import linalg_lu as lu
-from .ops.factors import linalg_lu_factor as lu_factor
-from .ops.factors import linalg_lu_factor_ex as lu_factor_ex
-from .ops.factors import linalg_lu_solve as lu_solve
-from .ops.factors import linalg_qr as qr
-from .ops.factors import linalg_svd as svd
-from .ops.factors import linalg_svdvals as svdvals
-from .ops.indefinite import linalg_ldl_factor as ldl_factor
-from .ops.indefinite import linalg_ldl_factor_ex as ldl_factor_ex
-from .ops.indefinite import linalg_ldl_solve as ldl_solve
-from .ops.linalg import linalg_det as det
-from .ops.linalg import linalg_diagonal as diagonal
-from .ops.linalg import linalg_inv as inv
-from .ops.linalg import linalg_inv_ex as inv_ex
-from .ops.linalg import linalg_matrix_power as matrix_power
-from .ops.linalg import linalg_slogdet as slogdet
-from .ops.linalg import linalg_solve as solve
-from .ops.linalg import linalg_solve_ex as solve_ex
-from .ops.linalg import linalg_solve_triangular as solve_triangular
-from .ops.linalg import linalg_tensorinv as tensorinv
-from .ops.linalg import linalg_tensorsolve as tensorsolve
-from .ops.linalg import linalg_vander as vander
-from .ops.matrix import matmul
-from .ops.matrix_norms import linalg_cond as cond
-from .ops.matrix_norms import linalg_lstsq as lstsq
-from .ops.matrix_norms import linalg_matrix_norm as matrix_norm
-from .ops.matrix_norms import linalg_matrix_rank as matrix_rank
-from .ops.matrix_norms import linalg_norm as norm
-from .ops.matrix_norms import linalg_pinv as pinv
-from .ops.matrix_norms import linalg_vector_norm as vector_norm
-from .ops.products import linalg_cross as cross
-from .ops.products import linalg_multi_dot as multi_dot
-from .ops.products import linalg_vecdot as vecdot
+from .core.errors import LinAlgError
+from .ops.linalg.decomposition_ops import matrix_exp
+from .ops.linalg.decompositions import linalg_cholesky as cholesky
+from .ops.linalg.decompositions import linalg_cholesky_ex as cholesky_ex
+from .ops.linalg.decompositions import linalg_eig as eig
+from .ops.linalg.decompositions import linalg_eigh as eigh
+from .ops.linalg.decompositions import linalg_eigvals as eigvals
+from .ops.linalg.decompositions import linalg_eigvalsh as eigvalsh
+from .ops.linalg.decompositions import linalg_householder_product as householder_product
+from .ops.linalg.decompositions import linalg_lu as lu
+from .ops.linalg.decompositions import linalg_lu_factor as lu_factor
+from .ops.linalg.decompositions import linalg_lu_factor_ex as lu_factor_ex
+from .ops.linalg.decompositions import linalg_lu_solve as lu_solve
+from .ops.linalg.decompositions import linalg_qr as qr
+from .ops.linalg.decompositions import linalg_svd as svd
+from .ops.linalg.decompositions import linalg_svdvals as svdvals
+from .ops.linalg.indefinite import linalg_ldl_factor as ldl_factor
+from .ops.linalg.indefinite import linalg_ldl_factor_ex as ldl_factor_ex
+from .ops.linalg.indefinite import linalg_ldl_solve as ldl_solve
+from .ops.linalg.matrix import matmul
+from .ops.linalg.norms import linalg_cond as cond
+from .ops.linalg.norms import linalg_lstsq as lstsq
+from .ops.linalg.norms import linalg_matrix_norm as matrix_norm
+from .ops.linalg.norms import linalg_matrix_rank as matrix_rank
+from .ops.linalg.norms import linalg_norm as norm
+from .ops.linalg.norms import linalg_pinv as pinv
+from .ops.linalg.norms import linalg_vector_norm as vector_norm
+from .ops.linalg.products import linalg_cross as cross
+from .ops.linalg.products import linalg_multi_dot as multi_dot
+from .ops.linalg.products import linalg_vecdot as vecdot
+from .ops.linalg.systems import linalg_det as det
+from .ops.linalg.systems import linalg_diagonal as diagonal
+from .ops.linalg.systems import linalg_inv as inv
+from .ops.linalg.systems import linalg_inv_ex as inv_ex
+from .ops.linalg.systems import linalg_matrix_power as matrix_power
+from .ops.linalg.systems import linalg_slogdet as slogdet
+from .ops.linalg.systems import linalg_solve as solve
+from .ops.linalg.systems import linalg_solve_ex as solve_ex
+from .ops.linalg.systems import linalg_solve_triangular as solve_triangular
+from .ops.linalg.systems import linalg_tensorinv as tensorinv
+from .ops.linalg.systems import linalg_tensorsolve as tensorsolve
+from .ops.linalg.systems import linalg_vander as vander
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",

@@ -45,8 +45,8 @@ from multiprocessing import (
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from .distributed import host
-from .environment import Launch
+from .core.environment import Launch
+from .distributed.ranks import host
 
 _GRACE_SECONDS = 5.0
 
@@ -203,7 +203,7 @@ def _run_rank(
     fn: Callable[..., Any], i: int, args: tuple[Any, ...], nprocs: int, job: str, report: Any
 ) -> None:
     """One process of `spawn`: its rank, and a report when it fails."""
-    from .errors import DistributedError
+    from .core.errors import DistributedError
 
     try:
         host.run_ranks(lambda rank: fn(i, *args), Launch(nprocs, nprocs, i, job))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from .ops.composed import log_softmax, softmax
-from .ops.elementwise import exp2, expm1, log1p, round, sinc
-from .ops.elementwise import sigmoid as expit
-from .ops.reduce import logsumexp
-from .ops.special import (
+from .ops.elementwise.conversion import log_softmax, softmax
+from .ops.elementwise.special import (
     bessel_j0,
     bessel_j1,
     bessel_y0,
@@ -33,11 +30,14 @@ from .ops.special import (
     xlog1py,
     xlogy,
     zeta,
-)  # fmt: skip
-from .ops.special import igamma as gammainc
-from .ops.special import igammac as gammaincc
-from .ops.special import lgamma as gammaln
-from .ops.special import mvlgamma as multigammaln
+)
+from .ops.elementwise.special import igamma as gammainc
+from .ops.elementwise.special import igammac as gammaincc
+from .ops.elementwise.special import lgamma as gammaln
+from .ops.elementwise.special import mvlgamma as multigammaln
+from .ops.elementwise.unary import exp2, expm1, log1p, round, sinc
+from .ops.elementwise.unary import sigmoid as expit
+from .ops.reduction.reduce import logsumexp
 
 psi = digamma
 modified_bessel_i0, modified_bessel_i1 = i0, i1

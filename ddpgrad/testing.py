@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ._tensor import Tensor
 from .backend.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from .core.tensor import Tensor
 from .distributed import simulate
-from .ops.data import as_tensor
+from .ops.creation.data import as_tensor
 
 # (relative, absolute): what PyTorch allows by default; other types must be equal.
 _TOLERANCES: dict[DType, tuple[float, float]] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import vision
 
-from ddpgrad.datasets import MNIST
+from ddpgrad.extras.datasets import MNIST
 from ddpgrad.utils.data import TensorDataset
 
 

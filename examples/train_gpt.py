@@ -26,9 +26,9 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
-from launcher import Checkpointer
 
 VALIDATION_WINDOWS = 256
 

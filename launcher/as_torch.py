@@ -3,7 +3,7 @@
 `ddprun --as-torch` does this in every process before the script starts; a program can do it
 itself, before its first import of `torch`:
 
-    from launcher import as_torch
+    from ddpgrad.launcher import as_torch
     as_torch.install()
 
 `torch.nn` is then the module `ddpgrad.nn`, not a copy of it, and likewise all others. A name that
@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import Distribution, version
@@ -28,8 +29,9 @@ from types import ModuleType
 from typing import Any
 
 import ddpgrad
-from ddpgrad import absent
-from ddpgrad.missing import nearest
+from ddpgrad.compat.finder import AliasLoader
+from ddpgrad.core.face import Face, below, exists
+from ddpgrad.core.missing import nearest
 
 SHIMS = str(Path(__file__).with_name("torch_shim"))
 """A folder with a file torch.py: processes that the program starts find it, and install this there too."""
@@ -37,10 +39,7 @@ SHIMS = str(Path(__file__).with_name("torch_shim"))
 # Modules that have another name here, and those below them.
 _MOVED = {
     "torch": "ddpgrad",
-    "torch.autograd.profiler": "ddpgrad.profiler",
-    "torch.optim.adamw": "ddpgrad.optim.adam",
     "torchvision.transforms": "ddpgrad.transforms",
-    "torchvision.transforms.transforms": "ddpgrad.transforms",
     "torchvision.datasets": "ddpgrad.datasets",
     "torchvision.utils": "ddpgrad.transforms.pictures",
 }
@@ -101,7 +100,7 @@ class _Finder(MetaPathFinder):
         if installed is not None:
             return installed
         name = _home(fullname)
-        if name and (_exists(name) or absent.find(name.partition(".")[2])):
+        if name and exists(name):
             return ModuleSpec(fullname, _Loader(name))
         raise _no_module(fullname)
 
@@ -122,20 +121,11 @@ class _LastFinder(MetaPathFinder):
         )
 
 
-class _Loader(Loader):
-    """Loads a module under a second name: the same object, whose own spec stays as it was."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._spec: ModuleSpec | None = None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = importlib.import_module(self._name)
-        self._spec = module.__spec__
-        return module
+class _Loader(AliasLoader):
+    """Loads a module of ddpgrad as one of torch's."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        super().exec_module(module)
         _explain_missing(module)
 
 
@@ -173,10 +163,8 @@ def _installed(fullname: str) -> ModuleSpec | None:
 
 def _explain_missing(module: ModuleType) -> None:
     """Give a module without one a `__getattr__` that names what is nearest to what it lacks."""
-    if "__getattr__" in vars(module):
-        return
-
-    vars(module)["__getattr__"] = absent.looks_below(module.__name__, module)
+    if not isinstance(module, Face) and "__getattr__" not in vars(module):
+        vars(module)["__getattr__"] = partial(below, module)
 
 
 def _home(fullname: str) -> str:
@@ -185,14 +173,6 @@ def _home(fullname: str) -> str:
     while above and above not in _MOVED:
         above = above.rpartition(".")[0]
     return above and _MOVED[above] + fullname[len(above) :]
-
-
-def _exists(name: str) -> bool:
-    """Whether ddpgrad has a module of that name."""
-    parent = name.rpartition(".")[0]
-    if name in sys.modules or not parent:
-        return name in sys.modules
-    return _exists(parent) and PathFinder.find_spec(name, _places(parent)) is not None
 
 
 def _places(name: str) -> list[str]:

@@ -13,7 +13,7 @@ import threading
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import exit_codes
+from ddpgrad.distributed.failure import exit_codes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ddpgrad.errors import CheckpointError
+from ddpgrad.core.errors import CheckpointError
 from ddpgrad.random import Generator, default_generator
 from ddpgrad.utils.data import DistributedSampler, IterableDataset, RandomSampler
 
-from . import generators
+from .checkpoint import generators
 
 
 class ShardedSampler(DistributedSampler):

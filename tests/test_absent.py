@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ddpgrad as torch
-from ddpgrad import absent
+from ddpgrad.compat import absent
 
 MODULES = sorted(absent.PARTS)
 

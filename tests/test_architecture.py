@@ -1,171 +1,294 @@
-"""The order of layers, and what importing costs: rules of `docs/design.md` that code must keep."""
+"""The order of layers and rooms, how large they may be, and what importing costs: the rules of `docs/design.md`."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import ddpgrad
 
 ROOT = Path(ddpgrad.__file__).parent
-LAUNCHER = ROOT.parent / "launcher"
+REPOSITORY = ROOT.parent
 
-# From the bottom up; a module may import its own layer and those below.
+# From the bottom up, by the longest name that fits; a module may import its own layer and those below.
 LAYERS = [
     [
-        "errors",
-        "environment",
-        "rank_local",
-        "spans",
-        "missing",
-        "absent",
-        "checks",
+        "core.errors",
+        "core.environment",
+        "core.rank_local",
+        "core.spans",
+        "core.missing",
+        "core.face",
+        "core.upcalls",
         "version",
-        "hub",
-        "mps",
-        "xpu",
+    ],
+    [
+        "compat.aliases",
+        "compat.absent",
+        "compat.finder",
+        "compat.checks",
+        "compat.hub",
+        "compat.mps",
+        "compat.xpu",
     ],
     ["backend"],
-    ["modes"],
-    ["_size", "_tensor", "printing", "return_types"],
-    ["autograd", "random", "generator", "variates", "cuda"],
+    ["core"],
+    ["autograd", "random", "cuda"],
     ["ops", "library"],
-    [
-        "nn",
-        "optim",
-        "amp",
-        "cpu",
-        "func",
-        "utils",
-        "serialization",
-        "safetensors",
-        "torch_file",
-        "onnx",
-        "summary",
-        "backends",
-        "compiler",
-        "fx",
-        "_dynamo",
-        "overrides",
-        "_C",
-        "jit",
-        "profiler",
-        "types",
-        "accelerator",
-        "__config__",
-        "settings",
-        "tensor_file",
-        "linalg",
-        "fft",
-        "special",
-        "functional",
-        "sparse",
-        "_utils",
-        "distributions",
-        "futures",
-    ],
-    ["transforms", "datasets"],
+    ["nn", "optim", "amp", "func", "utils", "files", "compat", "linalg", "fft", "special", "futures"],
+    ["extras"],
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
+    ["launcher"],
 ]
+# The same within the larger packages.
+ROOMS = {
+    "distributed": [
+        ["protocol"],
+        ["transports"],
+        ["communicator"],
+        ["trace", "failure"],
+        ["ranks", "store", "backends"],
+        ["process_group"],
+        ["tensor_work", "device_mesh"],
+        ["collectives", "messages"],
+        ["ddp", "nn"],
+        ["algorithms"],
+    ],
+    "launcher": [
+        ["as_torch", "preemption"],
+        ["torch_shim", "checkpoint", "job"],
+        ["sharding"],
+        ["shared_loop", "cli"],
+        ["__main__"],
+    ],
+    "nn": [["parameter", "init", "functional", "common_types", "attention", "_reduction"], ["modules"], ["parallel", "utils"]],
+    "ops": [
+        ["dispatch"],
+        ["creation", "elementwise", "indexing", "linalg", "reduction", "shape"],
+        ["layers", "signal"],
+        ["methods"],
+    ],
+}  # fmt: skip
 # (importer, imported) that go upwards on purpose, each with its reason.
 ALLOWED = {
-    ("cuda.amp", "amp"),  # the former names of what is in amp
-    ("nn.parallel.distributed", "distributed"),  # the name where PyTorch users look for DDP
-    ("nn.sync_batchnorm", "distributed"),  # statistics of all ranks, once there is a process group
+    ("nn.modules.rnn", "nn.utils.rnn"),  # packed sequences, which PyTorch has among its utilities
     ("utils.data.distributed", "distributed"),  # rank and world size as defaults, on use
     ("utils.data.tar", "distributed"),  # likewise
-    ("random", "_tensor"),
-    ("ops.creation", "random"),
+    ("random", "core.tensor"),
+    ("cuda", "ops"),  # classes such as cuda.FloatTensor, on use
+    ("cuda.amp", "amp"),  # the former names of what is in amp
+    ("ops.creation.factories", "random"),
+}
+
+MOST_ENTRIES = 38
+MOST_LINES = 400
+# Longer files, with the lines they may have; this list may only shrink.
+LONGER: dict[str, int] = {
+    "ddpgrad/core/tensor.py": 415,
+    "ddpgrad/ops/indexing/index.py": 427,
+    "ddpgrad/ops/linalg/decomposition_ops.py": 401,
+    "tests/autograd/test_function.py": 464,
+    "tests/ops/test_inplace_views.py": 490,
+    "tests/parity/test_autograd_parity.py": 667,
+    "tests/utils/test_workers.py": 479,
 }
 
 
-def layer(module: str) -> int:
-    top = module.partition(".")[0]
-    for i, names in enumerate(LAYERS):
-        if top in names:
-            return i
-    raise AssertionError(f"module ddpgrad.{module} is in no layer; add it to LAYERS where it belongs")
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name below it; the launcher's folder is `ddpgrad/launcher`."""
+    found = {}
+    for folder, above in ((ROOT, ""), (ROOT / "launcher", "launcher.")):
+        for path in folder.rglob("*.py"):
+            name = above + ".".join(path.relative_to(folder).with_suffix("").parts)
+            if path.is_relative_to(ROOT / "launcher") == bool(above):
+                found[name.removesuffix("__init__").rstrip(".")] = path
+    return found
 
 
-def type_checking_only(tree: ast.AST) -> set[ast.AST]:
-    """Import nodes under `if TYPE_CHECKING:`; they cost nothing at run time."""
-    found: set[ast.AST] = set()
+def place(module: str, order: list[list[str]]) -> int:
+    """Where a module stands in an order, by the longest name that fits; the page of a package stands above all."""
+    fits = {
+        len(name): i for i, names in enumerate(order) for name in names if f"{module}.".startswith(f"{name}.")
+    }
+    return fits[max(fits)] if fits else len(order)
+
+
+def imported(name: str) -> set[str]:
+    """The modules of the package that module `name` imports at run time, by their names below it."""
+    tree = ast.parse(modules()[name].read_text())
+    package = name.split(".") if modules()[name].name == "__init__.py" else name.split(".")[:-1]
+    found = set()
+    for node in _run_time(tree):
+        if isinstance(node, ast.Import):
+            found.update(
+                alias.name.split(".", 1)[-1] for alias in node.names if alias.name.startswith("ddpgrad.")
+            )
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = [p for p in package if p][: len(package) - (node.level - 1)]
+                home = ".".join([*base, *([node.module] if node.module else [])])
+            elif (node.module or "").split(".")[0] == "ddpgrad":
+                home = (node.module or "").partition(".")[2]
+            else:
+                continue
+            below = [f"{home}.{alias.name}".lstrip(".") for alias in node.names]
+            found.update(module if module in modules() else home for module in below)
+    return found - {""}
+
+
+def _run_time(tree: ast.AST) -> list[ast.AST]:
+    """All nodes but those under `if TYPE_CHECKING:`, which cost nothing at run time."""
+    skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            found.update(ast.walk(node))
-    return found
+            skipped.update(part for statement in node.body for part in ast.walk(statement))
+    return [node for node in ast.walk(tree) if node not in skipped]
 
 
-def imports(path: Path) -> list[str]:
-    """The ddpgrad modules that a file imports at run time, as dotted names below ddpgrad."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    package = parts[:-1]
-    tree = ast.parse(path.read_text())
-    skipped = type_checking_only(tree)
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and node not in skipped:
-            base = package[: len(package) - (node.level - 1)]
-            if node.module:
-                found.append(".".join((*base, node.module)))
-            else:
-                # What is no module comes from the package's own page, which is on top of all.
-                names = [".".join((*base, alias.name)) for alias in node.names]
-                found += [
-                    n
-                    for n in names
-                    if (ROOT / n.replace(".", "/")).exists()
-                    or (ROOT / f"{n.replace('.', '/')}.py").exists()
-                    or base
-                ]
-    return found
+def allowed(name: str, other: str) -> bool:
+    return any(f"{name}.".startswith(f"{a}.") and f"{other}.".startswith(f"{b}.") for a, b in ALLOWED)
 
 
 def test_imports_point_down():
     wrong = []
-    for path in sorted(ROOT.rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if name == "__init__":
+    for name in modules():
+        if not name:
             continue
-        for imported in imports(path):
-            top = imported.split(".")[0]
-            if layer(imported) > layer(name) and (name, top) not in ALLOWED:
-                wrong.append(f"{name} imports {imported}")
-    assert not wrong, "a lower layer imports a higher one:\n" + "\n".join(wrong)
+        assert place(name, LAYERS) < len(LAYERS), f"{name} is in no layer; add it to LAYERS where it belongs"
+        for other in imported(name):
+            if place(other, LAYERS) > place(name, LAYERS) and not allowed(name, other):
+                wrong.append(f"{name} imports {other}")
+    assert not wrong, "a lower layer imports a higher one:\n" + "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_within_a_room_point_down(room):
+    order = [[f"{room}.{name}" for name in names] for names in ROOMS[room]]
+    wrong = []
+    for name in modules():
+        for other in imported(name) if name.startswith(f"{room}.") else ():
+            up = place(other, order) > place(name, order)
+            if other.startswith(f"{room}.") and up and not allowed(name, other):
+                wrong.append(f"{name} imports {other}")
+    assert not wrong, f"a lower part of {room} imports a higher one:\n" + "\n".join(sorted(wrong))
+
+
+def test_circles_of_imports_stay_small():
+    """Imports within functions counted: who reads one file of a circle needs to have the others in mind."""
+    graph = {name: imported(name) & modules().keys() for name in modules()}
+    reach = {name: _reached(graph, name) for name in graph}
+    circles = {frozenset(b for b in reach[a] if a in reach[b]) | {a} for a in graph}
+    largest = max(circles, key=len)
+    assert len(largest) <= 9, sorted(largest)
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def test_rooms_and_files_have_a_size():
+    entries = [path.name for path in ROOT.iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES, sorted(entries)
+    doors = {path.name for path in (ROOT / "ops").iterdir()} - {"__pycache__", "__init__.py"}
+    assert len(doors) <= 10, sorted(doors)
+    lines = {
+        str(path.relative_to(REPOSITORY)): len(path.read_text().splitlines())
+        for folder in ("ddpgrad", "launcher", "tests", "examples")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    }
+    long = {name: count for name, count in lines.items() if count > MOST_LINES}
+    assert long.keys() == LONGER.keys(), "split the file, or take it off the list"
+    assert {name: count for name, count in long.items() if count > LONGER[name]} == {}
 
 
 def test_only_one_module_reads_the_environment():
     readers = [
-        str(path.relative_to(ROOT.parent))
-        for folder in (ROOT, LAUNCHER)
-        for path in folder.rglob("*.py")
+        name
+        for name, path in modules().items()
         if "os.environ" in path.read_text() or "os.getenv" in path.read_text()
     ]
-    # host.py shows a debugger's or a script's own view; nothing else may look.
-    assert readers == ["ddpgrad/environment.py"]
+    assert readers == ["core.environment"]
 
 
 def test_launcher_uses_public_names():
     private = []
-    for path in LAUNCHER.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in modules():
+        for node in ast.walk(ast.parse(modules()[name].read_text())) if name.startswith("launcher") else ():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddpgrad"):
                 names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
-                private += [f"{path.name}: {n}" for n in names if n.startswith("_")]
+                private += [f"{name}: {n}" for n in names if n.startswith("_")]
     assert not private
 
 
-def test_import_is_light():
-    code = (
-        "import sys, ddpgrad, launcher;"
-        "print([m for m in ('numba', 'scipy', 'cupy', 'mpi4py', 'matplotlib', 'torch', 'tqdm') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert out.stdout.strip() == "[]"
+def loaded(code: str, *arguments: str) -> list[str]:
+    """The modules that are loaded when `code` has run in an interpreter of its own."""
+    ended = f"{code}\nimport sys; print(*sys.modules)"
+    command = [sys.executable, "-c", ended, *arguments]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return out.splitlines()[-1].split()
+
+
+def ours(names: list[str]) -> list[str]:
+    return [name for name in names if name.partition(".")[0] == "ddpgrad"]
+
+
+HELP = """
+from ddpgrad.launcher.cli import ddprun
+try:
+    ddprun.main()
+except SystemExit:
+    pass
+"""
+
+TRAIN = """
+import ddpgrad as torch
+from ddpgrad import nn
+import ddpgrad.distributed as dist
+import ddpgrad.nn.functional as F
+from ddpgrad.nn.parallel import DistributedDataParallel
+from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group()
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+optimizer = torch.optim.AdamW(model.parameters())
+data = TensorDataset(torch.randn(16, 4), torch.randint(0, 3, (16,)))
+for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+def test_importing_costs_nothing_that_is_not_used():
+    heavy = {"numba", "scipy", "cupy", "mpi4py", "matplotlib", "torch", "tqdm"}
+    names = loaded("import ddpgrad, ddpgrad.launcher")
+    assert len(ours(names)) <= 12 and not heavy & set(names), ours(names)
+    assert len(ours(loaded("from ddpgrad import environment"))) <= 12
+    assert len(ours(loaded(HELP, "--help"))) < 60
+    assert len(ours(loaded(TRAIN))) < 220
+
+
+@pytest.mark.parametrize(
+    "first", ["files.serialization", "utils.data", "distributed", "nn", "optim", "random"]
+)
+def test_a_tensor_has_its_methods_whatever_was_imported_first(first):
+    code = f"import ddpgrad.{first}\nimport ddpgrad as torch; assert (torch.get_rng_state() + 1).sum()"
+    assert "ddpgrad.ops" in loaded(code)
 
 
 def test_every_fused_cpu_kernel_exists():

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import ddpgrad as torch
-from ddpgrad import errors, nn
+from ddpgrad import nn
+from ddpgrad.core import errors
 
 
 def leaf() -> torch.Tensor:

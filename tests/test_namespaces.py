@@ -13,7 +13,7 @@ import ddpgrad as torch
 
 @pytest.fixture
 def warned_anew(monkeypatch):
-    monkeypatch.setattr(torch.settings, "_said", set())
+    monkeypatch.setattr(torch.compat.settings, "_said", set())
 
 
 @pytest.mark.parametrize(

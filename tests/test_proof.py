@@ -37,7 +37,7 @@ SETS = [
 
 def run(procs: int, cases: tuple[str, ...], folder: Path, *options: str) -> dict[str, str]:
     """Start the job and read what rank 0 printed."""
-    command = [sys.executable, "-m", "launcher", "-n", str(RANKS), "--procs", str(procs), JOB, *cases]
+    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(RANKS), "--procs", str(procs), JOB, *cases]
     done = subprocess.run(
         [*command, "--folder", str(folder), *options], capture_output=True, text=True, timeout=600
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad import rank_local
+from ddpgrad.core import rank_local
 from ddpgrad.random import Generator, default_generator, fork_rng, get_rng_state, set_rng_state
 
 SHAPES = [(), (1,), (7,), (15,), (16,), (17,), (33,), (40,), (64, 5)]

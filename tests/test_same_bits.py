@@ -17,7 +17,7 @@ RANKS = 4
 
 
 def ddprun(*options: str) -> list[str]:
-    return [sys.executable, "-m", "launcher", "-n", str(RANKS), *options, JOB]
+    return [sys.executable, "-m", "ddpgrad.launcher", "-n", str(RANKS), *options, JOB]
 
 
 def mpirun() -> list[str]:

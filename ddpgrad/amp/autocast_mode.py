@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import cuda
-from .._tensor import Tensor
 from ..backend.device import Device
 from ..backend.dtype import DType, bfloat16, float16, float64
-from ..ops.autocast import state
+from ..core.tensor import Tensor
+from ..ops.dispatch.autocast import state
 
 _TYPES = ("cpu", "cuda")
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .. import cuda
-from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, backend_of
-from ..ops import update as _update  # noqa: F401  registers the kernels' portable bodies
-from ..ops.creation import full
+from ..core.tensor import Tensor, wrap
+from ..ops.creation.factories import full
+from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ..optim.optimizer import Optimizer
 
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
-from .._tensor import Tensor, View, wrap
-from ..errors import GraphError
+from ..core.errors import GraphError
+from ..core.tensor import Tensor, View, wrap
 from .grad_mode import mode
 from .nodes import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
 

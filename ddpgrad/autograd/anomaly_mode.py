@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor
 from ..backend.registry import backend_for
+from ..core.tensor import Tensor
 from .nodes import Node, observers
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
-from .._tensor import Tensor
-from ..errors import GraphError
+from ..core.errors import GraphError
+from ..core.tensor import Tensor
 from .accumulate import edge_of, tensor_at
 from .nodes import Edge, Node
 from .saved import Pack, SavedTensor, Unpack, current_hooks, packed

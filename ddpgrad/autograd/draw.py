@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from .accumulate import AccumulateGrad, edge_of
 from .nodes import Node
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from .. import spans
-from .._tensor import Tensor
-from ..errors import GraphError
+from ..core import spans
+from ..core.errors import GraphError
+from ..core.tensor import Tensor
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .hooks import call_hooks, call_prehooks

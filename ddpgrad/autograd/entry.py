@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
-from .._tensor import Size, Tensor, wrap
 from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
-from ..errors import GraphError
+from ..core.errors import GraphError
+from ..core.tensor import Size, Tensor, wrap
 from . import engine
 from .accumulate import accumulator, edge_of
 from .nodes import RETAIN, Edge, GradientEdge, RemovableHandle
@@ -304,3 +304,9 @@ def grad_fn(self: Tensor) -> Any:
 
 
 __all__ = ["accumulator", "backward", "grad"]
+
+
+def volatile(tensor: Tensor) -> bool:
+    """`tensor.volatile`, which old programs set where they now say `no_grad`: always False."""
+    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+    return False

@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from .._tensor import Tensor, View, wrap
-from ..errors import GraphError
+from ..core.errors import GraphError
+from ..core.tensor import Tensor, View, wrap
 from . import engine
 from .accumulate import edge_of
 from .context import OF_THE_NODE, FunctionCtx, save

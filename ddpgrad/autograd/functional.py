@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._tensor import Size, Tensor
+from ..core.tensor import Size, Tensor
 from . import engine
 from .entry import grad
 from .grad_mode import enable_grad

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from ..modes import inference, mode, set_inference
+from ..core.modes import inference, mode, set_inference
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for, to_device
+from ..core.tensor import Tensor, wrap
 from .entry import grad
 from .function import Function
 from .grad_mode import enable_grad

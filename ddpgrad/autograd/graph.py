@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from . import engine
 from .accumulate import edge_of
 from .nodes import GradientEdge, Node, RemovableHandle

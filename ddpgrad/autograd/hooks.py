@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._tensor import Tensor, wrap
+from ..core.tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
 from .nodes import Edge, Node
 

@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from .. import rank_local
-from ..backend.cuda import library
-from ..errors import GraphError
-from ..modes import inference, mode, set_inference
+from ..core import rank_local
+from ..core.errors import GraphError
+from ..core.modes import inference, mode, set_inference
 
 T = TypeVar("T")
 
@@ -32,6 +31,8 @@ def in_new_thread(call: Callable[[], T], depth: int) -> T:
             f"backward was called from within backward {depth} times: a hook or a Function's backward that starts a "
             "backward pass must come to an end"
         )
+    from ..backend.cuda import library  # here, as few programs come this deep
+
     states = [dict(state.__dict__) for state in carried]
     key, inferring = rank_local.bound(), inference.on
     results: list[T] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from .accumulate import edge_of
 from .grad_mode import mode
 from .nodes import NO_EDGE, Edge, Node

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from .grad_mode import mode
 from .nodes import Node, observers
 from .reentrance import carried

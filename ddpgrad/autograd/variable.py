@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from . import engine
 
 
@@ -27,9 +27,3 @@ class Variable(metaclass=_Meta):
                 stacklevel=2,
             )
         return data.detach().requires_grad_(requires_grad)
-
-
-def volatile(tensor: Tensor) -> bool:
-    """`tensor.volatile`, which old programs set where they now say `no_grad`: always False."""
-    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
-    return False

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
-from .._tensor import Tensor, View, wrap
 from ..backend.elementary.shape import inverse, memory_order
 from ..backend.registry import backend_for
-from ..modes import InferenceVersions, inference
+from ..core.modes import InferenceVersions, inference
+from ..core.tensor import Tensor, View, wrap
 from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
 from .grad_mode import mode
 from .nodes import NO_EDGE, Node

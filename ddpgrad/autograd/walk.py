@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
-from .._tensor import Tensor, wrap
 from ..backend.registry import backend_for
-from ..errors import GraphError
+from ..core.errors import GraphError
+from ..core.tensor import Tensor, wrap
 from . import anomaly_mode
 from .accumulate import AccumulateGrad
 from .hooks import call_hooks, call_prehooks, call_tensor_hooks

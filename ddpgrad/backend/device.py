@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DeviceError
-from ..rank_local import RankLocal
+from ..core.errors import DeviceError
+from ..core.rank_local import RankLocal
 
 KINDS = ("cpu", "cuda")
 _NAMED = ("meta", "mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")

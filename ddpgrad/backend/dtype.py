@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..rank_local import RankLocal
+from ..core.rank_local import RankLocal
 
 
 class DType:

@@ -3,7 +3,7 @@
 A kernel works on raw arrays. It is found by name, on first use, in this order:
 
 1. the backend's families (`cpu/`, `cuda/`), where a fast or native version lives;
-2. the op's portable body, written over the same vocabulary (see `ops/declare.py`), or the
+2. the op's portable body, written over the same vocabulary (see `ops/dispatch/declare.py`), or the
    elementary kernel of that name (`elementary/`).
 
 A kernel of the first kind may return `NotImplemented` for inputs that it does not
@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import KernelMissingError
+from ..core.errors import KernelMissingError
+from ..core.upcalls import declare_all_ops
 from .device import Device
 
 Kernel = Callable[..., Any]
@@ -64,14 +65,16 @@ class Backend:
 
     def find(self, name: str) -> Kernel:
         """The function that computes `name` on this device; `KernelMissingError` if there is none."""
+        module = import_module(self._families[name]) if name in self._families else None
+        if module is not None and name in getattr(module, "COMPLETE", ()):
+            return getattr(module, name)
+        if name not in _bodies and name not in self._elementary:
+            declare_all_ops()
         body = _bodies.get(name)
         portable = self._elementary.get(name) if body is None else partial(body, self)
-        if name in self._families:
-            module = import_module(self._families[name])
+        if module is not None:
             native = getattr(module, name)
-            if portable is None or name in getattr(module, "COMPLETE", ()):
-                return native
-            return _with_fallback(native, portable)
+            return native if portable is None else _with_fallback(native, portable)
         if portable is None:
             raise KernelMissingError(
                 f"no kernel '{name}' for device '{self.kind}': neither ddpgrad/backend/{self.kind} nor an op's "

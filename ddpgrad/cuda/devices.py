@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..backend import device as kinds
 from ..backend.cuda import library
-from ..errors import DeviceError
+from ..core.errors import DeviceError
 
 _BF16_SINCE = (8, 0)
 

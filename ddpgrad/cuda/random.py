@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import random
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from .devices import device_count
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor
-from .communicator import Communicator
-from .communicator import Work as ArrayWork
+from ..core.tensor import Tensor
+from .communicator.communicator import Communicator
+from .communicator.communicator import Work as ArrayWork
 from .process_group import ProcessGroup, resolve
 from .tensor_work import Work, give_back, host_of, root_of, run, store
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor, wrap
+from ..core.tensor import Tensor, wrap
 from . import process_group
 from .process_group import ProcessGroup
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor, wrap
-from . import plain_data
+from ..core.tensor import Tensor, wrap
 from .process_group import GroupMember, ProcessGroup, resolve
+from .protocol import plain_data
 from .tensor_work import Work, give_back, host_of, root_of
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import environment
 from ..backend import device as devices
-from ..errors import LaunchError
-from ..rank_local import RankLocal
+from ..core import environment
+from ..core.errors import LaunchError
+from ..core.rank_local import RankLocal
 from ..version import __version__
-from . import backends, world
-from .communicator import Communicator
+from . import backends
+from .communicator.communicator import Communicator
+from .ranks import world
 
 
 class ProcessGroup:
@@ -309,3 +310,8 @@ def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
     if not 0 <= group_rank < len(ranks):
         raise ValueError(f"Group rank {group_rank} is not part of a group of {len(ranks)} ranks")
     return ranks[group_rank]
+
+
+def is_outside(group: Any) -> bool:
+    """Whether `group` is what `new_group` gave to a rank outside of it."""
+    return group is GroupMember.NON_GROUP_MEMBER

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ..errors import DistributedError
-from . import plain_data
+from ..core.errors import DistributedError
+from .protocol import plain_data
 
 _DEFAULT_TIMEOUT = timedelta(seconds=300)
 _LONGEST_MESSAGE = 64 << 20

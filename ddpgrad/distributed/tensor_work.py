@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tensor import Tensor
+from .. import ops  # noqa: F401 - gives the class Tensor its methods
 from ..backend.registry import backend_for, to_device
-from ..futures import Future
-from .communicator import Communicator
-from .communicator import Work as ArrayWork
+from ..core.tensor import Tensor
+from .communicator.communicator import Communicator
+from .communicator.communicator import Work as ArrayWork
 from .process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from ..futures import Future
 
 
 class Work:
@@ -71,6 +74,8 @@ class Work:
 
     def get_future(self) -> Future[list[Tensor]]:
         """The results as a future."""
+        from ..futures import Future  # here, as few programs ask for one
+
         return Future(self.result, self.is_completed)
 
     def _settle(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from .._tensor import Tensor
-from ..nn.batchnorm import _BatchNorm as BatchNorm
-from ..nn.module import Module
-from ..ops.stacking import stack
+from ..core.tensor import Tensor
+from ..nn.modules.batchnorm import _BatchNorm as BatchNorm
+from ..nn.modules.module import Module
+from ..ops.shape.stacking import stack
 
 
 def functional_call(

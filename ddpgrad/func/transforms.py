@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import autograd
-from .._tensor import Tensor
 from ..autograd.accumulate import AccumulateGrad, edge_of
 from ..autograd.grad_mode import enable_grad, is_grad_enabled
-from ..ops.creation import zeros_like
-from ..ops.shape import reshape
-from ..ops.stacking import stack
+from ..core.tensor import Tensor
+from ..ops.creation.factories import zeros_like
+from ..ops.shape.shape import reshape
+from ..ops.shape.stacking import stack
 from .trees import flatten
 
 Func = Callable[..., Any]

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .._tensor import Tensor
-from ..ops.stacking import stack
+from ..core.tensor import Tensor
+from ..ops.shape.stacking import stack
 from ..random import get_rng_state, set_rng_state
 from .trees import flatten, spread
 

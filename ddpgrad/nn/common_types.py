@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias, TypeVar
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 
 _T = TypeVar("_T")
 

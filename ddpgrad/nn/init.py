@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
-from ..ops.creation import from_numpy
-from ..ops.inplace import copy_, fill_
+from ..core.tensor import Tensor
+from ..ops.creation.factories import from_numpy
+from ..ops.dispatch.inplace import copy_, fill_
 from ..random import Generator, default_generator
 
 

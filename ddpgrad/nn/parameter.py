@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._tensor import Tensor, wrap
-from ..ops.creation import empty
+from ..core.tensor import Tensor, wrap
+from ..ops.creation.factories import empty
 
 
 class Parameter(Tensor):

@@ -1,89 +1,52 @@
 """The ops: every function that computes on Tensors, each declared once.
 
-What an op is, and how it runs:
-    declare, tensor_function    the declarations
-    calls, node, packed, views, inplace, writing, out    a call, its node, views, writes
-    promotion, explain, autocast, half, methods, vocabulary, samples    what they share
-Elementwise: elementwise, arithmetic, pointwise, binary, special, complex, activation, dropout
-Reductions and orders: reduce, statistics, scan, selection, sorting, counting, differences
-Norms and distances: norms, matrix_norms, distance; layers that normalise: norm
-Shapes: shape, rearranging, stacking, splitting, diagonal, strided, copies
-Indices: index, scattering, putting, embedding
-New tensors: creation, data, draws, interop, window_functions
-Products and linear algebra: matrix, products, einsum, linalg, factors, factorizations, indefinite,
-    inverses, low_rank, adjoint; transforms: fourier, spectrogram
-Layers: conv, pool, windows, places, resample, interpolation, fold, attention, recurrent
-Losses and updates: loss, bernoulli_loss, update
+dispatch      what an op is: its declaration, a call, its node in the graph, views and writes, promotion, autocast
+elementwise   of one operand (`unary`), of two (`binary`, `bitwise`), activations, special and complex functions
+reduction     sums, statistics, running reductions, sorting, counting, norms, distances
+shape         views, joins, splits, diagonals
+indexing      reading and writing elements by their place
+creation      new tensors: of given values, from data, of random numbers
+linalg        products of matrices and linear algebra
+signal        Fourier transforms, spectrograms, window functions
+layers        convolution, pooling, attention, recurrence, normalisation, dropout, embedding
+loss          losses that are one op for speed
 """
 
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 
 from ..autograd.engine import set_tensor_vocabulary
-from ..missing import missing
-from . import (
-    activation,
-    arithmetic,
-    attention,
-    binary,
-    complex,
-    composed,
-    conv,
-    counting,
-    creation,
-    data,
-    diagonal,
-    differences,
-    distance,
-    draws,
-    dropout,
-    einsum,
-    elementwise,
-    embedding,
-    factorizations,
-    factors,
-    fourier,
-    indefinite,
-    index,
-    inplace,
-    interop,
-    inverses,
-    linalg,
-    loss,
-    low_rank,
-    matrix,
-    matrix_norms,
-    methods,
-    norm,
-    norms,
-    packed,
-    pointwise,
-    pool,
-    products,
-    putting,
-    queries,
-    rearranging,
-    recurrent,
-    reduce,
-    scan,
-    scattering,
-    selection,
-    shape,
-    sorting,
-    special,
-    spectrogram,
-    splitting,
-    stacking,
-    statistics,
-    strided,
-    window_functions,
-)
-from .declare import OPS
-from .vocabulary import VOCABULARY
+from ..core.missing import missing
+from ..core.tensor import Tensor as Tensor
+from ..core.tensor import wrap
+from ..core.upcalls import declare_all_ops, new_tensor
+from . import methods
+from .creation import data, draws, factories, interop
+from .dispatch import inplace, packed
+from .dispatch.declare import OPS
+from .dispatch.vocabulary import VOCABULARY
+from .elementwise import activation, arithmetic, binary, bitwise, complex, conversion, special, unary
+from .indexing import index, put, scatter
+from .linalg import matrix, products
+from .reduction import order, queries, reduce, scan, sorting, statistics
+from .shape import diagonal, rearranging, shape, splitting, stacking, strided
 
 set_tensor_vocabulary(VOCABULARY)
+new_tensor.register(wrap)
 methods.attach()
+
+
+@declare_all_ops.register
+@cache
+def load_all() -> None:
+    """Declare the ops of all modules here: those that are not imported above wait until they are used."""
+    for module in walk_packages(__path__, f"{__name__}."):
+        import_module(module.name)
+    methods.attach_more()
 
 
 def __getattr__(name: str) -> object:
@@ -92,15 +55,4 @@ def __getattr__(name: str) -> object:
         from .. import library
 
         return library.load_library if name == "load_library" else library.namespace(name)
-    raise missing(globals(), name)
-
-
-__all__ = [
-    "OPS", "VOCABULARY", "data", "draws", "interop", "activation", "arithmetic", "attention", "binary", "complex", "composed",
-    "conv", "counting", "creation", "diagonal", "differences", "distance", "dropout", "einsum", "elementwise",
-    "embedding", "factorizations", "factors", "fourier", "indefinite", "index", "inplace", "inverses", "linalg",
-    "loss", "low_rank", "matrix", "matrix_norms", "methods", "norm", "norms", "packed", "pointwise", "pool",
-    "products", "putting", "queries", "rearranging", "recurrent", "reduce", "scan", "scattering",
-    "selection", "shape", "sorting", "special", "spectrogram", "splitting", "stacking", "statistics",
-    "strided", "window_functions",
-]  # fmt: skip
+    raise missing(__name__, globals(), name)

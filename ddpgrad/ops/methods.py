@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._tensor import Tensor
 from ..autograd import entry
-from ..autograd.variable import volatile
 from ..backend import dtype as dtypes
-from . import (
-    arithmetic,
-    binary,
-    by_element,
-    composed,
-    creation,
-    data,
-    diagonal,
-    draws,
-    elementwise,
-    index,
-    inplace,
-    interop,
-    matrix,
-    pointwise,
-    rearranging,
-    strided,
-    writing,
-)
-from .complex import imag, real
-from .declare import OPS
-from .tensor_function import FUNCTIONS
+from ..core.tensor import Tensor
+from ..core.upcalls import declare_all_ops
+from .creation import data, draws, factories, interop
+from .dispatch import inplace, inplace_elements
+from .dispatch.declare import OPS
+from .dispatch.tensor_function import FUNCTIONS
+from .elementwise import apply, arithmetic, binary, bitwise, conversion, unary
+from .elementwise.complex import imag, real
+from .indexing import index
+from .linalg import matrix
+from .shape import diagonal, rearranging, strided
+
+ON_USE = (
+    "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "diff", "dist", "geqrf", "histc", "histogram", "inverse", "istft", "logdet",
+    "lu", "lu_solve", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "stft", "svd",
+    "triangular_solve", "unique", "unique_consecutive",
+)  # fmt: skip
+"""Methods whose ops are declared when one of them is first used."""
+
+_attached = {"ops": 0, "functions": 0}
 
 
 def _reflected(op: Any) -> Any:
@@ -59,25 +55,25 @@ def _invert(self: Tensor) -> Tensor:
         raise TypeError(
             f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, got {self.dtype}"
         )
-    return elementwise.bitwise_not(self)
+    return unary.bitwise_not(self)
 
 
 def _attach_operators() -> None:
     table: dict[str, Any] = {
-        "__add__": pointwise.add, "__radd__": pointwise.add, "__sub__": pointwise.sub, "__mul__": pointwise.mul,
-        "__rmul__": pointwise.mul, "__truediv__": pointwise.div, "__pow__": pointwise.pow,
-        "__mod__": pointwise.remainder, "__floordiv__": pointwise.floor_divide, "__matmul__": matrix.matmul,
-        "__neg__": elementwise.neg, "__abs__": elementwise.abs, "__lt__": pointwise.lt, "__le__": pointwise.le,
-        "__gt__": pointwise.gt, "__ge__": pointwise.ge, "__and__": binary.bitwise_and, "__or__": binary.bitwise_or,
-        "__xor__": binary.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
-        "__eq__": _operator(pointwise.eq), "__ne__": _operator(pointwise.ne), "__setitem__": inplace.setitem,
-        "__rsub__": _reflected(pointwise.sub), "__rtruediv__": _reflected(pointwise.div),
-        "__rpow__": _reflected(pointwise.pow), "__rmod__": _reflected(pointwise.remainder),
-        "__rfloordiv__": _reflected(pointwise.floor_divide), "__rand__": binary.bitwise_and,
-        "__ror__": binary.bitwise_or, "__rxor__": binary.bitwise_xor, "__pos__": arithmetic.positive,
-        "__lshift__": binary.bitwise_left_shift, "__rshift__": binary.bitwise_right_shift,
-        "__rlshift__": _reflected(binary.bitwise_left_shift), "__rrshift__": _reflected(binary.bitwise_right_shift),
-        "__rdiv__": _reflected(pointwise.div), "__rmatmul__": lambda self, other: matrix.matmul(data.as_tensor(other), self),
+        "__add__": binary.add, "__radd__": binary.add, "__sub__": binary.sub, "__mul__": binary.mul,
+        "__rmul__": binary.mul, "__truediv__": binary.div, "__pow__": binary.pow,
+        "__mod__": binary.remainder, "__floordiv__": binary.floor_divide, "__matmul__": matrix.matmul,
+        "__neg__": unary.neg, "__abs__": unary.abs, "__lt__": binary.lt, "__le__": binary.le,
+        "__gt__": binary.gt, "__ge__": binary.ge, "__and__": bitwise.bitwise_and, "__or__": bitwise.bitwise_or,
+        "__xor__": bitwise.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
+        "__eq__": _operator(binary.eq), "__ne__": _operator(binary.ne), "__setitem__": inplace.setitem,
+        "__rsub__": _reflected(binary.sub), "__rtruediv__": _reflected(binary.div),
+        "__rpow__": _reflected(binary.pow), "__rmod__": _reflected(binary.remainder),
+        "__rfloordiv__": _reflected(binary.floor_divide), "__rand__": bitwise.bitwise_and,
+        "__ror__": bitwise.bitwise_or, "__rxor__": bitwise.bitwise_xor, "__pos__": arithmetic.positive,
+        "__lshift__": bitwise.bitwise_left_shift, "__rshift__": bitwise.bitwise_right_shift,
+        "__rlshift__": _reflected(bitwise.bitwise_left_shift), "__rrshift__": _reflected(bitwise.bitwise_right_shift),
+        "__rdiv__": _reflected(binary.div), "__rmatmul__": lambda self, other: matrix.matmul(data.as_tensor(other), self),
     }  # fmt: skip
     for name, function in table.items():
         setattr(Tensor, name, function)
@@ -90,28 +86,46 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[f"bitwise_{name}"]))
 
 
-def _attach_methods() -> None:
-    for name, op in OPS.items():
+def _attach_declared() -> None:
+    """The methods of what was declared since this was last called."""
+    for name, op in list(OPS.items())[_attached["ops"] :]:
         if op.method:
             setattr(Tensor, name, op.call)
         if op.inplace:
             setattr(Tensor, f"{name}_", inplace.inplace(op))
-    for name, function in FUNCTIONS.items():
+    for name, function in list(FUNCTIONS.items())[_attached["functions"] :]:
         if function.method:
             setattr(Tensor, name, function.call)
         if function.inplace:
             setattr(Tensor, f"{name}_", inplace.inplace_function(name, function.call))
+    _attached.update(ops=len(OPS), functions=len(FUNCTIONS))
+
+
+def _attach_others() -> None:
     for name in ("copy_", "fill_", "zero_", "detach_"):
         setattr(Tensor, name, getattr(inplace, name))
     for name in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad"):
         setattr(Tensor, name, getattr(entry, name))
     Tensor.backward = entry.tensor_backward  # type: ignore[attr-defined]
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
-    Tensor.volatile = property(volatile)  # type: ignore[attr-defined]
+    Tensor.volatile = property(entry.volatile)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
     _attach_writing()
     _attach_conversions()
     _attach_shorthands()
+    for name in ON_USE:
+        setattr(Tensor, name, _OnUse(name))
+
+
+class _OnUse:
+    """Stands for a method that is declared in a module which few programs use; asked for, it loads all of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
+        declare_all_ops()
+        return getattr(owner if instance is None else instance, self._name)
 
 
 def _attach_scaled_inplace() -> None:
@@ -130,10 +144,10 @@ def _attach_scaled_inplace() -> None:
 
 
 def _attach_writing() -> None:
-    for name in writing.WRITERS:
+    for name in inplace_elements.WRITERS:
         function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
-        setattr(Tensor, f"{name}_", writing.directly(getattr(Tensor, f"{name}_"), function))
-    Tensor.masked_fill_ = writing.masked_fill_directly(Tensor.masked_fill_)  # type: ignore[method-assign]
+        setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
+    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(Tensor.masked_fill_)  # type: ignore[method-assign]
 
 
 def _attach_conversions() -> None:
@@ -144,13 +158,13 @@ def _attach_conversions() -> None:
     }  # fmt: skip
     for name, dtype in names.items():
         setattr(Tensor, name, _converter(name, dtype))
-    Tensor.cpu = lambda self: composed.to(self, "cpu")  # type: ignore[attr-defined]
-    Tensor.cuda = lambda self, device=None: composed.to(self, "cuda" if device is None else device)  # type: ignore
+    Tensor.cpu = lambda self: conversion.to(self, "cpu")  # type: ignore[attr-defined]
+    Tensor.cuda = lambda self, device=None: conversion.to(self, "cuda" if device is None else device)  # type: ignore
 
 
 def _converter(name: str, dtype: dtypes.DType) -> Any:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
-        return composed.to(self, dtype)
+        return conversion.to(self, dtype)
 
     method.__name__ = name
     method.__doc__ = f"In dtype {dtype!r}."
@@ -159,12 +173,12 @@ def _converter(name: str, dtype: dtypes.DType) -> Any:
 
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
-        "where": lambda self, condition, other: pointwise.where(condition, self, other),
+        "where": lambda self, condition, other: binary.where(condition, self, other),
         "broadcast_to": rearranging.broadcast_to,
         "resize_": rearranging.resize_,
         "resize_as_": rearranging.resize_as_,
         "set_": rearranging.set_,
-        "new": creation.new_as_its_class,
+        "new": factories.new_as_its_class,
         "fill_diagonal_": diagonal.fill_diagonal_,
         "view": strided.view,
         "storage_offset": strided.storage_offset,
@@ -173,17 +187,17 @@ def _attach_shorthands() -> None:
         "real": property(real, _set_part(real)),
         "imag": property(imag, _set_part(imag)),
         **{
-            f"new_{f.__name__}": creation.new(f)
+            f"new_{f.__name__}": factories.new(f)
             for f in (
-                creation.zeros,
-                creation.ones,
-                creation.empty,
-                creation.full,
-                creation.empty_strided,
+                factories.zeros,
+                factories.ones,
+                factories.empty,
+                factories.full,
+                factories.empty_strided,
                 data.tensor,
             )
         },
-        **by_element.METHODS,
+        **apply.METHODS,
         **draws.METHODS,
         **interop.METHODS,
     }
@@ -201,6 +215,12 @@ def _set_part(part: Any) -> Any:
 
 
 def attach() -> None:
-    """Give the class Tensor its methods: to be called once, when all ops are declared."""
+    """Give the class Tensor its methods: to be called once, when the ops that every program needs are declared."""
     _attach_operators()
-    _attach_methods()
+    _attach_declared()
+    _attach_others()
+
+
+def attach_more() -> None:
+    """The methods of ops that were declared since."""
+    _attach_declared()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..backend.dtype import finfo
-from ..ops.creation import zeros
+from ..core.tensor import Tensor
+from ..ops.creation.factories import zeros
 from .elementwise import check_not_negative, options
 from .flat import STEP, new_scalar
 from .optimizer import Closure, Optimizer, ParamsT, evaluated

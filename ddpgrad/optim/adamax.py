@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._tensor import Tensor
+from ..core.tensor import Tensor
 from .elementwise import STEP, Elementwise, Update, check_betas, check_not_negative, options
 from .flat import Run
 from .optimizer import ParamsT

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import set_grad_enabled
+from ..core.tensor import Tensor
 from ..ops import VOCABULARY
-from ..ops.update import Rule
+from ..ops.dispatch.update import Rule
 from .flat import SCALARS, STEP, FlatMemory, Run, full_like, new_scalar, zeros_like
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor, wrap
 from ..backend import dtype as dtypes
 from ..backend.registry import backend_for, to_device
-from ..ops.update import Rule  # registers the kernels' portable bodies
+from ..core.tensor import Tensor, wrap
+from ..ops.dispatch.update import Rule
 from .layout import address, joined, lay_flat, real, tied
 
 Array = Any
@@ -121,7 +121,7 @@ class Run:
         shrink: Any = 1.0,
         skip: Array = None,
     ) -> None:
-        """Let a rule change the parameters and their state (see `ops/update.py`)."""
+        """Let a rule change the parameters and their state (see `ops/dispatch/update.py`)."""
         targets = [(piece.param, piece.grad, *piece.states) for piece in self.pieces]
         self.backend.update_(rule, targets, numbers, scale, decay, shrink, skip)
         for piece in self.pieces:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor import Tensor
 from ..backend.registry import backend_for
+from ..core.tensor import Tensor
 
 Array = Any
 

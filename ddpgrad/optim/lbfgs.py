@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._tensor import Tensor, wrap
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..backend.registry import backend_for
+from ..core.tensor import Tensor, wrap
 from .elementwise import check_not_negative
 from .layout import real
 from .line_search import Point, strong_wolfe

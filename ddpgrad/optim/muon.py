@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
 from ..backend.dtype import bfloat16
-from ..ops.creation import zeros_like
-from ..ops.products import addmm
+from ..core.tensor import Tensor
+from ..ops.creation.factories import zeros_like
+from ..ops.linalg.products import addmm
 from .elementwise import options
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import enable_grad
+from ..core.tensor import Tensor
 from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 Closure = Callable[[], Any]

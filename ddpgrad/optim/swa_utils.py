@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .._tensor import Tensor
 from ..autograd.grad_mode import no_grad
-from ..nn.batchnorm import _BatchNorm
-from ..nn.module import Module
-from ..ops.data import tensor
+from ..core.tensor import Tensor
+from ..nn.modules.batchnorm import _BatchNorm
+from ..nn.modules.module import Module
+from ..ops.creation.data import tensor
 from .lr_scheduler.base import LRScheduler, for_each_group
 from .optimizer import Optimizer
 

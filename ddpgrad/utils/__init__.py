@@ -1,7 +1,5 @@
 """Utilities: data loading, and checkpoints that trade computation for memory."""
 
-from __future__ import annotations
+from ..core.face import serve
 
-from . import checkpoint, data, dlpack, hooks
-
-__all__ = ["checkpoint", "data", "dlpack", "hooks"]
+serve(__name__)

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .._tensor import Tensor
 from ..amp import autocast_mode as amp
 from ..autograd import Function, backward, enable_grad, engine, is_grad_enabled, no_grad
+from ..core.tensor import Tensor
 from ..random import fork_rng, get_rng_state, set_rng_state
 from .recompute import Frame, set_checkpoint_debug_enabled, set_checkpoint_early_stop
 from .recompute import RecomputeError as CheckpointError

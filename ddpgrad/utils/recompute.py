@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .._tensor import Tensor
 from ..autograd import enable_grad, engine
 from ..autograd.nodes import Node, observers
 from ..autograd.reentrance import carried
 from ..autograd.saved import Packed, current_hooks, packed, saved_tensors_hooks
-from ..errors import RecomputeError
+from ..core.errors import RecomputeError
+from ..core.tensor import Tensor
 
 
 class _Settings(threading.local):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddpgrad import distributed, nn
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -22,8 +22,8 @@ import numpy as np
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.distributed.communicator import Communicator
-from ddpgrad.distributed.host import current
+from ddpgrad.distributed.communicator.communicator import Communicator
+from ddpgrad.distributed.ranks.host import current
 
 Step = Callable[[np.ndarray], None]
 

@@ -107,7 +107,7 @@ def _start(stack: str, ranks: int, address: str, folder: str) -> list[subprocess
     if stack == "PyTorch":
         commands = [[*worker, str(rank), str(ranks), meeting] for rank in range(ranks)]
     else:
-        launcher = ["-m", "launcher", "-n", str(ranks), *(["--mpi"] if stack == "MPI" else [])]
+        launcher = ["-m", "ddpgrad.launcher", "-n", str(ranks), *(["--mpi"] if stack == "MPI" else [])]
         commands = [[*launcher, *worker, "0", str(ranks), meeting]]
     environment = {**os.environ, **_ONE_THREAD}
     return [

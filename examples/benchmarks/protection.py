@@ -24,8 +24,8 @@ import models
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
-from launcher import Checkpointer
 
 EVERY = 100  # steps between two checks of the replicas, as by default
 

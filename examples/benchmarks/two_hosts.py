@@ -26,7 +26,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.distributed import trace, trace_files
+from ddpgrad.distributed.trace import recorder, timeline
 from ddpgrad.nn.parallel import DistributedDataParallel
 
 TOKENS, WIDTH, LAYERS, VOCABULARY = 64, 512, 6, 256
@@ -144,7 +144,7 @@ class Trial:
 
 def inside(folder: Path, rounds: int, relative: float, elsewhere: bool) -> None:
     """What each rank does."""
-    trace.start(folder)
+    recorder.start(folder)
     dist.init_process_group()
     trial = Trial(elsewhere)
     exchange = min(trial.exchange_alone() for _ in range(3))
@@ -162,7 +162,7 @@ def inside(folder: Path, rounds: int, relative: float, elsewhere: bool) -> None:
             for _ in range(3):
                 part()
     dist.barrier()
-    trace.stop()
+    recorder.stop()
     rank, transport = dist.get_rank(), trial.ddp.process_group.communicator.transport
     dist.barrier()
     dist.destroy_process_group()
@@ -179,7 +179,7 @@ def report(trial: Trial, transport: str, folder: Path) -> None:
     )
     longer = max(t["backward"], t["exchange"])
     alone = t["forward"] + t["backward"] + t["optimizer"]
-    exposed = [1e3 * step.exposed for step in trace_files.steps(trace_files.read(folder).spans, 0)]
+    exposed = [1e3 * step.exposed for step in timeline.steps(timeline.read(folder).spans, 0)]
     rows = [
         ("exchange alone", t["exchange"]),
         ("backward alone", t["backward"]),

@@ -10,7 +10,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
-from ddpgrad.ops.autocast import casting, state
+from ddpgrad.ops.dispatch.autocast import casting, state
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -146,13 +146,13 @@ def test_custom_functions(cast_inputs: Any) -> None:
 
 def test_the_gpu_lists_are_known() -> None:
     """Every listed name is an op or a function: a name that changes must change in the list too."""
-    from ddpgrad.ops.autocast_lists import LISTED
-    from ddpgrad.ops.declare import OPS
-    from ddpgrad.ops.tensor_function import FUNCTIONS
+    from ddpgrad.ops.dispatch.autocast_lists import LISTED
+    from ddpgrad.ops.dispatch.declare import OPS
+    from ddpgrad.ops.dispatch.tensor_function import FUNCTIONS
 
     # `functional.pad` asks under a name of the mode and the number of dimensions.
     pads = {f"{mode}_pad{dims}d" for mode in ("reflect", "replicate") for dims in (1, 2, 3)}
-    known = {*OPS, *FUNCTIONS, *vars(nn.functional), *pads}
+    known = {*OPS, *FUNCTIONS, *nn.functional.__all__, *pads}
     assert sorted(LISTED - known) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 import ddpgrad as torch
 from ddpgrad.autograd import Function, gradcheck, gradgradcheck
 from ddpgrad.autograd.function import once_differentiable
-from ddpgrad.errors import GraphError
+from ddpgrad.core.errors import GraphError
 
 
 def leaf(*values: float) -> torch.Tensor:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch  # which declares the ops, whose portable bodies are the reference
-from ddpgrad import environment
 from ddpgrad.backend.cpu import load
 from ddpgrad.backend.cuda import tracing
-from ddpgrad.ops.resample import clamped, windows
+from ddpgrad.core import environment
+from ddpgrad.ops.layers.resample import clamped, windows
 
 pytestmark = pytest.mark.skipif(
     not environment.numba_enabled(), reason="DDPGRAD_NUMBA=0 switches the kernels off"

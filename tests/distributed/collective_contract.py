@@ -12,7 +12,7 @@ from functools import lru_cache
 import ml_dtypes
 import numpy as np
 
-from ddpgrad.distributed.communicator import Communicator
+from ddpgrad.distributed.communicator.communicator import Communicator
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8, np.complex64, np.bool_]
 # around the borders between small, shared and staged, and no multiple of anything

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpgrad import environment
+from ddpgrad.core import environment
 
 HERE = Path(__file__).parent
 # The contract is a program that processes run, and a module that tests of this folder import.
@@ -23,7 +23,7 @@ sys.path.append(str(HERE))
 _CHILD = """
 import sys
 from ddpgrad import environment
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 host.run_script(sys.argv[1], sys.argv[2:], environment.launch())
 """
 

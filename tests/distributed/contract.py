@@ -14,7 +14,7 @@ import collective_contract
 import group_contract
 
 import ddpgrad as torch
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 
 
 def check(backend: str | None = None) -> str:
@@ -27,7 +27,11 @@ def check(backend: str | None = None) -> str:
 
 
 def _limit(size: int) -> None:
-    from ddpgrad.distributed.transports import mail, mailbox, mpi, mpi_mail, shm
+    from ddpgrad.distributed.transports import mail
+    from ddpgrad.distributed.transports.mpi import mail as mpi_mail
+    from ddpgrad.distributed.transports.mpi import transport as mpi
+    from ddpgrad.distributed.transports.shm import mailbox
+    from ddpgrad.distributed.transports.shm import transport as shm
 
     mpi._PIECE = mpi_mail._PIECE = shm._SCRATCH_TOTAL = size
     mpi.SMALL = shm.SMALL = shm.CROWDED = mail.EAGER = size // 64
@@ -36,9 +40,9 @@ def _limit(size: int) -> None:
 
 def pretend_hosts(count: int) -> None:
     """Let the transports believe that the processes are on `count` hosts, as many on each."""
-    from ddpgrad.distributed.transports import mpi_world
+    from ddpgrad.distributed.transports.mpi import library
 
-    real = mpi_world.hosts
+    real = library.hosts
 
     def hosts(launch):
         if launch.group is not None:
@@ -46,7 +50,7 @@ def pretend_hosts(count: int) -> None:
         here = launch.procs // count
         return [list(range(h * here, (h + 1) * here)) for h in range(count)]
 
-    mpi_world.hosts = hosts
+    library.hosts = hosts
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import time
 import contract
 import numpy as np
 
-from ddpgrad.distributed import host
-from ddpgrad.errors import DistributedError
+from ddpgrad.core.errors import DistributedError
+from ddpgrad.distributed.ranks import host
 
 fault, backend = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
 if len(sys.argv) > 3:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpgrad.distributed.bucket import FIRST_BYTES, Gradient, plan, usual_cap
+from ddpgrad.distributed.ddp.bucket import FIRST_BYTES, Gradient, plan, usual_cap
 
 KINDS = {("float32", "cpu"): 4, ("float64", "cpu"): 8, ("bfloat16", "cuda:0"): 2}
 

@@ -10,7 +10,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 
 DIGEST = re.compile("[0-9a-f]{64}")
 

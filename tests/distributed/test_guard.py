@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from ddpgrad import errors
-from ddpgrad.distributed import guard, host
+from ddpgrad.core import errors
+from ddpgrad.distributed.protocol import guard
+from ddpgrad.distributed.ranks import host
 
 # fault of the last rank, the error that the others report, what it must say
 FAULTS = [

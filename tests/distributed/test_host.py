@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ddpgrad import environment, rank_local
-from ddpgrad.distributed import host
-from ddpgrad.environment import Launch
-from ddpgrad.errors import LaunchError, TransportError
+from ddpgrad.core import environment, rank_local
+from ddpgrad.core.environment import Launch
+from ddpgrad.core.errors import LaunchError, TransportError
+from ddpgrad.distributed.ranks import host
 
 
 def test_ranks_know_themselves():
@@ -111,7 +111,7 @@ def run_program(tmp_path):
         path = tmp_path / "program.py"
         path.write_text(text)
         child = (
-            "import sys; from ddpgrad import environment; from ddpgrad.distributed import host\n"
+            "import sys; from ddpgrad import environment; from ddpgrad.distributed.ranks import host\n"
             "host.run_script(sys.argv[1], sys.argv[2:], environment.launch())"
         )
         return subprocess.run(
@@ -131,7 +131,7 @@ PROGRAM = """
 from __future__ import annotations
 import sys, typing
 from dataclasses import dataclass
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 
 @dataclass
 class Point:
@@ -161,7 +161,9 @@ def test_scripts_run_as_main_with_globals_of_their_own(run_program, ranks):
 
 def test_an_exit_code_and_a_traceback_come_through(run_program):
     assert run_program(PROGRAM, 2, "-", "7").returncode == 7
-    ended = run_program("from ddpgrad.distributed import host\nif host.current().rank == 1:\n    1 / 0\n", 2)
+    ended = run_program(
+        "from ddpgrad.distributed.ranks import host\nif host.current().rank == 1:\n    1 / 0\n", 2
+    )
     assert ended.returncode == 1
     assert "    1 / 0\n" in ended.stderr
     assert ended.stderr.rstrip().endswith("ZeroDivisionError: division by zero\n(raised by rank 1)")
@@ -169,7 +171,7 @@ def test_an_exit_code_and_a_traceback_come_through(run_program):
 
 def test_a_breakpoint_stops_one_rank(run_program):
     text = """
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 rank = host.current().rank
 if rank == 2:
     breakpoint()
@@ -186,7 +188,7 @@ print("past", rank)
 def test_an_interrupt_reaches_the_rank_that_runs(tmp_path):
     path = tmp_path / "endless.py"
     path.write_text(
-        "from ddpgrad.distributed import host\n"
+        "from ddpgrad.distributed.ranks import host\n"
         "if host.current().rank == 1:\n"
         "    import _thread, time\n"
         "    _thread.interrupt_main()\n"

@@ -13,7 +13,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad import environment
+from ddpgrad.core import environment
 
 
 def test_each_rank_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch):
@@ -118,7 +118,7 @@ def test_many_ranks_of_a_small_model():
 def run(folder: Path, program: str, ranks: int, stdin: str = "", **variables: str):
     (folder / "program.py").write_text(program)
     child = (
-        "import sys; from ddpgrad import environment; from ddpgrad.distributed import host\n"
+        "import sys; from ddpgrad import environment; from ddpgrad.distributed.ranks import host\n"
         "host.run_script(sys.argv[1], [], environment.launch())"
     )
     return subprocess.run(
@@ -178,7 +178,7 @@ dist.barrier()
 def test_ddprun_chooses_the_rank(tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text("import os\nbreakpoint()\n")
-    command = [sys.executable, "-m", "launcher", "-n", "3", "--only-rank", "1"]
+    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", "3", "--only-rank", "1"]
     done = subprocess.run(
         [*command, "--debug", str(program)], input="p 'in', os.environ['RANK']\nc\n",
         capture_output=True, text=True, timeout=120,

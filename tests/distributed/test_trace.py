@@ -11,11 +11,13 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad import nn, spans
-from ddpgrad.distributed import trace, trace_files
+from ddpgrad import nn
+from ddpgrad.compat.profiler import record_function
+from ddpgrad.core import spans
+from ddpgrad.core.spans import COMMUNICATION, PROGRAM, Span
+from ddpgrad.distributed.trace import recorder
+from ddpgrad.distributed.trace import timeline as trace_files
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
-from ddpgrad.profiler import record_function
-from ddpgrad.spans import COMMUNICATION, PROGRAM, Span
 from ddpgrad.utils.data import DataLoader, TensorDataset
 
 STEPS = 4
@@ -70,7 +72,7 @@ def check(run: trace_files.Run, ranks: int) -> None:
 def test_a_run_is_recorded_rank_by_rank(tmp_path: Path, procs: int):
     script = tmp_path / "script.py"
     script.write_text(_PROGRAM)
-    ddprun = [sys.executable, "-m", "launcher"]
+    ddprun = [sys.executable, "-m", "ddpgrad.launcher"]
     start = [*ddprun, "-n", "2", "--procs", str(procs), "--trace", str(tmp_path / "run"), str(script)]
     subprocess.run(start, check=True, capture_output=True, timeout=120)
     check(trace_files.read(tmp_path / "run"), ranks=2)
@@ -89,7 +91,7 @@ def test_a_run_is_recorded_rank_by_rank(tmp_path: Path, procs: int):
 
 def test_from_python_and_off_again(tmp_path: Path):
     def program() -> None:
-        with trace.recording(tmp_path):
+        with recorder.recording(tmp_path):
             train()
 
     dist.simulate(program, 3)
@@ -102,7 +104,10 @@ def test_from_python_and_off_again(tmp_path: Path):
 
 def test_nothing_was_recorded(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-m", "launcher", "trace", str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ddpgrad.launcher", "trace", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 2
     assert "record with `ddprun --trace" in done.stderr
@@ -135,7 +140,7 @@ def test_the_offset_of_a_clock_is_measured():
         dist.init_process_group()
         group = dist.process_group.default_group()
         rank = dist.get_rank()
-        found = trace.clock_offset(group.communicator, clock=lambda: spans.now() + 1000.0 * rank)
+        found = recorder.clock_offset(group.communicator, clock=lambda: spans.now() + 1000.0 * rank)
         dist.destroy_process_group()
         return found
 

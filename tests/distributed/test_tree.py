@@ -11,7 +11,7 @@ from collective_contract import contribution, tree_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpgrad.distributed import tree
+from ddpgrad.distributed.protocol import tree
 
 
 @settings(deadline=None)  # compiling takes a second, the first time

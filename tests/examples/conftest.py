@@ -20,7 +20,15 @@ def run(tmp_path: Path) -> Run:
     """`run(ranks, "digits.py", *arguments)` runs an example through ddprun, in a folder of the test's own."""
 
     def start(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "launcher", "-n", str(ranks), str(EXAMPLES / script), *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "ddpgrad.launcher",
+            "-n",
+            str(ranks),
+            str(EXAMPLES / script),
+            *arguments,
+        ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
 
     return start

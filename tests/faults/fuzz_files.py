@@ -13,8 +13,8 @@ with atheris.instrument_imports(
     include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
 ):
     import ddpgrad
-    from ddpgrad import safetensors
-    from ddpgrad.errors import CheckpointError
+    from ddpgrad.core.errors import CheckpointError
+    from ddpgrad.files import safetensors
 
 _FILE = Path("fuzzed")
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import ddpgrad
-from ddpgrad import safetensors
-from launcher import Checkpointer
+from ddpgrad.files import safetensors
+from ddpgrad.launcher import Checkpointer
 
 
 def peak() -> float:

@@ -20,9 +20,9 @@ import pytest
 from checkpointing import ranks
 
 import ddpgrad
-from ddpgrad.errors import CheckpointError
-from launcher import Checkpointer
-from launcher import manifest as manifest_module
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.checkpoint import manifest as manifest_module
 
 Operation = tuple[str, str, object]
 
@@ -155,7 +155,7 @@ def test_an_error_at_any_call_leaves_what_was_there(folder, monkeypatch, number)
 KILLED = """
 import os, signal, sys
 import ddpgrad
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 from pathlib import Path
 
 calls, moment, after = 0, -1, False
@@ -231,7 +231,7 @@ mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec {sys.executable} -c '
 import sys
 import ddpgrad
 from ddpgrad.errors import CheckpointError
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 small, large = ({{"weight": ddpgrad.ones(n)}} for n in (1000, 1_000_000))
 for sharded in (False, True):
     checkpoints = Checkpointer("{tmp_path}", sharded=sharded)
@@ -259,7 +259,7 @@ def test_a_folder_that_became_read_only(folder):
 mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec {sys.executable} -c '
 import ddpgrad
 from ddpgrad.errors import CheckpointError
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 checkpoints = Checkpointer("{folder}")
 try:
     checkpoints.save(8, model={{}})

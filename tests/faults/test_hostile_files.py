@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
-from ddpgrad import safetensors
-from ddpgrad.errors import CheckpointError
-from launcher import Checkpointer
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.files import safetensors
+from ddpgrad.launcher import Checkpointer
 
 HERE = Path(__file__).parent
 MOST_SECONDS = 1.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.laggard import Laggard
-from launcher.watchdog import Progress
+from ddpgrad.distributed.failure.watchdog import Progress
+from ddpgrad.launcher.job.straggler import Laggard
 
 SCRIPT = """
 for step in range(int(11 / SECONDS)):

@@ -22,7 +22,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import nn
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 
 def main(last):
     dist.init_process_group()

@@ -86,7 +86,7 @@ def test_two_jobs_with_the_same_endpoint_are_apart(ddprun):
 def test_a_second_job_that_saves_into_the_same_folder_is_refused(ddprun):
     script = ddprun.script("""
 from ddpgrad import distributed
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 distributed.init_process_group()
 checkpoints = Checkpointer("checkpoints", keep=None)
 step = checkpoints.resume() or 0

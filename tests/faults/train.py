@@ -33,9 +33,9 @@ at("import")
 import ddpgrad as torch  # noqa: E402
 import ddpgrad.distributed as dist  # noqa: E402
 from ddpgrad import nn  # noqa: E402
+from ddpgrad.launcher import Checkpointer  # noqa: E402
 from ddpgrad.nn.parallel import DistributedDataParallel  # noqa: E402
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
-from launcher import Checkpointer  # noqa: E402
 
 at("init")
 dist.init_process_group()

@@ -20,9 +20,9 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
-from launcher import Checkpointer
 
 STEPS = 30
 

@@ -16,9 +16,9 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
-from launcher import Checkpointer
 
 
 class Net(nn.Module):

@@ -9,7 +9,7 @@ TRAIN = """
 import hashlib
 import ddpgrad as torch
 from ddpgrad import distributed, nn
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 
 distributed.init_process_group()
 folder, trouble = sys.argv[1], int(sys.argv[2])

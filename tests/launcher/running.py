@@ -18,7 +18,7 @@ LIMIT_S = 120
 PRELUDE = """\
 import os, signal, subprocess, sys, time
 import numpy as np
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 me = host.current()
 rank = me.rank
 def note(pid): open(f"left-{pid}", "w").write(str(me.launch.job))
@@ -32,7 +32,7 @@ wait()
 # The same for a script whose loaders have workers, which import it again.
 LOADER_PRELUDE = """\
 import os, signal, sys, time
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 def note(pid): open(f"left-{pid}", "w").write(os.environ.get("DDPGRAD_JOB", "None"))
 note(os.getpid())
 if __name__ == "__main__":
@@ -92,7 +92,7 @@ class Ddprun:
         return "script.py"
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "launcher", *arguments]
+        return [sys.executable, "-m", "ddpgrad.launcher", *arguments]
 
     def run(self, *arguments: str, command: list[str] | None = None, stdin: str = "") -> Result:
         done = subprocess.run(

@@ -48,7 +48,7 @@ def test_a_pytorch_script_trains_unchanged(ddprun, procs):
     ddprun.script(TRAIN, prelude="")
     result = ddprun.run("--as-torch", "-n", "2", "--procs", procs, "script.py")
     assert result.code == 0, result.err
-    assert result.out.count("trained True ddpgrad._tensor") == 2
+    assert result.out.count("trained True ddpgrad.core.tensor") == 2
 
 
 FORMER_PLACES = """\

@@ -13,10 +13,10 @@ import pytest
 from checkpointing import content, ranks
 
 import ddpgrad
-from ddpgrad.errors import CheckpointError
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.launcher import Checkpointer
 from ddpgrad.random import default_generator
 from ddpgrad.utils.data import DataLoader
-from launcher import Checkpointer
 
 
 class Model:

@@ -9,8 +9,9 @@ import safetensors.numpy
 
 import ddpgrad
 from ddpgrad import nn
-from launcher import Checkpointer, doctor
-from launcher.cli import main
+from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.cli import doctor
+from ddpgrad.launcher.cli.ddprun import main
 
 
 @pytest.fixture

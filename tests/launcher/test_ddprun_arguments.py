@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from launcher.cli import main
+from ddpgrad.launcher.cli.ddprun import main
 
 REPORT = """
 import json, os, sys
 from ddpgrad import environment
-from ddpgrad.distributed import host
+from ddpgrad.distributed.ranks import host
 me = host.current()
 names = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS",
     "MASTER_PORT", "DDPRUN_RESTART_COUNT"]
@@ -63,7 +63,7 @@ def test_a_module_runs_as_main(ddprun, procs):
     (ddprun.folder / "launcher").mkdir()
     (ddprun.folder / "launcher" / "child.py").write_text("raise SystemExit('the wrong module')\n")
     command = ddprun.command()
-    command[1:3] = ["-P", "-m", "launcher"]
+    command[1:3] = ["-P", "-m", "ddpgrad.launcher"]
     found = reports(ddprun.run(command=[*command, "-n", "3", "--procs", procs, "-m", "package.work", "4"]))
     assert [(r["rank"], r["name"], r["argv"][1:]) for r in found] == [
         (i, "__main__", ["4"]) for i in range(3)

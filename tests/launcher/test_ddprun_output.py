@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.output import Lines
+from ddpgrad.launcher.job.output import Lines
 
 LIMIT_S = 30
 

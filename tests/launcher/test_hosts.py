@@ -91,7 +91,7 @@ def test_a_signal_lets_the_ranks_of_all_hosts_save(ddprun, across):
     script = ddprun.script("""
 import ddpgrad
 from ddpgrad import distributed
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 distributed.init_process_group()
 checkpoints = Checkpointer("checkpoints", sharded=True)
 for step in range(1000):

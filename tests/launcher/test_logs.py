@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from launcher.cli import main
+from ddpgrad.launcher.cli.ddprun import main
 
 SPEAK = '\nprint("out")\nprint("err", file=sys.stderr)\n'
 

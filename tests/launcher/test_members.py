@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from launcher.channel import Failure
-from launcher.cli import parse
-from launcher.members import Members
+from ddpgrad.distributed.failure.channel import Failure
+from ddpgrad.launcher.cli.ddprun import parse
+from ddpgrad.launcher.job.members import Members
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])

@@ -9,7 +9,7 @@ import sys
 import pytest
 from running import WITHOUT_DDPRUN
 
-from launcher import mpi
+from ddpgrad.launcher.job import mpi
 
 WORK = """
 total = np.array([rank + 1.0])
@@ -130,12 +130,14 @@ def test_under_plain_mpirun_a_rank_shows_its_stack_and_goes_on(ddprun, mpiexec):
     assert "ddpgrad: rank 1 was at" in result.err and "script.py" in result.err
 
 
-def test_a_stranger_called_launcher_is_not_run(ddprun, mpiexec):
+def test_a_program_may_have_a_launcher_of_its_own(ddprun, mpiexec):
     (ddprun.folder / "launcher.py").write_text("raise SystemExit('a stranger')")
-    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(WORK)))
+    ddprun.environment["PYTHONPATH"] = "."
+    body = "if rank == 1: os.kill(os.getpid(), signal.SIGQUIT)\nwait()\n"
+    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(body + WORK)))
     assert result.code == 0
     assert result.out.splitlines() == ["total 3.0 of 2"] * 2
-    assert "launcher.py hides ddpgrad's package" in result.err
+    assert "ddpgrad: rank 1 was at" in result.err
 
 
 @pytest.mark.parametrize("transport", ["shm", "mpi"], ids="over {}".format)

@@ -12,7 +12,7 @@ import pytest
 from restarting import TRAIN, results
 from running import LIMIT_S, Ddprun
 
-from launcher import mpi
+from ddpgrad.launcher.job import mpi
 
 WORK = """
 total = np.array([rank + 1.0])

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from stream import Stream
 
 import ddpgrad
-import launcher
-from ddpgrad import distributed, nn
+from ddpgrad import distributed, launcher, nn
+from ddpgrad.core.errors import CheckpointError
 from ddpgrad.distributed import simulate
-from ddpgrad.errors import CheckpointError
 from ddpgrad.utils.data import (
     BatchSampler,
     DataLoader,

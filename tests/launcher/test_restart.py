@@ -6,18 +6,18 @@ import signal
 
 import pytest
 
-from ddpgrad.errors import LaunchError
-from launcher import hosts
-from launcher.channel import Failure
-from launcher.cli import parse
-from launcher.restart import Restarts
+from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.failure.channel import Failure
+from ddpgrad.launcher.cli.ddprun import parse
+from ddpgrad.launcher.job import hosts
+from ddpgrad.launcher.job.restart import Restarts
 
 # Trains one number that depends on every step, and notes each step; rank 1 fails where it is told to.
 TRAIN = """
 import json
 import ddpgrad
 from ddpgrad import distributed
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 distributed.init_process_group()
 attempt = int(os.environ["DDPRUN_RESTART_COUNT"])
 history = []

@@ -15,10 +15,12 @@ from safetensors.numpy import load_file
 
 import ddpgrad
 from ddpgrad import distributed, nn
-from ddpgrad.distributed.zero import ZeroRedundancyOptimizer
-from ddpgrad.errors import CheckpointError
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.distributed.ddp.zero import ZeroRedundancyOptimizer
+from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.checkpoint import manifest
+from ddpgrad.launcher.cli import ddprun as cli
 from ddpgrad.nn.parallel import DistributedDataParallel
-from launcher import Checkpointer, cli, manifest
 
 
 class Run:
@@ -196,7 +198,7 @@ def test_when_one_rank_cannot_write_no_rank_goes_on(tmp_path, monkeypatch, backg
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return write_file(path, write)
 
-    monkeypatch.setattr("launcher.shards.write_file", failing)
+    monkeypatch.setattr("ddpgrad.launcher.checkpoint.shards.write_file", failing)
 
     def program(rank):
         run = Run(rank)
@@ -233,7 +235,7 @@ def test_several_processes_write_and_resume(ddprun):
     script = ddprun.script("""
 import ddpgrad
 from ddpgrad import distributed, nn
-from launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer
 distributed.init_process_group()
 model = nn.parallel.DistributedDataParallel(nn.Linear(30, 30))
 optimizer = ddpgrad.optim.Adam(model.parameters())

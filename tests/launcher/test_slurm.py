@@ -13,9 +13,9 @@ import time
 import pytest
 from running import WITHOUT_DDPRUN
 
-from ddpgrad import environment
-from launcher import mpi
-from launcher.cli import parse
+from ddpgrad.core import environment
+from ddpgrad.launcher.cli.ddprun import parse
+from ddpgrad.launcher.job import mpi
 
 WORK = """
 total = np.array([rank + 1.0])

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from launcher.phase import main_stack
-from launcher.watchdog import Progress, find
+from ddpgrad.distributed.failure.phase import main_stack
+from ddpgrad.distributed.failure.watchdog import Progress, find
 
 WATCHDOG_S = 4
 
@@ -51,7 +51,7 @@ def test_a_stall_within_the_standard_library_is_the_users_line():
 
 def test_a_rank_that_says_it_is_alive_is_left_alone(ddprun):
     script = ddprun.script("""
-import launcher
+from ddpgrad import launcher
 launcher.alive()  # which is what takes time at first
 wait()
 if rank == 1:

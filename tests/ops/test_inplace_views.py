@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ddpgrad as torch
 from ddpgrad.autograd import gradcheck
-from ddpgrad.ops.declare import OPS
+from ddpgrad.ops.dispatch.declare import OPS
 
 Tensor = torch.Tensor
 

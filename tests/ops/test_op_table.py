@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.ops.declare import OPS, Op
+from ddpgrad.ops.dispatch.declare import OPS, Op
 
 UNIQUE = sorted({op.name for op in OPS.values()})
 SAMPLED = [name for name in UNIQUE if OPS[name].samples is not None]

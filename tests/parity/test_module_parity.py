@@ -279,7 +279,7 @@ def test_several_devices_in_one_process_are_refused() -> None:
 
 
 def test_the_choice_of_an_attention_kernel_is_accepted() -> None:
-    from ddpgrad.nn.attention import SDPBackend, sdpa_kernel
+    from ddpgrad.nn.modules.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):
         pass

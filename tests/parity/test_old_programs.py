@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad import _utils
+from ddpgrad.compat import _utils
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

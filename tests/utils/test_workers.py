@@ -19,7 +19,7 @@ import worker_datasets as sent
 
 import ddpgrad
 from ddpgrad import distributed
-from ddpgrad.errors import CheckpointError
+from ddpgrad.core.errors import CheckpointError
 from ddpgrad.random import default_generator, fork_rng
 from ddpgrad.utils import data
 
@@ -381,7 +381,7 @@ def main():
 def test_ranks_have_workers_of_their_own(tmp_path, procs):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT + "\nif __name__ == '__main__':\n    main()\n")
-    done = python("-m", "launcher", "-n", "2", "--procs", str(procs), str(script), cwd=tmp_path)
+    done = python("-m", "ddpgrad.launcher", "-n", "2", "--procs", str(procs), str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "total 204" in done.stdout  # the sum of the squares; sample 0 is the padding
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import environment
+from ...core import environment
 from .. import device
 from ..elementary import elementary
 from ..registry import Backend

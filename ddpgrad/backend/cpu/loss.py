@@ -79,7 +79,7 @@ def nll_loss(
     ignore_index: int,
     reduction: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """-input[target], input (N, C), target int64 (N,): (loss, places, share, total) as `ops/loss.py` has them."""
+    """-input[target], input (N, C), target int64 (N,): (loss, places, share, total) as `ops/layers/loss.py` has them."""
     if not _handles(input, target) or (weight is not None and not compiled_for(input, weight)):
         return NotImplemented
     losses, share = (np.empty(len(target), input.dtype) for _ in range(2))

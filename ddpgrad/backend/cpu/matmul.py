@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..elementary.matrix import matrices
+from ..elementary.linalg import matrices
 from .vectormath import compiled_for
 
 COMPLETE = ("matmul",)

@@ -27,7 +27,7 @@ def update_(
     shrink: float = 1.0,
     skip: np.ndarray | None = None,
 ) -> Any:
-    """Apply an optimizer's rule to every element of each target: see `ops/update.py`."""
+    """Apply an optimizer's rule to every element of each target: see `ops/dispatch/update.py`."""
     dtype = targets[0][0].dtype
     if skip is not None or not compiled_for(targets[0][0]):
         return NotImplemented

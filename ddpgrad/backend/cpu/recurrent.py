@@ -1,6 +1,6 @@
 """Recurrent layers for the CPU, float32 and float64: BLAS for the products, a compiled kernel for each step's gates.
 
-What the arguments mean is told in `ops/recurrent.py`. Functions return `NotImplemented`,
+What the arguments mean is told in `ops/layers/recurrent.py`. Functions return `NotImplemented`,
 before anything else, for types they are not written for.
 """
 

@@ -1,4 +1,4 @@
-"""Maps along one dimension that mix neighbours (`ops/resample.py`), compiled for the CPU, float32 and float64."""
+"""Maps along one dimension that mix neighbours (`ops/layers/resample.py`), compiled for the CPU, float32 and float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .vectormath import compiled_for, kernel
 
 if TYPE_CHECKING:
-    from ...ops.resample import Bands
+    from ...ops.layers.resample import Bands
 
 Array = np.ndarray
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ...errors import DeviceError
+from ...core.errors import DeviceError
 from ..device import current_cuda
 
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"

@@ -24,7 +24,7 @@ def update_(
     shrink: Any = 1.0,
     skip: Any = None,
 ) -> Any:
-    """Apply an optimizer's rule to every element of each target: see `ops/update.py`."""
+    """Apply an optimizer's rule to every element of each target: see `ops/dispatch/update.py`."""
     if not all(computes(*target) for target in targets):
         return NotImplemented
     kernel = _kernel(rule, len(targets[0]) - 2, len(numbers))

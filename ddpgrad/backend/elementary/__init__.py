@@ -14,8 +14,7 @@ from .arithmetic import composed, guarded, ufuncs
 from .creation import creation
 from .fourier import transforms
 from .indexing import indexing
-from .linalg import linear_algebra
-from .matrix import matrices
+from .linalg import linear_algebra, matrices
 from .reduction import reductions, scans
 from .shape import shapes
 from .sorting import sorting

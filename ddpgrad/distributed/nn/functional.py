@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..._tensor import Tensor
 from ...autograd.function import Function
-from ...ops.creation import zeros_like
+from ...core.tensor import Tensor
+from ...ops.creation.factories import zeros_like
 from .. import collectives
 from ..collectives import ReduceOp
 from ..process_group import ProcessGroup, resolve

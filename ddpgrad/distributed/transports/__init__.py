@@ -11,9 +11,9 @@ All add ranks in the order of `tree` and so give the same bits.
 
 from __future__ import annotations
 
-from ... import environment
-from ...environment import Launch
-from ...errors import TransportError
+from ...core import environment
+from ...core.environment import Launch
+from ...core.errors import TransportError
 from .base import Transport
 from .local import LocalTransport
 
@@ -45,7 +45,10 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     if wanted == "mpi":
         return "mpi"
     if launch.mpi:
-        from . import hierarchical, mpi_world, segments, shm
+        from . import hierarchical
+        from .mpi import library as mpi_world
+        from .shm import segments
+        from .shm import transport as shm
 
         hosts = mpi_world.hosts(launch)
         several = hierarchical.suits(launch, hosts)
@@ -91,14 +94,14 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
         below = choose(launch, None if environment.transport() != "nccl" else SHM_OR_MPI)
         return NcclTransport(launch, connect(launch, below, timeout, generation))
     if name == "mpi":
-        from .mpi import MpiTransport
+        from .mpi.transport import MpiTransport
 
         return MpiTransport(launch, timeout)
     if name == "hierarchical":
         from .hierarchical import HierarchicalTransport
 
         return HierarchicalTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
-    from .shm import ShmTransport
+    from .shm.transport import ShmTransport
 
     return ShmTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
 
@@ -107,7 +110,7 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
     """All ranks that run on this host. Under an MPI launcher this is collective."""
     if not launch.mpi or launch.procs == 1:
         return list(range(launch.world_size))
-    from . import mpi_world
+    from .mpi import library as mpi_world
 
     here = next(procs for procs in mpi_world.hosts(launch) if launch.proc in procs)
     return [rank for proc in here for rank in launch.block(proc)]
@@ -122,14 +125,14 @@ def why_no_nccl() -> str | None:
 
 def mpi_available() -> bool:
     """True when an MPI library can be loaded; loads it."""
-    from . import mpi_world
+    from .mpi import library as mpi_world
 
     return mpi_world.available()
 
 
 def abort(code: int, delay: float) -> None:
     """End all processes of an MPI job after `delay` seconds, in which output reaches the screen."""
-    from . import mpi_world
+    from .mpi import library as mpi_world
 
     mpi_world.abort(code, delay)
 
@@ -138,7 +141,7 @@ def _job(launch: Launch) -> str:
     if launch.job is not None:
         return launch.job
     if launch.mpi:
-        from . import mpi_world
+        from .mpi import library as mpi_world
 
         return mpi_world.shared_token(launch)
     raise TransportError(

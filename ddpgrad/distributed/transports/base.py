@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...environment import Launch, debugger
-from ...environment import timeout as environment_timeout
-from ...errors import DistributedError
-from ..guard import Signature
+from ...core.environment import Launch, debugger
+from ...core.environment import timeout as environment_timeout
+from ...core.errors import DistributedError
+from ..protocol.guard import Signature
 
 if TYPE_CHECKING:
     from .mail import Delivery, Message

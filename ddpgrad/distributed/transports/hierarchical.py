@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ...environment import Launch
-from ...errors import TransportError
-from .. import tree
-from . import mpi_world
+from ...core.environment import Launch
+from ...core.errors import TransportError
+from ..protocol import tree
 from .base import Call
-from .exchange import MESSAGE, Exchange
-from .mpi import SMALL, MpiTransport
-from .shm import ShmTransport
+from .mpi import library
+from .mpi.exchange import MESSAGE, Exchange
+from .mpi.transport import SMALL, MpiTransport
+from .shm.transport import ShmTransport
 
 
 def suits(launch: Launch, hosts: Sequence[Sequence[int]]) -> bool:
@@ -39,7 +39,7 @@ class HierarchicalTransport(MpiTransport):
 
     def __init__(self, launch: Launch, timeout: float | None, job: str) -> None:
         super().__init__(launch, timeout)
-        hosts = mpi_world.hosts(launch)
+        hosts = library.hosts(launch)
         index, place = next(
             (h, host.index(launch.proc)) for h, host in enumerate(hosts) if launch.proc in host
         )
@@ -50,7 +50,7 @@ class HierarchicalTransport(MpiTransport):
         self._host = ShmTransport(here, timeout, f"{job}-{index}", max(map(len, ranks)))
         world = launch.world_size
         frontiers = [tree.frontier(members[0], members[-1] + 1, world) for members in ranks]
-        self._peers = Exchange(mpi_world.communicator(peers))
+        self._peers = Exchange(library.communicator(peers))
         self._bridge = _Bridge(self._mpi, self._peers, self._comm, frontiers, index, world)
 
     def fail(self, rank: int, reason: str, victim: bool) -> None:

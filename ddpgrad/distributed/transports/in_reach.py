@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import tree
+from ..protocol import tree
 from .base import BROADCAST, EXCHANGE, GATHER, REDUCE, REDUCE_SCATTER, Call
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...environment import Launch
-from .. import guard
+from ...core.environment import Launch
+from ..protocol import guard
 from .base import ALLOCATE, COMPLETED, Call, Pending, Transport
 from .in_reach import complete
 from .mail import Delivery, Letters, Message

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...errors import DistributedError, MismatchError
-from .. import guard
+from ...core.errors import DistributedError, MismatchError
+from ..protocol import guard
 from .base import Patience, Pending
 
 EAGER = 1 << 16

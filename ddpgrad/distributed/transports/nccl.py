@@ -19,9 +19,9 @@ import numpy as np
 
 from ...backend.cuda import library
 from ...backend.device import current_cuda
-from ...environment import Launch
-from ...errors import TransportError
-from .. import guard, tree
+from ...core.environment import Launch
+from ...core.errors import TransportError
+from ..protocol import guard, tree
 from .base import (
     BARRIER,
     BROADCAST,

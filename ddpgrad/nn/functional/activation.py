@@ -6,20 +6,20 @@ import functools
 import warnings
 from typing import Any
 
-from ..._tensor import Tensor
 from ...backend.dtype import float64
-from ...ops import activation as ops
-from ...ops import composed
-from ...ops.creation import from_numpy, ones_like
-from ...ops.elementwise import abs as magnitude
-from ...ops.elementwise import clamp, log, tanh
-from ...ops.inplace import inplace as in_place
-from ...ops.inplace import inplace_function
-from ...ops.pointwise import where
-from ...ops.reduce import argmax
-from ...ops.scattering import scatter
-from ...ops.shape import reshape
-from ...ops.tensor_function import takes_out
+from ...core.tensor import Tensor
+from ...ops.creation.factories import from_numpy, ones_like
+from ...ops.dispatch.inplace import inplace as in_place
+from ...ops.dispatch.inplace import inplace_function
+from ...ops.dispatch.tensor_function import takes_out
+from ...ops.elementwise import activation as ops
+from ...ops.elementwise import conversion
+from ...ops.elementwise.binary import where
+from ...ops.elementwise.unary import abs as magnitude
+from ...ops.elementwise.unary import clamp, log, tanh
+from ...ops.indexing.scatter import scatter
+from ...ops.reduction.reduce import argmax
+from ...ops.shape.shape import reshape
 from ...random import default_generator
 
 # The fixed point of self-normalising networks: https://arxiv.org/abs/1706.02515
@@ -196,17 +196,17 @@ def _chosen(name: str, dim: int | None, input: Tensor, stacklevel: int) -> int:
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
-    return composed.softmax(input, _chosen("softmax", dim, input, _stacklevel), dtype)
+    return conversion.softmax(input, _chosen("softmax", dim, input, _stacklevel), dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
-    return composed.log_softmax(input, _chosen("log_softmax", dim, input, _stacklevel), dtype)
+    return conversion.log_softmax(input, _chosen("log_softmax", dim, input, _stacklevel), dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax(-input)."""
-    return composed.softmax(-input, _chosen("softmin", dim, input, _stacklevel), dtype)
+    return conversion.softmax(-input, _chosen("softmin", dim, input, _stacklevel), dtype)
 
 
 def gumbel_softmax(
@@ -217,7 +217,7 @@ def gumbel_softmax(
     tau: the temperature. Source: https://arxiv.org/abs/1611.01144
     """
     noise = from_numpy(default_generator().exponential(tuple(logits.shape), logits.dtype)).to(logits.device)
-    soft = composed.softmax((logits - log(noise)) / tau, dim)
+    soft = conversion.softmax((logits - log(noise)) / tau, dim)
     if not hard:
         return soft
     picked = scatter(soft.detach() * 0, dim, argmax(soft, dim, True), 1.0)

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..._tensor import Tensor, wrap
 from ...backend.registry import backend_for
-from ...ops import pool, resample
-from ...ops.composed import to
-from ...ops.draws import rand
-from ...ops.elementwise import clone
-from ...ops.index import gather, index_select
-from ...ops.places import take_places
-from ...ops.reduce import mean
-from ...ops.shape import expand, reshape, unsqueeze
-from ...ops.watching import exporting
-from ...ops.windows import Ints, per_dimension
+from ...core.tensor import Tensor, wrap
+from ...ops.creation.draws import rand
+from ...ops.dispatch.watching import exporting
+from ...ops.elementwise.conversion import to
+from ...ops.elementwise.unary import clone
+from ...ops.indexing.index import gather, index_select
+from ...ops.layers import pool, resample
+from ...ops.layers.places import take_places
+from ...ops.layers.windows import Ints, per_dimension
+from ...ops.reduction.reduce import mean
+from ...ops.shape.shape import expand, reshape, unsqueeze
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:

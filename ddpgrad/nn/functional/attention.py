@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ..._tensor import Tensor
-from ...ops import attention
-from ...ops.creation import ones, zeros
-from ...ops.matrix import linear
-from ...ops.pointwise import logical_and
-from ...ops.reduce import mean
-from ...ops.shape import constant_pad, expand, permute, reshape, unsqueeze
-from ...ops.stacking import cat
+from ...core.tensor import Tensor
+from ...ops.creation.factories import ones, zeros
+from ...ops.elementwise.binary import logical_and
+from ...ops.layers import attention
+from ...ops.linalg.matrix import linear
+from ...ops.reduction.reduce import mean
+from ...ops.shape.shape import constant_pad, expand, permute, reshape, unsqueeze
+from ...ops.shape.stacking import cat
 from .dropout import dropout
 
 

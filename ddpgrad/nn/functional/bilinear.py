@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..._tensor import Tensor
-from ...ops.matrix import matmul
-from ...ops.reduce import sum as sum_over
-from ...ops.shape import permute, reshape, unsqueeze
+from ...core.tensor import Tensor
+from ...ops.linalg.matrix import matmul
+from ...ops.reduction.reduce import sum as sum_over
+from ...ops.shape.shape import permute, reshape, unsqueeze
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..._tensor import Tensor
-from ...ops import loss
-from ...ops.activation import log_softmax
-from ...ops.reduce import sum as sum_over
-from ...ops.shape import reshape
+from ...core.tensor import Tensor
+from ...ops.elementwise.activation import log_softmax
+from ...ops.layers import loss
+from ...ops.reduction.reduce import sum as sum_over
+from ...ops.shape.shape import reshape
 from .reduction import chosen
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._tensor import Tensor
-from ...ops import conv
-from ...ops.shape import constant_pad, reshape, squeeze, unsqueeze
-from ...ops.windows import Ints, per_dimension
+from ...core.tensor import Tensor
+from ...ops.layers import conv
+from ...ops.layers.windows import Ints, per_dimension
+from ...ops.shape.shape import constant_pad, reshape, squeeze, unsqueeze
 
 
 def conv1d(

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._tensor import Tensor
 from ...autograd.function import Function, once_differentiable
 from ...backend.registry import backend_of, register_body
-from ...ops.creation import from_numpy
-from ...ops.reduce import mean
-from ...ops.shape import reshape
+from ...core.tensor import Tensor
+from ...ops.creation.factories import from_numpy
+from ...ops.reduction.reduce import mean
+from ...ops.shape.shape import reshape
 from .reduction import chosen, reduced
 
 Array = np.ndarray[Any, Any]

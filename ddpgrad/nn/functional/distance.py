@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._tensor import Tensor
-from ...ops.elementwise import clamp
-from ...ops.inplace import copy_
-from ...ops.norms import norm
-from ...ops.reduce import sum as sum_over
-from ...ops.stacking import broadcast_tensors
+from ...core.tensor import Tensor
+from ...ops.dispatch.inplace import copy_
+from ...ops.elementwise.unary import clamp
+from ...ops.reduction.norm import norm
+from ...ops.reduction.reduce import sum as sum_over
+from ...ops.shape.stacking import broadcast_tensors
 
 
 def normalize(

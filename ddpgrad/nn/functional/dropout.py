@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 
-from ..._tensor import Tensor
-from ...ops import dropout as dropping
-from ...ops.creation import ones
-from ...ops.inplace import copy_, inplace_function
-from ...ops.pointwise import eq, ne
+from ...core.tensor import Tensor
+from ...ops.creation.factories import ones
+from ...ops.dispatch.inplace import copy_, inplace_function
+from ...ops.elementwise.binary import eq, ne
+from ...ops.layers import dropout as dropping
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766

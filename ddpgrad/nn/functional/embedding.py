@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ..._tensor import Tensor
 from ...autograd.function import Function
 from ...autograd.grad_mode import no_grad
 from ...backend import dtype as dtypes
-from ...ops.creation import arange, from_numpy
-from ...ops.elementwise import clone
-from ...ops.embedding import embedding as look_up
-from ...ops.embedding import embedding_backward as add_up
-from ...ops.index import index_select
-from ...ops.norms import norm
-from ...ops.pointwise import where
-from ...ops.shape import reshape
-from ...ops.watching import exporting
+from ...core.tensor import Tensor
+from ...ops.creation.factories import arange, from_numpy
+from ...ops.dispatch.watching import exporting
+from ...ops.elementwise.binary import where
+from ...ops.elementwise.unary import clone
+from ...ops.indexing.index import index_select
+from ...ops.layers.embedding import embedding as look_up
+from ...ops.layers.embedding import embedding_backward as add_up
+from ...ops.reduction.norm import norm
+from ...ops.shape.shape import reshape
 
 _MODES = ("sum", "mean", "max")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._tensor import Tensor
-from ...ops import fold as folding
-from ...ops.elementwise import clone
-from ...ops.shape import permute, reshape, squeeze, transpose, unsqueeze
-from ...ops.windows import Ints, convolved_size, per_dimension
+from ...core.tensor import Tensor
+from ...ops.elementwise.unary import clone
+from ...ops.layers import fold as folding
+from ...ops.layers.windows import Ints, convolved_size, per_dimension
+from ...ops.shape.shape import permute, reshape, squeeze, transpose, unsqueeze
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:

@@ -7,18 +7,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._tensor import Tensor
 from ...backend import dtype as dtypes
-from ...ops.composed import to
-from ...ops.conv import is_half
-from ...ops.creation import linspace, zeros
-from ...ops.elementwise import clamp, floor, round
-from ...ops.interpolation import CUBIC
-from ...ops.matrix import matmul
-from ...ops.places import take_places
-from ...ops.pointwise import eq, remainder, where
-from ...ops.shape import expand, reshape, transpose, unsqueeze
-from ...ops.stacking import stack
+from ...core.tensor import Tensor
+from ...ops.creation.factories import linspace, zeros
+from ...ops.elementwise.binary import eq, remainder, where
+from ...ops.elementwise.conversion import to
+from ...ops.elementwise.unary import clamp, floor, round
+from ...ops.layers.conv import is_half
+from ...ops.layers.interpolation import CUBIC
+from ...ops.layers.places import take_places
+from ...ops.linalg.matrix import matmul
+from ...ops.shape.shape import expand, reshape, transpose, unsqueeze
+from ...ops.shape.stacking import stack
 
 # Along one dimension: (whole-numbered place, its weight) of each neighbour that is mixed.
 Neighbours = list[tuple[Tensor, Tensor]]

@@ -6,17 +6,17 @@ import math
 import warnings
 from typing import cast
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
-from ...ops.activation import softplus
-from ...ops.bernoulli_loss import bernoulli_loss
-from ...ops.creation import full_like
-from ...ops.elementwise import abs as magnitude
-from ...ops.elementwise import clone, exp, log
-from ...ops.loss import huber
-from ...ops.pointwise import eq, lt, where
-from ...ops.reduce import any as any_of
-from ...ops.reduce import sum as sum_over
+from ...core.tensor import Tensor
+from ...ops.creation.factories import full_like
+from ...ops.elementwise.activation import softplus
+from ...ops.elementwise.binary import eq, lt, where
+from ...ops.elementwise.unary import abs as magnitude
+from ...ops.elementwise.unary import clone, exp, log
+from ...ops.layers.bernoulli_loss import bernoulli_loss
+from ...ops.layers.loss import huber
+from ...ops.reduction.reduce import any as any_of
+from ...ops.reduction.reduce import sum as sum_over
 from .reduction import KNOWN, chosen, reduced
 
 

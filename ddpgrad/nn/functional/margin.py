@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..._tensor import Tensor
-from ...ops.activation import relu, softplus
-from ...ops.creation import arange
-from ...ops.elementwise import clamp, sqrt
-from ...ops.index import gather, index_select
-from ...ops.pointwise import eq, minimum, ne, where
-from ...ops.reduce import mean
-from ...ops.reduce import sum as sum_over
-from ...ops.scattering import scatter
-from ...ops.shape import reshape, unsqueeze
+from ...core.tensor import Tensor
+from ...ops.creation.factories import arange
+from ...ops.elementwise.activation import relu, softplus
+from ...ops.elementwise.binary import eq, minimum, ne, where
+from ...ops.elementwise.unary import clamp, sqrt
+from ...ops.indexing.index import gather, index_select
+from ...ops.indexing.scatter import scatter
+from ...ops.reduction.reduce import mean
+from ...ops.reduction.reduce import sum as sum_over
+from ...ops.shape.shape import reshape, unsqueeze
 from .activation import logsigmoid
 from .distance import pairwise_distance
 from .reduction import chosen, reduced

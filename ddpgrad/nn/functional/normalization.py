@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
 from ...backend.dtype import finfo, float32, promote_types
-from ...ops import norm
-from ...ops.elementwise import clone, rsqrt
-from ...ops.inplace import copy_
-from ...ops.reduce import mean as mean_over
-from ...ops.shape import constant_pad, narrow, repeat, reshape
+from ...core.tensor import Tensor
+from ...ops.dispatch.inplace import copy_
+from ...ops.elementwise.unary import clone, rsqrt
+from ...ops.layers import normalization
+from ...ops.reduction.reduce import mean as mean_over
+from ...ops.shape.shape import constant_pad, narrow, repeat, reshape
 
 
 def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
@@ -34,7 +34,9 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
-    return norm.layer_norm(input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps)
+    return normalization.layer_norm(
+        input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps
+    )
 
 
 def rms_norm(
@@ -45,7 +47,7 @@ def rms_norm(
     eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
     """
     ndim = _require_shape("rms_norm", input, normalized_shape)
-    return norm.rms_norm(
+    return normalization.rms_norm(
         input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
     )
 
@@ -69,7 +71,7 @@ def group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
-    return norm.group_norm(input, weight, bias, num_groups, eps)
+    return normalization.group_norm(input, weight, bias, num_groups, eps)
 
 
 def batch_norm(
@@ -99,7 +101,7 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
-        out, mean, _, var = norm.batch_norm_train(input, weight, bias, eps)
+        out, mean, _, var = normalization.batch_norm_train(input, weight, bias, eps)
         if count and running_mean is not None and running_var is not None:
             with no_grad():
                 _move(running_mean, mean, momentum)
@@ -151,7 +153,7 @@ def instance_norm(
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     one_batch = reshape(input, (1, n * channels, *input.shape[2:]))
     weight, bias = (p if p is None else repeat(p, n) for p in (weight, bias))
-    out, mean, _, var = norm.batch_norm_train(one_batch, weight, bias, eps)
+    out, mean, _, var = normalization.batch_norm_train(one_batch, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
             _move(running_mean, mean_over(reshape(mean, (n, channels)), 0), momentum)

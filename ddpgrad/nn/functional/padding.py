@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..._tensor import Tensor
-from ...ops.autocast import cast_arguments, casting
-from ...ops.elementwise import clone
-from ...ops.resample import Bands, resample, windows
-from ...ops.shape import constant_pad, narrow
+from ...core.tensor import Tensor
+from ...ops.dispatch.autocast import cast_arguments, casting
+from ...ops.elementwise.unary import clone
+from ...ops.layers.resample import Bands, resample, windows
+from ...ops.shape.shape import constant_pad, narrow
 
 Widths = list[tuple[int, int]]
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..._tensor import Tensor
-from ...ops import pool, resample
-from ...ops.elementwise import abs, sign
-from ...ops.scattering import scatter
-from ...ops.shape import reshape
-from ...ops.tensor_function import takes_out
-from ...ops.windows import Ints, per_dimension
+from ...core.tensor import Tensor
+from ...ops.dispatch.tensor_function import takes_out
+from ...ops.elementwise.unary import abs, sign
+from ...ops.indexing.scatter import scatter
+from ...ops.layers import pool, resample
+from ...ops.layers.windows import Ints, per_dimension
+from ...ops.shape.shape import reshape
 from .activation import relu
 
 

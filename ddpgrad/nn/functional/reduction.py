@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-from ..._tensor import Tensor
-from ...ops.reduce import mean
-from ...ops.reduce import sum as sum_over
+from ...core.tensor import Tensor
+from ...ops.reduction.reduce import mean
+from ...ops.reduction.reduce import sum as sum_over
 
 KNOWN = ("none", "mean", "sum")
 

@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ..._tensor import Tensor, wrap
 from ...autograd.grad_mode import no_grad
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
-from ...ops import update as _update  # noqa: F401  registers the kernels' portable bodies
-from ...ops.composed import to
-from ...ops.creation import full
-from ...ops.elementwise import clamp
-from ...ops.norms import norm
-from ...ops.stacking import stack
+from ...core.tensor import Tensor, wrap
+from ...ops.creation.factories import full
+from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
+from ...ops.elementwise.conversion import to
+from ...ops.elementwise.unary import clamp
+from ...ops.reduction.norm import norm
+from ...ops.shape.stacking import stack
 
 Tensors = Tensor | Iterable[Tensor]
 

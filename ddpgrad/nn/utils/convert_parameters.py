@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..._tensor import Tensor
-from ...ops.shape import reshape
-from ...ops.stacking import cat
+from ...core.tensor import Tensor
+from ...ops.shape.shape import reshape
+from ...ops.shape.stacking import cat
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

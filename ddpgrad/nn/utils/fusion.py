@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from ..._tensor import Tensor
-from ...ops.creation import zeros_like
-from ...ops.elementwise import rsqrt
-from ...ops.shape import reshape
-from ..module import Module
+from ...core.tensor import Tensor
+from ...ops.creation.factories import zeros_like
+from ...ops.elementwise.unary import rsqrt
+from ...ops.shape.shape import reshape
+from ..modules.module import Module
 from ..parameter import Parameter
 
 M = TypeVar("M", bound=Module)

@@ -6,7 +6,7 @@ import inspect
 from typing import Any, TypeVar
 
 from ...random import fork_rng
-from ..module import Module
+from ..modules.module import Module
 
 M = TypeVar("M", bound=Module)
 

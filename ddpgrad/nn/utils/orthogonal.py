@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
 from ...backend.dtype import finfo
-from ...ops.creation import eye, zeros
-from ...ops.draws import randn
-from ...ops.factorizations import matrix_exp
-from ...ops.factors import geqrf
-from ...ops.factors import linalg_householder_product as householder_product
-from ...ops.linalg import linalg_solve
-from ...ops.stacking import cat
-from ..module import Module
+from ...core.tensor import Tensor
+from ...ops.creation.draws import randn
+from ...ops.creation.factories import eye, zeros
+from ...ops.linalg.decomposition_ops import matrix_exp
+from ...ops.linalg.decompositions import geqrf
+from ...ops.linalg.decompositions import linalg_householder_product as householder_product
+from ...ops.linalg.systems import linalg_solve
+from ...ops.shape.stacking import cat
+from ..modules.module import Module
 from . import parametrize
 
 _MAPS = ("matrix_exp", "cayley", "householder")

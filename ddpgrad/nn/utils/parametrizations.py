@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
+from ...core.tensor import Tensor
 from .. import functional as F
-from ..convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from ..module import Module
+from ..modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from ..modules.module import Module
 from . import parametrize
 from .orthogonal import orthogonal
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
-from ...rank_local import RankLocal
-from ..containers import ModuleDict, ModuleList
-from ..module import Module
+from ...core.rank_local import RankLocal
+from ...core.tensor import Tensor
+from ..modules.container import ModuleDict, ModuleList
+from ..modules.module import Module
 from ..parameter import Parameter
 
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._tensor import Tensor
-from ...ops.creation import from_numpy, full
-from ...ops.embedding import embedding
-from ...ops.index import index_select
-from ...ops.shape import constant_pad, reshape
-from ...ops.stacking import cat, stack
+from ...core.tensor import Tensor
+from ...ops.creation.factories import from_numpy, full
+from ...ops.indexing.index import index_select
+from ...ops.layers.embedding import embedding
+from ...ops.shape.shape import constant_pad, reshape
+from ...ops.shape.stacking import cat, stack
 
 
 class _Fields(NamedTuple):

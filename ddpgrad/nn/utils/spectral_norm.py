@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._tensor import Tensor
 from ...autograd.grad_mode import no_grad
+from ...core.tensor import Tensor
 from .. import functional as F
-from ..module import Module
+from ..modules.module import Module
 from ..parameter import Parameter
 from .parametrizations import _TRANSPOSED, as_matrix
 

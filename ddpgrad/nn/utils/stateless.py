@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..._tensor import Tensor
-from ..module import Module
+from ...core.tensor import Tensor
+from ..modules.module import Module
 
 
 def functional_call(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..._tensor import Tensor
-from ..module import Module
+from ...core.tensor import Tensor
+from ..modules.module import Module
 from ..parameter import Parameter
 from .parametrizations import norm_except_dim
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._tensor import Tensor, wrap
 from ...backend import dtype as dtypes
+from ...core.tensor import Tensor, wrap
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

@@ -5,28 +5,28 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..._tensor import Tensor
-from ...errors import CheckpointError
+from ...core.errors import CheckpointError
+from ...core.face import also_in
+from ...core.tensor import Tensor
 from ...random import Generator, default_generator
 from .arguments import check_order, check_pinning, check_workers
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Recipe
-from .iteration import Batches, LocalBatches, Order, WorkerBatches
-from .pool import Pool
+from .iteration import Batches, LocalBatches, Order
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
-_BaseDataLoaderIter, _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = (
-    Batches,
-    LocalBatches,
-    WorkerBatches,
-)
+if TYPE_CHECKING:
+    from .pool import Pool
+
+# Names of PyTorch's file that libraries import, or write in annotations.
+_BaseDataLoaderIter, _SingleProcessDataLoaderIter = Batches, LocalBatches
+__getattr__ = also_in(__package__ or "", "read_ahead")
 
 T_co = TypeVar("T_co", covariant=True)
 
-# Names of PyTorch's file that libraries write in annotations.
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
 
@@ -258,6 +258,8 @@ class DataLoader(Generic[T_co]):
             self.drop_last,
         )
         if self.num_workers:
+            from .read_ahead import WorkerBatches  # here, as most loaders have no workers
+
             batches = WorkerBatches(self, order, self._workers(recipe), self.prefetch_factor or 1, skip)
         else:
             batches = LocalBatches(self, order, recipe, self._base_seed if self.seed_samples else None)
@@ -270,6 +272,8 @@ class DataLoader(Generic[T_co]):
         pool = self._pool
         if pool is None:
             assert self.prefetch_factor is not None
+            from .pool import Pool
+
             pool = Pool(
                 self.num_workers,
                 recipe,
@@ -280,7 +284,7 @@ class DataLoader(Generic[T_co]):
             )
             if self.persistent_workers:
                 self._pool = pool
-        elif isinstance(running, WorkerBatches):
+        elif running is not None:
             running.replaced()
         pool.begin(self._base_seed, self.seed_samples)
         return pool

@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from ..._tensor import Tensor, wrap
+from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...backend.registry import to_device
+from ...core.tensor import Tensor, wrap
 from ...random import Generator, default_generator
 
 T_co = TypeVar("T_co", covariant=True)

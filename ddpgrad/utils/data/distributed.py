@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CheckpointError
+from ...core.errors import CheckpointError
 from ...random import Generator
 from .sampler import Sampler
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from ... import environment
+from ...core import environment
 from . import worker  # and with it NumPy: shared by all workers
 
 __all__ = ["worker"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._tensor import Tensor, wrap
+from ...core.tensor import Tensor, wrap
 
 _USER_DEFINED = 2  # NumPy's word for a dtype that another package brings, such as bfloat16
 

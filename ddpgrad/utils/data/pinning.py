@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..._tensor import Tensor
+from ...core.tensor import Tensor
 from .collate import in_kind_of, like
 
 

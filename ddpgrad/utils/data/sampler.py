@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..._tensor import Tensor
+from ...core.tensor import Tensor
 from ...random import Generator, default_generator
 
 T_co = TypeVar("T_co", covariant=True)

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
-from ...generator import Generator
+from ...core.errors import DataError
+from ...random.generator import Generator
 from .dataset import IterableDataset
 from .worker import get_worker_info
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ... import environment
+from ...core import environment
 from .fetch import Read, Recipe
 from .packing import pack, unpack
 from .seeding import seed_worker

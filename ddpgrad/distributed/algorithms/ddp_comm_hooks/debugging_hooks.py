@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....futures import Future
-from ...comm_hooks import GradBucket
+from ...ddp.comm_hooks import GradBucket
 
 
 def noop_hook(_: Any, bucket: GradBucket) -> Future[Any]:

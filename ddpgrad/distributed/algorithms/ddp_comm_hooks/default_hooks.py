@@ -13,7 +13,7 @@ from typing import Any
 from ....backend.dtype import DType, bfloat16, float16
 from ....futures import Future
 from ... import collectives
-from ...comm_hooks import GradBucket
+from ...ddp.comm_hooks import GradBucket
 from ...process_group import ProcessGroup
 
 Hook = Callable[[Any, GradBucket], Future[Any]]

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ...._tensor import Tensor
 from ....backend.dtype import float32, float64
+from ....core.tensor import Tensor
 from ....futures import Future
-from ....generator import Generator
 from ....linalg import qr
-from ....ops.creation import empty, zeros
-from ....ops.draws import randn
-from ....ops.stacking import cat, stack
+from ....ops.creation.draws import randn
+from ....ops.creation.factories import empty, zeros
+from ....ops.shape.stacking import cat, stack
+from ....random.generator import Generator
 from ... import collectives
-from ...comm_hooks import GradBucket
+from ...ddp.comm_hooks import GradBucket
 from ...process_group import ProcessGroup
 from .default_hooks import allreduce_hook
 

@@ -1,0 +1,58 @@
+"""The few names of PyTorch's C++ core that libraries written in Python ask for, answered truly."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ..core.tensor import Tensor
+from ..nn.modules import conversion
+from ..random.generator import Generator
+from . import absent
+
+__path__: list[str] = []  # absent modules are found below
+__getattr__ = absent.looks_below(__name__)
+
+_TensorMeta = type(Tensor)
+Graph, Node, Value = absent.stand_ins("_C", absent.VALUES).values()
+
+
+class _nn:
+    """Helpers of `torch.nn` that PyTorch has in C++."""
+
+    @staticmethod
+    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+        """What `Module.to` is asked for: device, dtype, non_blocking, memory_format."""
+        device, dtype = conversion.parse(*args, **kwargs)
+        return device, dtype, bool(kwargs.get("non_blocking")), kwargs.get("memory_format")
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is ever traced."""
+
+
+def _are_functorch_transforms_active() -> bool:
+    """False: the functions of `torch.func` work on plain tensors."""
+    return False
+
+
+def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """`func` of these arguments: subclasses of Tensor have no say in what ops do."""
+    return func(*args, **(kwargs or {}))
+
+
+class DisableTorchFunctionSubclass(contextlib.AbstractContextManager[None]):
+    """A block in which subclasses of Tensor have no say in what ops do, which they never have here."""
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+DisableTorchFunction = DisableTorchFunctionSubclass
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Nothing: no usage is logged."""
+
+
+__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator"]

@@ -1,0 +1,240 @@
+"""Parts of PyTorch that ddpgrad does not have: their names can be imported and spoken of, and refuse to be used.
+
+Libraries import such names for annotations, for `isinstance`, as base classes, for paths that most programs never
+take. So the module of an absent part exists, and has the names that are listed here: classes of which nothing is an
+instance, and functions. Making an instance or calling a function raises NotImplementedError, which says why and what
+there is instead. A name that is not listed is missing like any other, with the names that are spelt most like it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+from ..core.face import below
+from .aliases import ROOT
+
+
+class Part(NamedTuple):
+    """One absent module."""
+
+    why: str
+    """The end of the error: why it is not there, and what is instead."""
+    names: str
+    """Its names; those with a capital first letter are classes, those with a ? are questions, answered with False,
+    and those with a ! are descriptions: values that only say what an absent part should do, and can be made."""
+
+
+_GRAPHS = "programs are not captured as graphs here; they run as they are"
+_SHARDS = "parameters are whole on every rank here; wrap the model in DistributedDataParallel"
+_ONNX = "torch.onnx.export writes the ops that run"
+_QUANTIZED = "there are no quantized tensors here"
+_RPC = "ranks talk by collectives and send/recv here, not by remote calls"
+_SAVE = (
+    "save state_dicts with torch.save or torch.safetensors, and training state with `ddprun`'s checkpoints"
+)
+
+SYMBOLS = Part(_GRAPHS, "SymInt SymFloat SymBool")
+"""Numbers that a tracer does not know yet: names of `torch` itself."""
+
+READERS = Part(
+    "torch.load reads files of PyTorch's through an installed PyTorch", "PyTorchFileReader PyTorchFileWriter"
+)
+"""Names of `torch` itself."""
+
+VALUES = Part(_GRAPHS, "Graph Node Value")
+"""Names of `torch._C`."""
+
+PARTS = {
+    "_dynamo._trace_wrapped_higher_order_op": Part(_GRAPHS, "TransformGetItemToIndex"),
+    "_dynamo.eval_frame": Part(_GRAPHS, "OptimizedModule"),
+    "_dynamo.exc": Part(_GRAPHS, "TensorifyScalarRestartAnalysis Unsupported"),
+    "_dynamo.utils": Part(_GRAPHS, "is_compile_supported?"),
+    "_higher_order_ops": Part(_GRAPHS, "associative_scan cond scan while_loop"),
+    "_higher_order_ops.associative_scan": Part(_GRAPHS, "associative_scan"),
+    "_ops": Part(_GRAPHS, "HigherOrderOperator OpOverload OpOverloadPacket"),
+    "_subclasses": Part(_GRAPHS, "FakeTensor FakeTensorMode"),
+    "_subclasses.fake_tensor": Part(_GRAPHS, "FakeTensor FakeTensorMode is_fake?"),
+    "_subclasses.functional_tensor": Part(_GRAPHS, "FunctionalTensor"),
+    "_tensor_str": Part("repr(tensor) is what is printed", "PRINT_OPTS _tensor_str"),
+    "ao": Part(_QUANTIZED, ""),
+    "ao.quantization": Part(
+        _QUANTIZED,
+        "DeQuantStub QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
+    ),
+    "distributed._composable": Part(_SHARDS, ""),
+    "distributed._composable.fsdp": Part(_SHARDS, "FSDPModule MixedPrecisionPolicy OffloadPolicy fully_shard"),
+    "distributed._functional_collectives": Part(
+        "use torch.distributed.nn.functional", "all_to_all_single_autograd wait_tensor"
+    ),
+    "distributed._tensor": Part(_SHARDS, "DTensor Partial! Placement Replicate! Shard! distribute_tensor"),
+    "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
+    "distributed.algorithms._checkpoint": Part(_SHARDS, ""),
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": Part(
+        "call torch.utils.checkpoint.checkpoint in forward",
+        "CheckpointImpl CheckpointWrapper apply_activation_checkpointing checkpoint_wrapper",
+    ),
+    "distributed.algorithms.join": Part(
+        "uneven inputs are for DistributedDataParallel.join()", "Join JoinHook Joinable"
+    ),
+    "distributed.checkpoint": Part(
+        _SAVE, "FileSystemReader FileSystemWriter load load_state_dict save save_state_dict"
+    ),
+    "distributed.checkpoint.default_planner": Part(_SAVE, "DefaultLoadPlanner DefaultSavePlanner"),
+    "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
+    "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
+    "distributed.checkpoint.state_dict": Part(
+        _SAVE,
+        "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
+        "set_optimizer_state_dict set_state_dict",
+    ),
+    "distributed.constants": Part("give timeouts as timedelta", "default_pg_timeout"),
+    "distributed.fsdp": Part(
+        _SHARDS,
+        "BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig FullStateDictConfig "
+        "FullyShardedDataParallel LocalStateDictConfig MixedPrecision MixedPrecisionPolicy OffloadPolicy OptimStateKeyType "
+        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictType fully_shard "
+        "register_fsdp_forward_method",
+    ),
+    "distributed.fsdp.fully_sharded_data_parallel": Part(
+        _SHARDS,
+        "CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel MixedPrecision ShardingStrategy "
+        "ShardedOptimStateDictConfig ShardedStateDictConfig StateDictType",
+    ),
+    "distributed.fsdp.sharded_grad_scaler": Part(_SHARDS, "ShardedGradScaler"),
+    "distributed.fsdp.wrap": Part(
+        _SHARDS,
+        "ModuleWrapPolicy enable_wrap size_based_auto_wrap_policy transformer_auto_wrap_policy wrap",
+    ),
+    "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
+    "distributed.tensor": Part(_SHARDS, "DTensor Partial! Placement Replicate! Shard! distribute_tensor"),
+    "distributed.tensor._utils": Part(_SHARDS, "compute_local_shape_and_global_offset"),
+    "distributed.tensor.experimental": Part(_SHARDS, "context_parallel implicit_replication"),
+    "distributed.tensor.parallel": Part(
+        _SHARDS,
+        "ColwiseParallel ParallelStyle PrepareModuleInput RowwiseParallel SequenceParallel loss_parallel parallelize_module",
+    ),
+    "distributed.tensor.placement_types": Part(_SHARDS, "Partial! Placement Replicate! Shard! _StridedShard!"),
+    "export": Part(
+        f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
+        "Dim ExportedProgram export load register_dataclass save",
+    ),
+    "fx.experimental": Part(_GRAPHS, ""),
+    "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
+    "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
+    "fx.graph": Part(_GRAPHS, "Graph"),
+    "fx.graph_module": Part(_GRAPHS, "GraphModule"),
+    "fx.node": Part(_GRAPHS, "Node map_arg"),
+    "fx.proxy": Part(_GRAPHS, "Proxy TraceError"),
+    "nested": Part(
+        "tensors are dense here; pad them, or use nn.utils.rnn.pack_sequence",
+        "as_nested_tensor nested_tensor nested_tensor_from_jagged",
+    ),
+    "nn.attention.flex_attention": Part(
+        "kernels are not generated from Python here; give nn.functional.scaled_dot_product_attention a mask",
+        "AuxRequest BlockMask and_masks create_block_mask create_mask flex_attention noop_mask or_masks _DEFAULT_SPARSE_BLOCK_SIZE",
+    ),
+    "nn.parallel.scatter_gather": Part(
+        "a process uses one device here; start one for each with ddprun", "gather scatter scatter_kwargs"
+    ),
+    "onnx.operators": Part(_ONNX, "reshape_from_tensor_shape shape_as_tensor"),
+    "onnx.symbolic_opset9": Part(_ONNX, ""),
+    "onnx.symbolic_opset11": Part(_ONNX, ""),
+    "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
+    "quantization": Part(_QUANTIZED, "DeQuantStub QuantStub convert fuse_modules prepare prepare_qat"),
+    "storage": Part("a tensor's memory is a NumPy or CuPy array here: tensor.numpy()", "TypedStorage UntypedStorage"),
+    "utils.cpp_extension": Part(
+        "C++ and CUDA extensions of PyTorch need PyTorch itself",
+        "BuildExtension CUDAExtension CppExtension include_paths load load_inline",
+    ),
+    "utils.flop_counter": Part("torch.summary counts multiply-adds", "FlopCounterMode"),
+}  # fmt: skip
+"""Absent modules by their names below `torch`."""
+
+
+class AbsentClass(type):
+    """The type of absent classes. They can be named, subclassed and asked about; making an instance is an error."""
+
+    _why: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(cls._why)
+
+    def __getitem__(cls, item: Any) -> AbsentClass:
+        return cls
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise AttributeError(f"'{name}' of an absent class. {type.__getattribute__(cls, '_why')}", name=name)
+
+
+class Description:
+    """What an absent part should do, in the words it was given. Compares by value."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._words = (args, kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._words == self._words  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self._words)))
+
+    def __repr__(self) -> str:
+        args, kwargs = self._words
+        return f"{type(self).__name__}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
+
+
+def stand_ins(module: str, part: Part) -> dict[str, Any]:
+    """Name -> class or function that refuses, for the names of an absent part."""
+    return {
+        name.rstrip("?!"): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!"), name[-1], part.why)
+        for name in part.names.split()
+    }
+
+
+def _no(*args: Any, **kwargs: Any) -> bool:
+    """False: there is nothing of that kind here."""
+    return False
+
+
+def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
+    text = f"{module}.{name}: ddpgrad has none; {why}"
+    if mark == "?":
+        return _no
+    if mark == "!":
+        return type(name, (Description,), {"__doc__": text, "__module__": module})
+    if name.lstrip("_")[:1].isupper():
+        return AbsentClass(name, (), {"_why": text, "__doc__": text, "__module__": module})
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(text)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = text
+    return refuse
+
+
+def find(name: str) -> ModuleType | None:
+    """The module of the absent part `name` (`'distributed.fsdp'`); None when none is listed under that name."""
+    part = PARTS.get(name)
+    if part is None:
+        return None
+    full = f"{ROOT}.{name}"
+    if full not in sys.modules:
+        module = ModuleType(full, f"torch.{name}: ddpgrad has none; {part.why}.")
+        vars(module).update(stand_ins(name, part), __path__=[], __getattr__=partial(below, module))
+        module.__spec__ = ModuleSpec(full, None, is_package=True)
+        sys.modules[full] = module
+    return sys.modules[full]
+
+
+def looks_below(name: str) -> Any:
+    """A `__getattr__` for the module `name`: it finds the modules below, absent ones too, and explains what is not there."""
+    return lambda attribute: below(sys.modules[name], attribute)
+
+
+SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
+PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()

@@ -1,0 +1,43 @@
+"""`torch.accelerator`: the GPU, whatever its make; CUDA's is the only one here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import cuda
+from ..backend.device import Device
+
+
+def is_available() -> bool:
+    """True when there is a GPU that can be used."""
+    return cuda.is_available()
+
+
+def device_count() -> int:
+    """The number of GPUs."""
+    return cuda.device_count()
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The kind of GPU, without an index; None without one."""
+    return Device("cuda") if cuda.is_available() else None
+
+
+def current_device_index() -> int:
+    """The index of this rank's current GPU."""
+    return cuda.current_device()
+
+
+def set_device_index(device: Any) -> None:
+    """`torch.cuda.set_device`."""
+    cuda.set_device(device)
+
+
+def synchronize(device: Any = None) -> None:
+    """`torch.cuda.synchronize`."""
+    cuda.synchronize(device)
+
+
+__all__ = [
+    "current_accelerator", "current_device_index", "device_count", "is_available", "set_device_index", "synchronize",
+]  # fmt: skip

@@ -1,0 +1,105 @@
+"""Modules by the other names that programs import them by: one table, read by the finder in `core/imports.py`."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from ..core.face import homes, new_face
+
+ROOT = __name__.partition(".")[0]
+
+MODULES = {
+    # What PyTorch has at the top and this package in one of its rooms.
+    "_C": "compat._C",
+    "__config__": "compat.__config__",
+    "_dynamo": "compat._dynamo",
+    "_tensor": "core.tensor",
+    "_utils": "compat._utils",
+    "accelerator": "compat.accelerator",
+    "backends": "compat.backends",
+    "compiler": "compat.compiler",
+    "cpu": "compat.cpu",
+    "environment": "core.environment",
+    "errors": "core.errors",
+    "fx": "compat.fx",
+    "hub": "compat.hub",
+    "jit": "compat.jit",
+    "mps": "compat.mps",
+    "overrides": "compat.overrides",
+    "profiler": "compat.profiler",
+    "return_types": "core.return_types",
+    "safetensors": "files.safetensors",
+    "serialization": "files.serialization",
+    "sparse": "compat.sparse",
+    "types": "compat.types",
+    "xpu": "compat.xpu",
+    # What training in parallel does not need.
+    "datasets": "extras.datasets",
+    "distributions": "extras.distributions",
+    "nn.utils.prune": "extras.prune",
+    "onnx": "extras.onnx",
+    "transforms": "extras.transforms",
+    "transforms.transforms": "extras.transforms",
+    "utils.tensorboard": "extras.tensorboard",
+    # Names of PyTorch's files.
+    "autograd.profiler": "compat.profiler",
+    "cuda.amp.autocast_mode": "cuda.amp",
+    "cuda.amp.grad_scaler": "cuda.amp",
+    "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",
+    "nn.modules.channelshuffle": "nn.modules.fold",
+    "nn.modules.flatten": "nn.modules.linear",
+    "nn.modules.instancenorm": "nn.modules.batchnorm",
+    "nn.modules.pixelshuffle": "nn.modules.fold",
+    "nn.modules.sparse": "nn.modules.embedding",
+    "nn.modules.sync_batchnorm": "distributed.ddp.sync_batchnorm",
+    "nn.parallel.distributed": "distributed.ddp.data_parallel",
+    "optim.adamw": "optim.adam",
+    "utils.data._utils.collate": "utils.data.collate",
+    "utils.data._utils.pin_memory": "utils.data.pinning",
+}
+"""Name below this package -> the module that it stands for, likewise; modules below the one are below the other."""
+
+PAGES = {
+    "distributed.distributed_c10d": "from ..distributed import *\n"
+    "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "
+    "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group",
+    "distributed.elastic": "",
+    "distributed.elastic.multiprocessing": "",
+    "distributed.optim": "from ..distributed.ddp.zero import ZeroRedundancyOptimizer",
+    "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
+    "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
+    "tensordot, unique, unique_consecutive, unravel_index",
+    "utils.data._utils": "",
+    "utils.dlpack": "from ..ops.creation.data import from_dlpack, to_dlpack",
+    "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url",
+}
+"""Modules that have names of others only, as the stub of a package below this one."""
+
+_CALLED = {home: name for name, home in reversed(MODULES.items())}
+
+
+def home(name: str) -> str | None:
+    """The module that `name` stands for, both below this package; None for a name that stands for itself."""
+    above = name
+    while above and above not in MODULES:
+        above = above.rpartition(".")[0]
+    return MODULES[above] + name[len(above) :] if above else None
+
+
+def called(name: str) -> str:
+    """The name, below this package, by which programs know the module `name`: the inverse of `home`."""
+    above = name
+    while above and above not in _CALLED:
+        above = above.rpartition(".")[0]
+    return _CALLED[above] + name[len(above) :] if above else name
+
+
+def page(name: str) -> ModuleType | None:
+    """A module with the names of others, if `name` is one."""
+    if name not in PAGES:
+        return None
+    return new_face(
+        f"{ROOT}.{name}",
+        f"`torch.{name}`: names of what lies elsewhere here.",
+        homes(f"{ROOT}.page", PAGES[name]),
+    )

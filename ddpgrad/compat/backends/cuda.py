@@ -1,0 +1,64 @@
+"""`torch.backends.cuda`: switches of cuBLAS and of fused attention, which are kept and read back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from ...core.rank_local import RankLocal
+
+matmul = SimpleNamespace(
+    allow_tf32=False,
+    allow_fp16_reduced_precision_reduction=False,
+    allow_bf16_reduced_precision_reduction=False,
+    allow_fp16_accumulation=False,
+)
+"""Without effect: float32 is never rounded to TF32, and half types are accumulated in float32."""
+
+_sdp = RankLocal(lambda: {"flash": True, "mem_efficient": True, "math": True, "cudnn": False})
+
+
+def is_built() -> bool:
+    """True: this package can use CUDA; `torch.cuda.is_available` says whether it can here."""
+    return True
+
+
+def flash_sdp_enabled() -> bool:
+    return _sdp.get()["flash"]
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Kept only: one fused kernel computes attention where it can, whatever is switched on."""
+    _sdp.get()["flash"] = bool(enabled)
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    return _sdp.get()["mem_efficient"]
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Kept only, as `enable_flash_sdp`."""
+    _sdp.get()["mem_efficient"] = bool(enabled)
+
+
+def math_sdp_enabled() -> bool:
+    return _sdp.get()["math"]
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Kept only, as `enable_flash_sdp`."""
+    _sdp.get()["math"] = bool(enabled)
+
+
+def cudnn_sdp_enabled() -> bool:
+    return _sdp.get()["cudnn"]
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Kept only, as `enable_flash_sdp`."""
+    _sdp.get()["cudnn"] = bool(enabled)
+
+
+__all__ = [
+    "cudnn_sdp_enabled", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",
+    "flash_sdp_enabled", "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled",
+]  # fmt: skip

@@ -1,0 +1,73 @@
+"""The import finder of this package: modules by the other names that PyTorch has for them, and absent modules.
+
+`ddpgrad.onnx` is the module `ddpgrad.extras.onnx` itself, not a copy of it. Which name stands for which module is
+the table of `aliases.py`; which modules are absent, that of `absent.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from ..core.face import exists
+from . import absent, aliases
+from .aliases import ROOT
+
+
+class AliasLoader(Loader):
+    """Loads a module under a second name: the same object, whose own spec stays as it was."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+class _MadeLoader(Loader):
+    """Hands out a module that has no file."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is whole already."""
+
+
+class Finder(MetaPathFinder):
+    """Finds modules below this package that have no file under the name that they are asked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{ROOT}."):
+            return None
+        name = fullname.partition(".")[2]
+        made = aliases.page(name) or absent.find(aliases.called(name))
+        if made is not None:
+            return ModuleSpec(fullname, _MadeLoader(made), is_package=True)
+        home = aliases.home(name)
+        return (
+            ModuleSpec(fullname, AliasLoader(f"{ROOT}.{home}")) if home and exists(f"{ROOT}.{home}") else None
+        )
+
+
+def install() -> None:
+    """Let imports below this package be found by their other names too.
+
+    It is asked first: where Python found a module by a second name itself, that would be a second module.
+    """
+    sys.meta_path.insert(0, Finder())

@@ -1,0 +1,1 @@
+"""What everything else stands on: the Tensor, its size and modes, errors, environment, rank-local state."""

@@ -1,0 +1,145 @@
+"""A package's public face: its names stand in `__init__.pyi`, and each is loaded when it is first used.
+
+The stub is what type checkers and editors read, so the two cannot differ. A line of it is
+
+    from .modules.linear import Linear as Linear, Identity as Identity
+
+in parentheses where it is long. `dir()` and `__all__` come from it. Modules below the package that the stub does
+not name are found as attributes too, as they are in PyTorch, which imports all of its modules at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .missing import missing
+
+_IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))
+
+
+class Face(ModuleType):
+    """A package whose names are loaded on first use, and from then on are ordinary attributes of the module."""
+
+    _homes: dict[str, tuple[str, str]]
+    """Public name -> the module that has it, and its name there; '' where it is that module itself."""
+    _adapt: Callable[[str, Any], Any] | None
+    _unlisted: Callable[[str], Any] | None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in self._homes:
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        if name not in self._homes:
+            value = self._unlisted(name) if self._unlisted is not None else None
+            return below(self, name) if value is None else value
+        value = _load(*self._homes[name])
+        if self._adapt is not None:
+            value = self._adapt(name, value)
+        if _TENSOR in sys.modules and _OPS not in sys.modules:
+            import_module(_OPS)  # which gives the class Tensor its methods
+        vars(self)[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python binds a module to its package when it has loaded it; a public function of that name comes first.
+        if isinstance(value, ModuleType) and self._homes.get(name, ("", ""))[1]:
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *self._homes})
+
+
+def _load(home: str, name: str) -> Any:
+    module = import_module(home)
+    if not name or hasattr(module, name):
+        return getattr(module, name) if name else module
+    return import_module(f"{home}.{name}")  # a module that nothing has loaded yet
+
+
+def exists(name: str) -> bool:
+    """Whether there is a module of that name; those above it are loaded."""
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (
+        ModuleNotFoundError
+    ):  # what should lie above it is no package, or a finder has said that there is none
+        return False
+
+
+def below(module: ModuleType, name: str) -> Any:
+    """The module `name` below `module`, which is loaded; an error with the names that are nearest if there is none."""
+    full = f"{module.__name__}.{name}"
+    if name.isidentifier() and not name.startswith("__") and exists(full):
+        return import_module(full)
+    raise missing(module.__name__, dir(module), name)
+
+
+def also_in(package: str, *modules: str) -> Callable[[str], Any]:
+    """A `__getattr__` for a module that PyTorch has as one file, and `package` as several: the names of the others."""
+
+    def look_up(name: str) -> Any:
+        if not name.startswith("__"):
+            for module in modules:
+                try:
+                    return getattr(import_module(f"{package}.{module}"), name)
+                except AttributeError:
+                    continue
+        raise AttributeError(
+            f"neither this module nor {', '.join(modules)} of {package} has '{name}'", name=name
+        )
+
+    return look_up
+
+
+def homes(package: str, stub: str) -> dict[str, tuple[str, str]]:
+    """Each name that the text of a stub imports, with the module that has it and its name there."""
+    found = {}
+    parts = package.split(".")
+    for dots, below, long, short in _IMPORT.findall(stub):
+        above = ".".join(parts[: len(parts) - len(dots) + 1]) if dots else ""
+        home = f"{above}.{below}".strip(".")
+        if short == "*":
+            found.update(vars(import_module(home))["_homes"])
+            continue
+        for item in (long or short).split(","):
+            name, _, public = item.strip().partition(" as ")
+            if name:
+                own = home == package  # a module of this package
+                found[public or name] = (f"{home}.{name}", "") if own else (home, name)
+    return found
+
+
+def serve(
+    package: str,
+    adapt: Callable[[str, Any], Any] | None = None,
+    unlisted: Callable[[str], Any] | None = None,
+) -> None:
+    """Make the module `package`, which is being loaded, a face with the names of the stub that lies beside it.
+
+    adapt: what is given each name and its value before the name is first used, and returns the value. unlisted: what
+    is asked for names that the stub does not have, each time; it returns None for what it does not know either.
+    """
+    module = sys.modules[package]
+    names = homes(package, Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8"))
+    module.__class__ = Face
+    vars(module).update(_face(names), _adapt=adapt, _unlisted=unlisted)
+
+
+def new_face(name: str, doc: str, names: dict[str, tuple[str, str]]) -> ModuleType:
+    """A module that has no file of its own: only names of what lies elsewhere."""
+    module = Face(name, doc)
+    vars(module).update(_face(names), __path__=[])
+    return module
+
+
+def _face(names: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    public = [name for name in names if not name.startswith("_")]
+    return {"_homes": names, "_adapt": None, "_unlisted": None, "__all__": public}

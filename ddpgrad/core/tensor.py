@@ -1,0 +1,415 @@
+"""Tensor: an array, its place in the autograd graph, and its attributes.
+
+This module holds the state. The operators and methods are ops (`ops/`), attached to the
+class by `ops/methods.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from ..backend import dtype as dtypes
+from ..backend.device import Device
+from ..backend.dtype import DType
+from ..backend.registry import backend_for
+from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
+from .size import Size
+
+if TYPE_CHECKING:
+    from ..autograd.graph import Node
+
+
+class View(NamedTuple):
+    """How a view was made, so that writing through it can reach the base's graph.
+
+    base: the tensor that owns the memory. steps: (op, arguments after the input) from the
+    base to this view; None when it is not to be done again (`maker`). root:
+    the base's grad_fn when the view was recorded; when it is no longer that, the view's own
+    grad_fn is out of date and is made again (`autograd/accumulate.py`). A view that was made while
+    nothing is recorded has a number instead: the version v of the memory then, or -1 - v in
+    inference mode. maker: "several" when one function returned this view together with others,
+    "Function" when a custom one did; both forbid writing to it under autograd.
+    """
+
+    base: Tensor
+    steps: tuple[tuple[Any, tuple[Any, ...]], ...] | None
+    root: Node | int | None
+    maker: str | None = None
+
+
+class Tensor:
+    """A multi-dimensional array that can record operations for automatic differentiation."""
+
+    # Hot state in slots; what few tensors have lives in `__dict__`, with these class defaults.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_array",
+        "_grad_fn",
+        "_output_nr",
+        "_requires_grad",
+        "_versions",
+        "_view",
+    )  # fmt: skip
+    _grad: Tensor | None = None
+    _retains_grad: bool = False
+    _accumulator: ref[Any] | None = None
+    _accumulator_hooks: tuple[dict[int, Any], dict[int, Any]] | None = None
+    _plain_views: list[ref[Tensor]] | None = None  # views made while this base had no history
+    _reshaped: bool = False  # in place, by t_() and its like: views of it made before know another shape
+    _hooks: dict[int, Any] | None = None
+    _post_accumulate_hooks: dict[int, Any] | None = None
+
+    if TYPE_CHECKING:
+        _array: Any
+        _requires_grad: bool
+        _grad_fn: Node | None
+        _output_nr: int
+        _versions: list[int]
+        _view: View | None
+
+        # Methods and operators are ops, attached at import by `ops/methods.py`.
+        def __getattr__(self, name: str) -> Any: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+
+    def __new__(cls, *args: Any, device: Any = None) -> Any:
+        """`Tensor(2, 3)`: uninitialised memory of that shape; `Tensor([1, 2])`: the data as floats."""
+        dtype = dtypes.get_default_dtype().numpy
+        first = args[0] if len(args) == 1 else None
+        if device is not None:
+            return cls(*args).to(device)
+        if isinstance(first, Tensor):
+            out = wrap(first._array, cls)
+            out._versions = first._versions
+            return out
+        if isinstance(first, (list, tuple, range, np.ndarray)) and not isinstance(first, Size):
+            return wrap(np.array(first, dtype=dtype), cls)
+        sizes = first if isinstance(first, Size) else args or (0,)
+        if not all(isinstance(n, (int, np.integer)) for n in sizes):
+            got = ", ".join(type(a).__name__ for a in args)
+            raise TypeError(f"Tensor() takes sizes, or one sequence, array or Tensor; got ({got})")
+        return wrap(np.empty(sizes, dtype=dtype), cls)
+
+    # -- attributes ----------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._array.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the length of dimension `dim`."""
+        return Size(self._array.shape) if dim is None else self._array.shape[dim]
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    def dim(self) -> int:
+        return self._array.ndim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self._array.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self._array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._array.nbytes
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.BY_NUMPY[self._array.dtype]
+
+    @property
+    def device(self) -> Device:
+        return backend_for(self._array).device_of(self._array)
+
+    @property
+    def is_cuda(self) -> bool:
+        return backend_for(self._array).kind == "cuda"
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return self.dtype.is_complex
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """True when the elements lie in order of the dimensions, which every memory format means here."""
+        return bool(self._array.flags.c_contiguous)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps in elements between neighbours, of every dimension or of `dim`."""
+        array = self._array
+        steps = [s // array.itemsize for s in array.strides]
+        if 0 in steps:
+            # NumPy's new dimension of length 1 has the step 0, PyTorch's that of elements that lie in order.
+            for d in reversed(range(len(steps))):
+                if not steps[d] and array.shape[d] == 1:
+                    steps[d] = steps[d + 1] * array.shape[d + 1] if d + 1 < len(steps) else 1
+        steps = tuple(steps)
+        return steps if dim is None else steps[dim]
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        array = self._array
+        return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+
+    # -- autograd state ------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._requires_grad
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool; set it to False")
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value is not True and value is not False:
+            raise RuntimeError(f"requires_grad must be a bool, got {type(value).__name__}")
+        if self._grad_fn is not None and not value:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed "
+                "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        if value and self.dtype.category < 2:
+            raise RuntimeError(
+                f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
+            )
+        if value and self.is_inference() and not inference.on:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone() it first."
+            )
+        self._requires_grad = value
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad is not True and requires_grad is not False:
+            raise TypeError(
+                f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
+            )
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._grad_fn is None
+
+    @property
+    def output_nr(self) -> int:
+        return self._output_nr
+
+    @property
+    def retains_grad(self) -> bool:
+        return self._retains_grad
+
+    def is_inference(self) -> bool:
+        """True for a tensor that was made in `inference_mode`, and views of it."""
+        return isinstance(self._versions, InferenceVersions)
+
+    @property
+    def _version(self) -> int:
+        if self.is_inference():
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return self._versions[0]
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None if self._view is None else self._view.base
+
+    def _is_view(self) -> bool:
+        return self._view is not None
+
+    @property
+    def grad(self) -> Tensor | None:
+        if self._grad is None and self._grad_fn is not None and not self._retains_grad:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
+                "be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
+                "non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by "
+                "mistake, make sure you access the leaf Tensor instead.",
+                stacklevel=2,
+            )
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            self._grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        if value._array.shape != self._array.shape:
+            raise RuntimeError(
+                f"assigned grad has data of a different size: expected {self.shape}, got {value.shape}"
+            )
+        if value._array.dtype != self._array.dtype or value.device != self.device:
+            raise RuntimeError(
+                f"assigned grad has data of a different type: expected {self.dtype} on {self.device}, "
+                f"got {value.dtype} on {value.device}"
+            )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history; in-place changes to it are not tracked."""
+        return wrap(self._array)
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self._requires_grad and value.dtype.category < 2:
+            raise RuntimeError(
+                "data set to a tensor that requires gradients must be floating point or complex dtype, got "
+                f"{value.dtype}"
+            )
+        self._array = array = value._array
+        node = None if self._accumulator is None else self._accumulator()
+        if node is not None:  # gradients must arrive in the new shape and type
+            node.shape, node.dtype = array.shape, array.dtype
+
+    def detach(self) -> Tensor:
+        """The same memory and version counter, without history."""
+        out = wrap(self._array)
+        out._versions = self._versions
+        return out
+
+    # -- leaving the tensor world --------------------------------------------------------
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The CPU array itself: memory is shared. `force` detaches and copies to the CPU first."""
+        if force:
+            return self.detach().cpu()._array
+        if self._requires_grad and mode.enabled:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        if self.is_cuda:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+                "to host memory first."
+            )
+        return self._array
+
+    # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs (`ops/creation/interop.py`).
+    __array_priority__ = 1000
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self._array.size != 1:
+            raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
+        value = self._array.item()
+        return float(value) if self._array.dtype == dtypes.bfloat16.numpy else value
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise RuntimeError(
+                f"Boolean value of Tensor with {'no values' if not self._array.size else 'more than one value'} is ambiguous"
+            )
+        return bool(self._array.item())
+
+    def _number(self) -> Any:
+        """`item` for Python's conversions, which fail with a `ValueError`."""
+        if self._array.size != 1:
+            raise ValueError(
+                f"only one element tensors can be converted to Python scalars, got shape {list(self._array.shape)}"
+            )
+        return self.item()
+
+    def __float__(self) -> float:
+        return float(self._number())
+
+    def __complex__(self) -> complex:
+        return complex(self._number())
+
+    def __int__(self) -> int:
+        return int(self._number())
+
+    def __index__(self) -> int:
+        if self.dtype.category > 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if self._array.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self._array.shape[0]
+
+    def __iter__(self) -> Any:
+        if self._array.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self._array.shape[0]))
+
+    def __reversed__(self) -> Tensor:
+        return self.flip(0) if self._array.ndim else self
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        from .printing import format_tensor
+
+        return format_tensor(self)
+
+    def __format__(self, spec: str) -> str:
+        if self._array.ndim == 0:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
+
+_new = object.__new__
+
+
+def wrap(array: Any, cls: type = Tensor) -> Any:
+    """A new leaf Tensor around a raw array, without copying. The one constructor of the hot path."""
+    t = _new(cls)
+    t._array = array
+    t._requires_grad = False
+    t._grad_fn = None
+    t._output_nr = 0
+    t._versions = fresh_versions() if inferring else [0]
+    t._view = None
+    return t

@@ -1,0 +1,42 @@
+"""Calls from a lower layer to a higher one, all in one place.
+
+The higher layer registers its function when it is loaded; a call before that loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Upcall(Generic[P, R]):
+    """A function that the module `home`, below this package, registers."""
+
+    def __init__(self, home: str) -> None:
+        self._home = f"{__name__.partition('.')[0]}.{home}"
+        self._function: Callable[P, R] | None = None
+
+    def register(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Make `function` the one that is called; a decorator."""
+        self._function = function
+        return function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._function is None:
+            import_module(self._home)
+        assert self._function is not None, f"{self._home} registers nothing here"
+        return self._function(*args, **kwargs)
+
+
+declare_all_ops: Upcall[[], None] = Upcall("ops")
+"""Load every module that declares ops: for who asks for one by name that is not declared yet."""
+
+new_tensor: Upcall[[Any], Tensor] = Upcall("ops")
+"""A raw array as a Tensor, which has all of its methods."""

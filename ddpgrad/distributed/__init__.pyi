@@ -1,0 +1,51 @@
+"""Training on several ranks: process groups, collectives, data parallelism."""
+
+from . import algorithms as algorithms, nn as nn
+from ..core.errors import (
+    DistributedError as DistBackendError, DistributedError as DistError, TransportError as DistNetworkError,
+)
+from .backends import (
+    Backend as Backend, default_pg_timeout as default_pg_timeout,
+    get_default_backend_for_device as get_default_backend_for_device,
+    is_backend_available as is_backend_available, is_gloo_available as is_gloo_available,
+    is_mpi_available as is_mpi_available, is_nccl_available as is_nccl_available,
+    is_ucc_available as is_ucc_available, is_xccl_available as is_xccl_available,
+)
+from .collectives import (
+    all_gather as all_gather, all_gather_coalesced as all_gather_coalesced,
+    all_gather_into_tensor as all_gather_into_tensor, all_reduce as all_reduce,
+    all_reduce_coalesced as all_reduce_coalesced, all_to_all as all_to_all,
+    all_to_all_single as all_to_all_single, barrier as barrier, broadcast as broadcast, gather as gather,
+    make_premul_sum as make_premul_sum, monitored_barrier as monitored_barrier, reduce as reduce,
+    reduce_scatter as reduce_scatter, reduce_scatter_tensor as reduce_scatter_tensor, ReduceOp as ReduceOp,
+    ReduceOp as reduce_op,
+    scatter as scatter, Work as Work,
+)
+from .ddp.comm_hooks import GradBucket as GradBucket
+from .device_mesh import DeviceMesh as DeviceMesh, init_device_mesh as init_device_mesh
+from .messages import (
+    all_gather_object as all_gather_object, batch_isend_irecv as batch_isend_irecv,
+    broadcast_object_list as broadcast_object_list, gather_object as gather_object, irecv as irecv,
+    isend as isend, P2POp as P2POp, recv as recv, recv_object_list as recv_object_list,
+    scatter_object_list as scatter_object_list, send as send, send_object_list as send_object_list,
+)
+from .process_group import (
+    destroy_process_group as destroy_process_group, get_backend as get_backend,
+    get_backend_config as get_backend_config, get_global_rank as get_global_rank,
+    get_group_rank as get_group_rank, get_local_rank as get_local_rank,
+    get_node_local_rank as get_node_local_rank, get_pg_count as get_pg_count,
+    get_process_group_ranks as get_process_group_ranks, get_rank as get_rank,
+    get_world_size as get_world_size, group as group, GroupMember as GroupMember,
+    init_process_group as init_process_group, is_available as is_available,
+    is_initialized as is_initialized, is_torchelastic_launched as is_torchelastic_launched,
+    new_group as new_group, new_subgroups as new_subgroups,
+    new_subgroups_by_enumeration as new_subgroups_by_enumeration, ProcessGroup as ProcessGroup,
+    split_group as split_group,
+)
+from .ranks.host import (
+    run_module as run_module, run_ranks as run_ranks, run_script as run_script, simulate as simulate,
+)
+from .store import (
+    DistStoreError as DistStoreError, FileStore as FileStore, HashStore as HashStore,
+    PrefixStore as PrefixStore, Store as Store, TCPStore as TCPStore,
+)

@@ -1,0 +1,393 @@
+"""Collectives as one logical rank calls them: NumPy arrays in, `Work` out.
+
+Every rank must call the same collectives in the same order. An array may have any shape,
+memory layout and dtype that the operation is defined for; results are written into it.
+What lies between ranks, and how many processes they are, is the transport's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..protocol import guard, plain_data, tree
+from ..transports.base import (
+    ALLOCATE,
+    BARRIER,
+    BROADCAST,
+    COMPLETED,
+    EXCHANGE,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    Call,
+    Counts,
+    Pending,
+)
+from ..transports.mail import ANY, Message
+from .arrays import check_array, in_order, new, refuse_objects, write_back
+from .port import Alone, Port, Work
+
+__all__ = ["Alone", "Communicator", "Port", "Work"]
+
+
+class Communicator:
+    """The collectives and messages of one logical rank.
+
+    rank    this rank's number, 0 to size - 1
+    size    the number of ranks
+    note    is told the signature of each collective, and what each message is, as it begins
+    """
+
+    __slots__ = (
+        "_checked",
+        "_closed",
+        "_note",
+        "_port",
+        "_reduce_now",
+        "_submit",
+        "rank",
+        "size",
+        "transport",
+    )
+
+    def __init__(
+        self, rank: int, size: int, transport: str, port: Port, note: Callable[[Any], None] | None = None
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.transport = transport
+        self._port = port
+        self._note = note or _ignore
+        self._submit = port.submit
+        self._reduce_now: Callable[..., bool] = getattr(port, "reduce_now", _never)
+        self._closed = False
+        self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
+
+    def __repr__(self) -> str:
+        return f"Communicator(rank={self.rank}, size={self.size}, transport={self.transport!r})"
+
+    def allocate(self, n: int, dtype: Any) -> np.ndarray:
+        """A zeroed array of `n` elements, where the transport can reach it without copying. Collective.
+
+        Reductions of it, or of slices of it, are the fastest there are. Raises TransportError if
+        the host has not enough shared memory, on all ranks alike.
+        """
+        dtype = np.dtype(dtype)
+        refuse_objects(dtype)
+        if n < 0:
+            raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
+        template = np.broadcast_to(np.empty((), dtype), (n,))
+        call = Call(ALLOCATE, guard.signature("allocate", dtype, (n,)), template)
+        self._post(call).wait()
+        assert call.result is not None
+        return call.result
+
+    def all_reduce(self, array: np.ndarray, op: str = "sum", label: str = "", async_op: bool = False) -> Work:
+        """Combine `array` over all ranks, in place, in the order that `tree` defines.
+
+        op      one of sum, avg, product, min, max, band, bor, bxor; ValueError if it has no
+                meaning for the dtype
+        label   what the array is (parameter names); compared between ranks, shown in errors
+        """
+        # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
+        if async_op or type(array) is not np.ndarray or not array.flags.carray:
+            return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
+        signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
+        if signature not in self._checked:
+            refuse_objects(array.dtype)
+            tree.check(op, array.dtype)
+            if len(self._checked) > 4096:
+                self._checked.clear()
+            self._checked.add(signature)
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        self._note(signature)
+        if array.ndim != 1:
+            array = array.reshape(-1)
+        if not self._reduce_now(array, op, signature):
+            self._submit(Call(REDUCE, signature, array, op)).wait()
+        return _DONE
+
+    def broadcast(self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False) -> Work:
+        """Overwrite `array` on all ranks with that of rank `src`."""
+        self._check_rank("broadcast: src", src)
+        return self._in_place(
+            BROADCAST, array, f"broadcast(src={src})", src=src, label=label, async_op=async_op
+        )
+
+    def all_gather(self, array: np.ndarray, label: str = "") -> list[np.ndarray]:
+        """The arrays of all ranks, by rank; all must have one shape and dtype."""
+        return list(self._gather(array, "all_gather", label))
+
+    def start_all_gather(
+        self, array: np.ndarray, label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
+        """As `all_gather` without waiting: the array (size, *shape) that fills, and the work."""
+        return self._start_gather(array, "all_gather", label, background)
+
+    def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
+        """What each rank has for this one, by rank: rank r gets `splits[r]` rows of `array`.
+
+        splits: rows for each rank, as many as `array` has; None for equal parts. Shapes must
+        agree but for the number of rows.
+        """
+        parts, work = self.start_all_to_all(array, splits, background=False)
+        work.wait()
+        return parts
+
+    def start_all_to_all(
+        self, array: np.ndarray, splits: Sequence[int] | None = None, background: bool = True
+    ) -> tuple[list[np.ndarray], Work]:
+        """As `all_to_all` without waiting for the rows: the parts, which fill, and the work.
+
+        With `splits` it waits until all ranks have said theirs.
+        """
+        check_array("all_to_all", array)
+        if array.ndim == 0 or (splits is None and array.shape[0] % self.size):
+            raise ValueError(
+                f"all_to_all: the first dimension must be a multiple of {self.size} (the number of ranks) or be "
+                f"split by input_split_sizes, got shape {array.shape}"
+            )
+        if splits is None:
+            shape, table = array.shape, np.full((self.size, self.size), array.shape[0] // self.size)
+        else:
+            if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
+                raise ValueError(
+                    f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
+                    f"{array.shape[0]} rows of the input"
+                )
+            shape = array.shape[1:]
+            table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
+        width = prod(array.shape[1:])
+        signature = guard.signature("all_to_all", array.dtype, shape)
+        result, work = self._exchange(signature, array, table * width, background)
+        received = table[:, self.rank]
+        rows = result.reshape(int(received.sum()), *array.shape[1:])
+        return np.split(rows, np.cumsum(received)[:-1]), work
+
+    def _exchange(
+        self, signature: guard.Signature, array: np.ndarray, table: np.ndarray, background: bool
+    ) -> tuple[np.ndarray, Work]:
+        """What the ranks have for this one, one-dimensional, and the work; `table` says how many elements of whom."""
+        result = new(array, (int(table[:, self.rank].sum()),))
+        flat = in_order(array)
+        call = Call(EXCHANGE, signature, flat, result=result, counts=Counts(table))
+        call.background = background
+        return result, Work(self._post(call))
+
+    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> Work:
+        """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
+
+        The work is complete when `array` may be changed.
+        """
+        self._check_rank("send: dst", dst)
+        if dst == self.rank:
+            raise ValueError(f"send: rank {dst} cannot send to itself")
+        check_array("send", array)
+        fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
+        flat = in_order(array)
+        return Work(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
+
+    def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[Work, Message]:
+        """Receive into `array` from rank `src`, or from any; the message's `source` says from whom."""
+        if src is not None:
+            self._check_rank("recv: src", src)
+            if src == self.rank:
+                raise ValueError(f"recv: rank {src} cannot receive from itself")
+        check_array("recv", array, writes=True)
+        name = f"recv(src={'any' if src is None else src}, tag={tag})"
+        fields = guard.signature(name, array.dtype, array.shape).fields
+        flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
+        message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
+        finish = None if array.flags.c_contiguous else partial(write_back, array, flat)
+        return Work(self._mail(self._port.receive, message), finish), message
+
+    def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        self._note(guard.describe(message.fields))
+        return end(message)
+
+    def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
+        """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
+        rows, work = self.start_gather(array, dst, label, background=False)
+        work.wait()
+        return list(rows) if self.rank == dst else None
+
+    def start_gather(
+        self, array: np.ndarray, dst: int = 0, label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
+        """As `gather` without waiting: an array (size, *shape) that fills on `dst`, and the work."""
+        self._check_rank("gather: dst", dst)
+        check_array("gather", array)
+        table = np.zeros((self.size, self.size), np.int64)
+        table[:, dst] = array.size
+        signature = guard.signature(f"gather(dst={dst})", array.dtype, array.shape, label)
+        rows, work = self._exchange(signature, array, table, background)
+        return rows.reshape(self.size if self.rank == dst else 0, *array.shape), work
+
+    def scatter(
+        self, array: np.ndarray, chunks: Sequence[np.ndarray] | None = None, src: int = 0, label: str = ""
+    ) -> None:
+        """Overwrite `array` with `chunks[rank]` of rank `src`; the others pass no chunks."""
+        self.start_scatter(array, chunks, src, label, background=False).wait()
+
+    def start_scatter(
+        self,
+        array: np.ndarray,
+        chunks: Sequence[np.ndarray] | None = None,
+        src: int = 0,
+        label: str = "",
+        background: bool = True,
+    ) -> Work:
+        """As `scatter` without waiting."""
+        self._check_rank("scatter: src", src)
+        check_array("scatter", array, writes=True)
+        rows = new(array, (0, *array.shape))
+        if self.rank == src:
+            shapes = [np.shape(chunk) for chunk in chunks or ()]
+            if shapes != [array.shape] * self.size:
+                raise ValueError(
+                    f"scatter: rank {src} must pass {self.size} chunks of shape {array.shape}, got {shapes}"
+                )
+            rows = np.stack(chunks or ())
+            if rows.dtype != array.dtype:
+                raise ValueError(
+                    f"scatter: the chunks are of dtype {rows.dtype}, and rank {src} receives {array.dtype}"
+                )
+        table = np.zeros((self.size, self.size), np.int64)
+        table[src] = array.size
+        signature = guard.signature(f"scatter(src={src})", array.dtype, array.shape, label)
+        result, work = self._exchange(signature, rows, table, background)
+        return Work(work._pending, partial(write_back, array, result))
+
+    def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
+        """This rank's part, along the first dimension, of `array` combined over all ranks.
+
+        The first dimension must be a multiple of `size`; `array` itself is left as it is.
+        """
+        part, work = self.start_reduce_scatter(array, op, label, background=False)
+        work.wait()
+        return part
+
+    def start_reduce_scatter(
+        self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True
+    ) -> tuple[np.ndarray, Work]:
+        """As `reduce_scatter` without waiting: this rank's part, which fills, and the work."""
+        check_array("reduce_scatter", array)
+        if array.ndim == 0 or array.shape[0] % self.size:
+            raise ValueError(
+                f"reduce_scatter: the first dimension must be a multiple of {self.size} (the number of "
+                f"ranks), got shape {array.shape}"
+            )
+        tree.check(op, array.dtype)
+        part = new(array, (array.shape[0] // self.size, *array.shape[1:]))
+        signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
+        flat = in_order(array)
+        call = Call(REDUCE_SCATTER, signature, flat, op, result=part.reshape(-1))
+        call.background = background
+        return part, Work(self._post(call))
+
+    def barrier(self, label: str = "") -> None:
+        """Return when all ranks have called."""
+        self._post(Call(BARRIER, guard.signature("barrier", None, (), label))).wait()
+
+    def all_gather_object(self, obj: object) -> list[Any]:
+        """The objects of all ranks, by rank: plain data (see `plain_data`), sizes may differ."""
+        data = np.frombuffer(plain_data.encode(obj), np.uint8)
+        sizes = self._gather(np.array(data.size, np.int64), "all_gather_object", "size")
+        padded = np.zeros(int(sizes.max()), np.uint8)
+        padded[: data.size] = data
+        rows = self._gather(padded, "all_gather_object", "")
+        return [plain_data.decode(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+    def broadcast_object(self, obj: object = None, src: int = 0) -> Any:
+        """The object that rank `src` passed: plain data (see `plain_data`)."""
+        self._check_rank("broadcast_object: src", src)
+        name = f"broadcast_object(src={src})"
+        mine = self.rank == src
+        data = np.frombuffer(plain_data.encode(obj), np.uint8).copy() if mine else np.empty(0, np.uint8)
+        size = np.array(data.size, np.int64)
+        self._in_place(BROADCAST, size, name, src=src, label="size")
+        if not mine:
+            data = np.empty(int(size), np.uint8)
+        self._in_place(BROADCAST, data, name, src=src)
+        return plain_data.decode(data.tobytes())
+
+    def close(self) -> None:
+        """Refuse further use on this rank. The transport lives on until the process's ranks end."""
+        self._closed = True
+
+    def _post(self, call: Call) -> Pending:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        self._note(call.signature)
+        return self._submit(call)
+
+    def _in_place(
+        self,
+        kind: str,
+        array: np.ndarray,
+        name: str,
+        op: str = "",
+        src: int = -1,
+        label: str = "",
+        async_op: bool = False,
+    ) -> Work:
+        reduces = kind == REDUCE
+        writes = reduces or self.rank != src
+        check_array(name, array, writes)
+        if reduces:
+            tree.check(op, array.dtype)
+        signature = guard.signature(name, array.dtype, array.shape, label, sums=reduces)
+        finish: Callable[[], None] | None = None
+        flat = in_order(array)
+        if writes and not array.flags.c_contiguous:
+            finish = partial(write_back, array, flat)
+        call = Call(kind, signature, flat, op, src)
+        call.background = async_op
+        pending = self._post(call)
+        if async_op:
+            return Work(pending, finish)
+        pending.wait()
+        if finish is not None:
+            finish()
+        return _DONE
+
+    def _gather(self, array: np.ndarray, name: str, label: str) -> np.ndarray:
+        """An array of shape (size, *array.shape) with the arrays of all ranks."""
+        rows, work = self._start_gather(array, name, label)
+        work.wait()
+        return rows
+
+    def _start_gather(
+        self, array: np.ndarray, name: str, label: str, background: bool = False
+    ) -> tuple[np.ndarray, Work]:
+        check_array(name, array)
+        flat = in_order(array)
+        rows = new(array, (self.size, flat.size))
+        call = Call(GATHER, guard.signature(name, array.dtype, array.shape, label), flat, result=rows)
+        call.background = background
+        return rows.reshape(self.size, *array.shape), Work(self._post(call))
+
+    def _check_rank(self, what: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{what} must be a rank from 0 to {self.size - 1}, got {rank}")
+
+
+_DONE = Work(COMPLETED)
+_CLOSED = "this communicator is closed (destroy_process_group was called)"
+
+
+def _never(array: np.ndarray, op: str, signature: guard.Signature) -> bool:
+    """There is no short way."""
+    return False
+
+
+def _ignore(what: Any) -> None:
+    """Nobody wants to know."""

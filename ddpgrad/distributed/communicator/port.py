@@ -1,0 +1,63 @@
+"""Between one rank's communicator and a transport: how the rank posts its calls, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..transports.base import COMPLETED, Call, Pending, Transport
+from ..transports.mail import Message
+
+
+class Work:
+    """A collective under way. Its arrays must not be touched before `wait` returns."""
+
+    __slots__ = ("_finish", "_pending")
+
+    def __init__(self, pending: Pending, finish: Callable[[], None] | None = None) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def wait(self) -> None:
+        """Return when the collective is complete; raises `DistributedError` if it cannot be."""
+        self._pending.wait()
+        self._settle()
+
+    def poll(self) -> bool:
+        """Help the collective on without waiting; True when complete."""
+        if not self._pending.poll():
+            return False
+        self._settle()
+        return True
+
+    def is_completed(self) -> bool:
+        """PyTorch's name for `poll`."""
+        return self.poll()
+
+    def _settle(self) -> None:
+        self._pending = COMPLETED
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+
+class Port(Protocol):
+    """How one rank uses a transport: the first argument of each is that rank's part."""
+
+    def submit(self, call: Call) -> Pending: ...
+
+    def send(self, message: Message) -> Pending: ...
+
+    def receive(self, message: Message) -> Pending: ...
+
+
+class Alone:
+    """The port of a rank that has a process, and so the transport, to itself."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._post = transport.post
+        self.send, self.receive = transport.send, transport.receive
+        self.reduce_now = transport.reduce_now
+
+    def submit(self, call: Call) -> Pending:
+        return self._post((call,))

@@ -1,0 +1,1 @@
+"""Data parallelism: buckets, the reducer, DistributedDataParallel, sharded optimizer state."""

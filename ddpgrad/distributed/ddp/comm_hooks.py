@@ -1,0 +1,101 @@
+"""Communication hooks: what replaces the averaging of a bucket, and what such a hook is given.
+
+Source: https://pytorch.org/docs/stable/ddp_comm_hooks.html
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.tensor import Tensor
+
+
+class GradBucket:
+    """The gradients of some parameters, one after the other in flat memory."""
+
+    def __init__(
+        self,
+        index: int,
+        last: bool,
+        buffer: Tensor,
+        gradients: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        label: str,
+    ) -> None:
+        self._index, self._last, self._buffer = index, last, buffer
+        self._gradients, self._parameters = gradients, parameters
+        self.label = label
+
+    def index(self) -> int:
+        """Its place in the order in which buckets are communicated."""
+        return self._index
+
+    def is_last(self) -> bool:
+        """True for the last bucket of a backward."""
+        return self._last
+
+    def buffer(self) -> Tensor:
+        """All gradients of the bucket as one flat tensor; between them may be padding, which is zero."""
+        return self._buffer
+
+    def set_buffer(self, tensor: Tensor) -> None:
+        """Let `buffer` return another tensor, for a hook that is called next."""
+        self._buffer = tensor
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients, as views of the bucket."""
+        return list(self._gradients)
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters, in the order of `gradients`."""
+        return list(self._parameters)
+
+
+Hook = Callable[[GradBucket], Any]
+
+
+def bind(hook: Callable[[Any, GradBucket], Any], state: Any) -> Hook:
+    """`hook` with its state, after the checks of PyTorch's `register_comm_hook`."""
+    if not callable(hook):
+        raise TypeError("Communication hook must be callable.")
+    signature = inspect.signature(hook)
+    if len(signature.parameters) < 2:
+        raise ValueError("Communication hook: expected two parameters, state and bucket.")
+    annotation = list(signature.parameters.values())[1].annotation
+    # Under `from __future__ import annotations` the annotation is a text.
+    if annotation not in (inspect.Parameter.empty, GradBucket) and "GradBucket" not in str(annotation):
+        raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
+    return lambda bucket: hook(state, bucket)
+
+
+class HookedWork:
+    """The work of a hook on a bucket; when it is done, its result is in the bucket."""
+
+    def __init__(self, future: Any, flat: Tensor) -> None:
+        from ...futures import Future  # here, as most programs have no hook
+
+        if not isinstance(future, Future):
+            raise TypeError(
+                f"a communication hook must return a torch.futures.Future of the bucket's new gradients, got "
+                f"{type(future).__name__}; `work.get_future().then(...)` makes one"
+            )
+        self._future, self._flat = future, flat
+
+    def poll(self) -> bool:
+        """True when the result is there; does not wait."""
+        return self._future.done()
+
+    def wait(self) -> None:
+        """Put the result into the bucket."""
+        result = self._future.wait()
+        if isinstance(result, (list, tuple)):
+            (result,) = result
+        if not isinstance(result, Tensor) or result.numel() != self._flat.numel():
+            got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise ValueError(
+                f"a communication hook's future must have a tensor of the bucket's {self._flat.numel()} elements, got {got}"
+            )
+        if result._array is not self._flat._array:
+            self._flat._array[...] = result.detach().to(self._flat.dtype)._array.reshape(-1)

@@ -1,0 +1,295 @@
+"""The reducer: averages gradients over the ranks, bucket by bucket, while backward goes on.
+
+Each parameter's accumulator writes its gradient straight into a bucket (`AccumulateGrad.bucket`)
+and then calls the hook here. When the last gradient of a bucket has arrived, the bucket is
+handed to the communicator; buckets go in one order on all ranks. When backward ends, the
+reducer waits for what is still under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ...autograd import engine
+from ...autograd.accumulate import AccumulateGrad, accumulator
+from ...backend.registry import backend_for
+from ...core import spans
+from ...core.errors import DistributedError
+from ...core.tensor import Tensor, wrap
+from ..communicator.communicator import Communicator, Work
+from .bucket import Gradient, Layout, plan
+from .comm_hooks import GradBucket, Hook, HookedWork
+from .finite import FiniteWatch
+
+
+class Bucket:
+    """Flat memory for the gradients of some parameters, and the state of its reduction."""
+
+    def __init__(
+        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator
+    ) -> None:
+        self.layout = layout
+        self.label = ", ".join(names[i] for i in layout.indices)
+        like = parameters[layout.indices[0]]._array
+        backend = backend_for(like)
+        # `host` is what the communicator reads; on a CPU, and with NCCL, the gradients lie there themselves.
+        self.host: Any = None
+        self.flat: Any = None
+        self.stage: Any = None
+        if backend.kind == "cpu":
+            self.host = self.flat = c.allocate(layout.length, like.dtype)
+        else:
+            self.flat = backend.new_zeros(like, (layout.length,))
+            if c.transport == "nccl":
+                self.host = self.flat
+            else:
+                from ...backend.cuda.staging import PinnedStage
+
+                self.host = c.allocate(layout.length, like.dtype)
+                self.stage = PinnedStage(self.host.nbytes)
+        self.views: list[Tensor] = []
+        for i, offset in zip(layout.indices, layout.offsets, strict=True):
+            array = parameters[i]._array
+            self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
+        self.missing = len(layout.indices)
+        self.work: Work | HookedWork | None = None
+
+    def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
+        """Let `hook` begin to communicate the bucket."""
+        self.work = HookedWork(hook(bucket), wrap(self.flat))
+
+    def start(self, c: Communicator) -> None:
+        """Begin to average the bucket over the ranks."""
+        if self.stage is not None:
+            pinned = self.stage.to_host_async(self.flat)
+            self.stage.synchronize()
+            self.host[...] = pinned
+        self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
+
+    def finish(self) -> None:
+        """Wait for the average."""
+        assert self.work is not None
+        self.work.wait()
+        hooked, self.work = isinstance(self.work, HookedWork), None
+        if self.stage is not None and not hooked:
+            self.stage.view(self.flat)[...] = self.host
+            self.stage.from_host_async(self.flat)
+        for view in self.views:
+            view._versions[0] += 1
+
+
+def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
+    """What the accumulator of parameter i calls. It does not keep the reducer, and its buckets, alive."""
+
+    def hook(inputs: Any, outputs: Any) -> None:
+        alive = reducer()
+        if alive is not None:
+            alive._arrived(i)
+
+    return hook
+
+
+class Reducer:
+    """Keeps the gradients of `parameters` equal on all ranks after each backward.
+
+    find_unused: parameters that get no gradient count as zeros, instead of being an error.
+    `enabled` is off within `no_sync`: gradients then only add up locally.
+    A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
+    parameters are as if it had never been.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        communicator: Communicator,
+        cap_bytes: int,
+        find_unused: bool,
+    ) -> None:
+        self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
+        self.cap_bytes, self.find_unused = cap_bytes, find_unused
+        self.enabled = True
+        self.steps = 0  # backward passes after which gradients were averaged
+        self.hook: Hook | None = None
+        self.scale = 1.0  # of averages, where not all ranks took part
+        self.finite = FiniteWatch()
+        # Order of the first backward, until the buckets are laid out by it. Where parameters may be
+        # unused there is no such order: each rank would have its own.
+        self.arrivals: list[int] | None = None if find_unused else []
+        self.gradients = [
+            Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device)))
+            for n, p in zip(names, parameters, strict=True)
+        ]
+        # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
+        self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
+        self.hooks = [node.register_hook(_arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
+        self.buckets: list[Bucket] = []
+        self.place: dict[int, tuple[Bucket, Tensor]] = {}
+        self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes))
+
+    def _build(self, layouts: Sequence[Layout]) -> None:
+        """Allocate the buckets and let each accumulator write there."""
+        self.buckets = [Bucket(layout, self.names, self.parameters, self.communicator) for layout in layouts]
+        self.place = {}
+        for bucket in self.buckets:
+            for i, view in zip(bucket.layout.indices, bucket.views, strict=True):
+                self.place[i] = (bucket, view)
+                self._adopt(i, view)
+                self.accumulators[i].bucket = view
+        self._begin()
+
+    def __del__(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        for i, (_, view) in self.place.items():
+            if self.accumulators[i].bucket is view:
+                self.accumulators[i].bucket = None
+
+    def _adopt(self, i: int, view: Tensor) -> None:
+        """Move a gradient that lies elsewhere into the bucket."""
+        parameter = self.parameters[i]
+        if parameter._grad is not None and parameter._grad is not view:
+            view._array[...] = parameter._grad._array
+            parameter._grad = view
+
+    def _begin(self) -> None:
+        self.ready: set[int] = set()
+        self.next = 0  # the first bucket that was not handed over yet
+        self.backward_runs = False
+        if self.arrivals:
+            self.arrivals = []
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.layout.indices)
+
+    # -- during backward -----------------------------------------------------------------
+
+    def _arrived(self, i: int) -> None:
+        """The hook of parameter i's accumulator: its gradient is complete on this rank."""
+        bucket, view = self.place[i]
+        if not self.enabled or self.accumulators[i].bucket is not view:
+            return
+        if not self.backward_runs:
+            self.backward_runs = True
+            engine.queue_callback(self._finish)
+        if i in self.ready:
+            raise DistributedError(
+                f"parameter '{self.names[i]}' got a second gradient in one backward, after it was handed over. "
+                "A part of the model that is checkpointed or used again needs one backward for all of it."
+            )
+        self.ready.add(i)
+        if self.arrivals is not None:
+            self.arrivals.append(i)
+        self._adopt(i, view)
+        bucket.missing -= 1
+        if bucket.missing == 0:
+            if spans.recorders:
+                index = self.buckets.index(bucket)
+                spans.mark("ready", f"bucket {index} ready", bucket=index, parameters=bucket.label)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Start the buckets that are complete, in order, and help along those under way."""
+        while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
+            self._look_at(self.buckets[self.next])
+            if self.hook is None:
+                self.buckets[self.next].start(self.communicator)
+            else:
+                self.buckets[self.next].start_hook(self.hook, self._for_hook(self.next))
+            self.next += 1
+        for bucket in self.buckets[: self.next]:
+            if bucket.work is not None and not bucket.work.poll():
+                break
+
+    def _look_at(self, bucket: Bucket) -> None:
+        """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
+        if self.communicator.size > 1 and bucket.stage is None:
+            indices, views = bucket.layout.indices, bucket.views
+            self.finite.look(
+                bucket.flat, lambda: ((self.names[i], v._array) for i, v in zip(indices, views, strict=True))
+            )
+
+    def _for_hook(self, index: int) -> GradBucket:
+        bucket = self.buckets[index]
+        parameters = [self.parameters[i] for i in bucket.layout.indices]
+        last = index == len(self.buckets) - 1
+        return GradBucket(index, last, wrap(bucket.flat), bucket.views, parameters, bucket.label)
+
+    def _finish(self) -> None:
+        """At the end of backward: account for unused parameters, wait, prepare the next pass."""
+        unused = [i for i in range(len(self.parameters)) if i not in self.ready]
+        if unused and not self.find_unused:
+            raise DistributedError(self._unused_message(unused))
+        for i in unused:
+            bucket, view = self.place[i]
+            self._adopt(i, view)
+            if self.parameters[i]._grad is None:
+                view._array[...] = 0
+            bucket.missing -= 1
+        self._hand_over()
+        self._complete(unused)
+
+    def shadow(self) -> None:
+        """Take part in a backward of the other ranks with gradients of zero."""
+        for bucket in self.buckets:
+            bucket.flat[...] = 0
+            bucket.missing = 0
+        self._hand_over()
+        self._complete(range(len(self.parameters)))
+
+    def _complete(self, unused: Sequence[int]) -> None:
+        """Wait for the averages, and prepare the next pass."""
+        for bucket in self.buckets:
+            bucket.finish()
+            if self.scale != 1.0:
+                bucket.flat *= self.scale
+        if self.find_unused:
+            self._share_used(unused)
+        self.steps += 1
+        self.finite.step(self.steps)
+        arrivals, self.arrivals = self.arrivals, None
+        self._begin()
+        if arrivals is not None:
+            self._rebuild(arrivals)
+
+    def _share_used(self, unused: Sequence[int]) -> None:
+        """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
+        used = np.ones(len(self.parameters), np.uint8)
+        used[list(unused)] = 0
+        self.communicator.all_reduce(used, "max", "which parameters were used")
+        for i in unused:
+            if used[i]:
+                self.parameters[i]._grad = self.place[i][1]
+
+    def _rebuild(self, arrivals: Sequence[int]) -> None:
+        """Lay the buckets out in the order in which rank 0's gradients arrived."""
+        # A rank that had no batch (`DistributedDataParallel.join`) has seen no order, and keeps what is there.
+        known = list(arrivals) or [i for bucket in self.buckets for i in bucket.layout.indices]
+        order = self.communicator.broadcast_object(known)
+        layouts = plan(self.gradients, order, self.cap_bytes)
+        if layouts != [bucket.layout for bucket in self.buckets]:
+            self._build(layouts)
+
+    def _unused_message(self, unused: Sequence[int]) -> str:
+        shown = ", ".join(f"'{self.names[i]}'" for i in unused[:8])
+        more = f" and {len(unused) - 8} more" if len(unused) > 8 else ""
+        cause = "Either the forward pass did not use them, or the loss does not depend on them."
+        if not all(self.parameters[i].requires_grad for i in unused):
+            cause = "Their requires_grad was turned off after the model was wrapped: wrap it again."
+        return (
+            f"rank {self.communicator.rank}: backward ended, but {len(unused)} of {len(self.parameters)} parameters got "
+            f"no gradient: {shown}{more}. {cause} If that is meant, wrap with "
+            "DistributedDataParallel(model, find_unused_parameters=True)."
+        )
+
+    def check_idle(self) -> None:
+        """Called before forward: the last backward must have run to its end."""
+        if self.backward_runs:
+            self._begin()
+            raise DistributedError(
+                f"rank {self.communicator.rank}: the last backward did not run to its end (it raised); gradients of "
+                "the ranks may differ. Restart from a checkpoint, or zero the gradients and wrap the model again."
+            )

@@ -1,0 +1,125 @@
+"""Are the replicas still alike? Every so many steps the ranks compare checksums of all parameters.
+
+Replicas begin alike and get the same updates. They drift apart when a rank changes parameters
+by itself: a seed that differs, an update that depends on the rank, a gradient that was changed
+after it was averaged, a faulty machine. Losses look well then, and the model is wrong.
+
+Replicas that are alike and NaN are found too, with the rank whose gradients began it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...core.errors import DistributedError, MismatchError
+from ...core.tensor import Tensor
+from ..communicator.communicator import Communicator
+from ..protocol.guard import blaming
+from ..tensor_work import on_host
+from .finite import FiniteWatch
+
+_log = logging.getLogger("ddpgrad.distributed")
+
+
+class ReplicaCheck:
+    """Compares the parameters of all ranks after every `every` steps; 0: never.
+
+    checks, seconds: how often it did so, and what that cost in all.
+    """
+
+    def __init__(
+        self, parameters: Sequence[tuple[str, Tensor]], c: Communicator, every: int, finite: FiniteWatch
+    ) -> None:
+        if every < 0:
+            raise ValueError(
+                f"the steps between two checks of the replicas must not be negative, got {every}"
+            )
+        self._parameters, self._communicator, self.every = list(parameters), c, every
+        self.checks, self.seconds = 0, 0.0
+        self._finite = finite
+        finite.enabled = every > 0
+        self._equal_at = 0
+
+    def after(self, step: int) -> None:
+        """Compare, if it is time.
+
+        Raises MismatchError, which names rank, parameter and steps; DistributedError if parameters are NaN.
+        """
+        if not self.every or step % self.every or step == self._equal_at or self._communicator.size == 1:
+            return
+        began = time.perf_counter()
+        self.compare(step)
+        cost = time.perf_counter() - began
+        self.checks += 1
+        self.seconds += cost
+        self._equal_at = step
+        _log.info("replicas are equal after step %d; the check took %.2f ms", step, cost * 1e3)
+
+    def compare(self, step: int) -> None:
+        """Compare now; collective. Raises as `after` does."""
+        c = self._communicator
+        sums = np.array([_checksum(p) for _, p in self._parameters], np.uint32)
+        digest = np.frombuffer(hashlib.blake2b(sums.tobytes(), digest_size=16).digest(), np.uint64)
+        began = self._finite.since[0] if self._finite.since else 0
+        mine = np.append(digest, np.array([self._has_nan(), began], np.uint64))
+        told = c.all_gather(mine, "check of the replicas")
+        digests = [row[:2].tobytes() for row in told]
+        if all(row[2] for row in told):  # of some ranks only, it is one more way to differ
+            raise self._not_a_number(step, {rank: int(row[3]) for rank, row in enumerate(told) if row[3]})
+        if len(set(digests)) == 1:
+            return
+        rows = c.all_gather(sums, "check of the replicas, by parameter")
+        # What most ranks have is taken for right; with as many on both sides, what rank 0 has.
+        counts = Counter(digests)
+        usual = max(digests, key=lambda d: (counts[d], d == digests[0]))
+        rank = next(r for r, d in enumerate(digests) if d != usual)
+        like = digests.index(usual)
+        different = np.flatnonzero(rows[rank] != rows[like])
+        name = self._parameters[different[0]][0]
+        others = [r for r, d in enumerate(digests) if d != usual and r != rank]
+        error = MismatchError(
+            f"the replicas have drifted apart: after step {step}, parameter '{name}' of rank {rank} is not that of "
+            f"rank {like}; {len(different)} of {len(rows[rank])} parameters differ there"
+            + (f", and ranks {others} differ too" if others else "")
+            + f". They were equal after step {self._equal_at}. Look for what a rank does by itself: a seed, an "
+            "update or clipping that depends on the rank, gradients changed after backward. "
+            "DDPGRAD_CHECK_REPLICAS=1 checks after every step and so finds the first."
+        )
+        raise blaming(error, [rank])
+
+    def _has_nan(self) -> bool:
+        """Whether a parameter that is trained holds NaN."""
+        arrays = (on_host(p) for _, p in self._parameters if p.requires_grad)
+        # The sum is one pass without memory of its own; it is NaN for infinities of both signs, too.
+        return any(bool(np.isnan(np.sum(a))) and bool(np.isnan(a).any()) for a in arrays)
+
+    def _not_a_number(self, step: int, began: Mapping[int, int]) -> DistributedError:
+        """The error for NaN in the parameters; `began`: by rank, since which step its gradients are not finite."""
+        if not began:
+            return DistributedError(
+                f"parameters are NaN after step {step}, although the gradients of all ranks are finite: look at the update "
+                "(learning rate, a parameter changed by hand)"
+            )
+        rank = min(began, key=lambda r: (began[r], r))
+        names = self._communicator.all_gather_object(self._finite.since[1] if self._finite.since else "")
+        others = sorted(r for r in began if began[r] == began[rank] and r != rank)
+        error = DistributedError(
+            f"parameters are NaN after step {step}: in step {began[rank]} the gradient of '{names[rank]}' of rank {rank} was "
+            f"the first that was not finite"
+            + (f", with that of ranks {others}" if others else "")
+            + ". Look at that "
+            "rank's data and loss in that step; autograd.set_detect_anomaly(True) finds the operation."
+        )
+        return blaming(error, [rank])
+
+
+def _checksum(parameter: Tensor) -> int:
+    array = np.ascontiguousarray(on_host(parameter))
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data)

@@ -1,0 +1,155 @@
+"""`ZeroRedundancyOptimizer`: each rank keeps the optimizer's state of its share of the parameters only.
+
+Source: https://arxiv.org/abs/1910.02054 (stage 1); names and arguments are those of
+https://pytorch.org/docs/stable/distributed.optim.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core.tensor import Tensor
+from ...ops.creation.data import as_tensor
+from ...optim.optimizer import Optimizer, ParamsT
+from ..process_group import ProcessGroup, resolve
+from ..tensor_work import on_host
+from .data_parallel import broadcast
+
+
+class ZeroRedundancyOptimizer(Optimizer):
+    """`optimizer_class(params, **defaults)` whose state is divided among the ranks.
+
+    Each parameter is updated by one rank, which then gives it to the others; gradients must be
+    equal on all ranks, as DistributedDataParallel leaves them. Parameters have the same bits as
+    with the optimizer itself. parameters_as_bucket_view: accepted for PyTorch's sake.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        optimizer_class: Callable[..., Optimizer],
+        process_group: ProcessGroup | None = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        **defaults: Any,
+    ) -> None:
+        if overlap_with_ddp:
+            raise NotImplementedError(
+                "ZeroRedundancyOptimizer: overlap_with_ddp is not supported; leave it out"
+            )
+        self._group = resolve(process_group)
+        self._loads = [0] * self._group.size()  # elements that each rank updates
+        self._owners: dict[Tensor, int] = {}
+        self._whole: dict[str, Any] | None = None
+        given: list[Any] = list(params)
+        groups = [dict(g) for g in given] if given and isinstance(given[0], dict) else [{"params": given}]
+        for group in groups:
+            listed = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+            group["params"] = listed
+            self._deal([p[1] if isinstance(p, tuple) else p for p in listed])
+        self.optim = optimizer_class([self._own(group) for group in groups], **defaults)
+        super().__init__(groups, self.optim.defaults)
+        self.state = self.optim.state
+
+    def _deal(self, parameters: list[Tensor]) -> None:
+        """Give each parameter, the largest first, to the rank that has least to do."""
+        for parameter in sorted(parameters, key=lambda p: -p.numel()):
+            owner = self._loads.index(min(self._loads))
+            self._owners[parameter] = owner
+            self._loads[owner] += parameter.numel()
+
+    def _own(self, group: dict[str, Any]) -> dict[str, Any]:
+        """`group` with this rank's parameters only."""
+        rank = self._group.rank()
+        mine = [p for p in group["params"] if self._owners[p[1] if isinstance(p, tuple) else p] == rank]
+        return {**group, "params": mine}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own, and deal them to the ranks."""
+        late = "optim" in self.__dict__ and len(self.param_groups) >= len(self.optim.param_groups)
+        if late:
+            given = param_group["params"]
+            param_group["params"] = [given] if isinstance(given, Tensor) else list(given)
+            self._deal([p[1] if isinstance(p, tuple) else p for p in param_group["params"]])
+            self.optim.add_param_group(self._own(param_group))
+        super().add_param_group(param_group)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update this rank's parameters and take over the others' from their ranks. Collective."""
+        for whole, mine in zip(self.param_groups, self.optim.param_groups, strict=True):
+            mine.update({k: v for k, v in whole.items() if k not in ("params", "param_names")})
+        # Without the hooks around it: this step has them.
+        update = getattr(type(self.optim).step, "__wrapped__", type(self.optim).step)
+        loss = update(self.optim) if closure is None else update(self.optim, closure)
+        self._whole = None
+        for rank in range(self._group.size()):
+            owned = [p for p, owner in self._owners.items() if owner == rank]
+            broadcast(self._group.communicator, owned, f"parameters that rank {rank} updates", rank)
+        return loss
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Bring the state of all ranks together on rank `to`, for its `state_dict`. Collective."""
+        root = self._group.place(to, "consolidate_state_dict: to")
+        c = self._group.communicator
+        numbers = {p: n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        state: dict[int, dict[str, Any]] = {}
+        for src in range(c.size):
+            mine = {numbers[p]: s for p, s in self.optim.state.items()} if c.rank == src else {}
+            kept = [
+                (n, name, ["tensor", list(v.shape), v.dtype.name] if isinstance(v, Tensor) else ["plain", v])
+                for n, values in mine.items()
+                for name, v in values.items()
+            ]
+            for n, name, (kind, *about) in c.broadcast_object(kept, src):
+                if kind == "plain":
+                    value = about[0]
+                else:
+                    tensor = mine[n][name] if c.rank == src else None
+                    array = np.zeros(about[0], _numpy(about[1])) if tensor is None else on_host(tensor).copy()
+                    c.broadcast(array, src, f"optimizer state {name}")
+                    value = as_tensor(array)
+                if c.rank == root:
+                    state.setdefault(n, {})[name] = value
+        if c.rank == root:
+            packed = super().state_dict()
+            packed["state"] = dict(sorted(state.items()))
+            self._whole = packed
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the optimizer alone would have, on the rank that `consolidate_state_dict` named."""
+        if self._whole is None:
+            raise RuntimeError(
+                "Optimizer state has not been consolidated on this rank. Please call `consolidate_state_dict(to="
+                f"{self._group.rank()})` on all ranks beforehand if you meant to save the global state."
+            )
+        return self._whole
+
+    def sharded_state_dict(self) -> dict[str, Any]:
+        """This rank's part of the state: a nested dict, of which a Checkpointer joins those of all ranks."""
+        numbers = {p: n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        packed = super().state_dict()
+        packed["state"] = {numbers[p]: state for p, state in self.optim.state.items()}
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over options, and of the whole state this rank's share."""
+        everyone = [p for group in self.param_groups for p in group["params"]]
+        own = {p: n for n, p in enumerate(p for group in self.optim.param_groups for p in group["params"])}
+        state = {own[everyone[n]]: s for n, s in state_dict["state"].items() if everyone[n] in own}
+        groups = []
+        for saved, mine in zip(state_dict["param_groups"], self.optim.param_groups, strict=True):
+            groups.append({**saved, "params": [own[p] for p in mine["params"]]})
+        self.optim.load_state_dict({"state": state, "param_groups": groups})
+        for whole, mine in zip(self.param_groups, self.optim.param_groups, strict=True):
+            whole.update({k: v for k, v in mine.items() if k not in ("params", "param_names")})
+        self.state = self.optim.state
+        self._whole = None
+
+
+def _numpy(name: str) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, name))

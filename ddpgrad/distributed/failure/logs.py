@@ -1,0 +1,135 @@
+"""The folder of a run: every rank's output, and what is known of a failure."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import LaunchError
+from . import blame
+from .channel import Failure
+from .watchdog import Progress
+
+REPORT = "failure.json"
+
+
+class Logs:
+    """Files in `folder`; with None, nothing is kept.
+
+    rank_K.log       what rank K printed (ranks_K-L.log: what no rank has marked as its own in a process
+                     of several, such as the words of mpiexec)
+    rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
+    failure.json     the first failure, the others, and every rank's last collectives
+
+    A folder serves one job at a time. A restart adds to the files.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._files: dict[str, int] = {}
+        self._lock: int | None = None
+        self._broken: OSError | None = None
+
+    def __enter__(self) -> Logs:
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LaunchError(
+                    f"--log-dir {self.folder}: another job writes there; choose another folder"
+                ) from None
+            except OSError as error:
+                raise LaunchError(f"--log-dir {self.folder} cannot be written to: {error}") from None
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for file in self._files.values():
+            os.close(file)
+        if self._lock is not None and self.folder is not None:
+            (self.folder / ".lock").unlink(missing_ok=True)
+            os.close(self._lock)
+
+    def of(self, ranks: range) -> Callable[[bytes], None] | None:
+        """What takes the output of a process that hosts `ranks`."""
+        if self.folder is None:
+            return None
+        file = self._open(f"{_name(ranks)}.log")
+
+        def write(data: bytes) -> None:
+            # A full disk must not end the job; the screen goes on.
+            if self._broken is None:
+                try:
+                    os.write(file, data)
+                except OSError as error:
+                    self._broken = error
+
+        return write
+
+    @property
+    def complaint(self) -> str:
+        """What went wrong with the files, in one line; '' if nothing did."""
+        return f"ddprun: the logs in {self.folder} are incomplete: {self._broken}\n" if self._broken else ""
+
+    def failure(
+        self,
+        failures: Sequence[Failure],
+        code: int,
+        progress: Mapping[int, Progress],
+        dumps: Mapping[int, str],
+        restart_count: int,
+    ) -> None:
+        """Write down what is known of the end of a job."""
+        if self.folder is None:
+            return
+        try:
+            write_failure(self.folder, failures, code, progress, dumps, restart_count)
+        except OSError as error:
+            self._broken = error
+
+    def _open(self, name: str) -> int:
+        assert self.folder is not None
+        if name not in self._files:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._files[name] = os.open(self.folder / name, flags, 0o644)
+        return self._files[name]
+
+
+def write_failure(
+    folder: Path,
+    failures: Sequence[Failure],
+    code: int,
+    progress: Mapping[int, Progress],
+    dumps: Mapping[int, str],
+    restart_count: int,
+) -> None:
+    """Write failure.json, and each rank's stacks, which `dumps` has. Raises OSError."""
+    report: dict[str, Any] = {
+        "exit_code": code,
+        "restart_count": restart_count,
+        "first": asdict(blame.first_failure(failures)),
+        "failures": [asdict(failure) for failure in failures],
+        "ranks": {
+            rank: {"steps": place.steps, "collectives": place.counters[0], "last": list(place.last)}
+            for rank, place in progress.items()
+        },
+    }
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    for rank, dump in dumps.items():
+        if dump:
+            stacks_of(folder, rank).write_text(dump)
+
+
+def stacks_of(folder: Path, rank: int) -> Path:
+    """The file of the stacks of `rank`."""
+    return folder / f"rank_{rank}.stacks"
+
+
+def _name(ranks: range) -> str:
+    return f"rank_{ranks[0]}" if len(ranks) == 1 else f"ranks_{ranks[0]}-{ranks[-1]}"

@@ -1,0 +1,244 @@
+"""Several ranks in one process: threads that pass one baton, and meet before each collective.
+
+Only the holder of the baton runs Python; the baton changes hands only inside collectives,
+always to the next rank that can go on. So a run is deterministic, and a debugger that stops
+one rank stops nothing else but the waiting. The rank that arrives last at a collective
+posts it to the transport for all ranks of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...core.errors import DistributedError
+from ..protocol import guard
+from ..transports.base import Call, Patience, Pending, Transport, again
+from ..transports.mail import Delivery, Message
+
+
+class Unwind(BaseException):
+    """Ends a rank's thread because another rank failed. Never leaves `host.py`."""
+
+
+class Slot:
+    """What a rank waits for: a collective in which the ranks of this process meet, or a message."""
+
+    __slots__ = ("calls", "error", "pending")
+
+    def __init__(self, ranks: Sequence[int] = ()) -> None:
+        # By the rank's index within the process, in the transport's order.
+        self.calls: dict[int, Call | None] = dict.fromkeys(ranks)
+        self.pending: Pending | None = None
+        self.error: Exception | None = None
+
+    def ready(self) -> bool:
+        """True when complete or failed; helps the transport on."""
+        if self.error is not None:
+            return True
+        if self.pending is None:
+            return False
+        try:
+            return self.pending.poll()
+        except Exception as error:
+            self.error = error
+            return True
+
+    def fields(self, local: int) -> Sequence[str]:
+        """What rank `local` called, in words."""
+        if isinstance(self.pending, Delivery):
+            return self.pending.message.fields
+        call = self.calls.get(local)
+        return () if call is None else call.signature.fields
+
+    def from_outside(self) -> bool:
+        """True when it is under way, and another process may complete it."""
+        return self.pending is not None and self.pending.external
+
+    def outcome(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.error is not None:
+            raise again(self.error)
+
+
+class Scenery(Protocol):
+    """Changes what the process shows when the baton goes from one rank to another."""
+
+    def enter(self, local: int) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Baton:
+    """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
+
+    def __init__(self, ranks: Sequence[int], scene: Scenery | None = None) -> None:
+        self._ranks = ranks
+        self._scene = scene
+        self._gates = [threading.Semaphore(0) for _ in ranks]
+        self._waiting: list[Slot | None] = [None] * len(ranks)
+        self._ended = [False] * len(ranks)
+        self.stopping = False
+        self.holder = 0
+
+    def start(self) -> None:
+        """Give the baton to the first rank."""
+        self._gates[0].release()
+
+    def receive(self, local: int) -> None:
+        """Block until rank `local` holds the baton."""
+        self._gates[local].acquire()
+        self.holder = local
+        if self._scene is not None:
+            self._scene.enter(local)
+        self._stop_if_asked()
+
+    def wait(self, local: int, slot: Slot) -> None:
+        """Let others run until `slot` is ready; raises what went wrong with it."""
+        self._stop_if_asked()
+        patience = Patience()
+        self._waiting[local] = slot
+        try:
+            while not slot.ready():
+                other = self._next_runnable(local)
+                if other is not None:
+                    self._hand_over(local, other)
+                    patience = Patience()
+                elif any(waited is not None and waited.from_outside() for waited in self._waiting):
+                    patience.pause()
+                    self._stop_if_asked()
+                else:
+                    raise self._nobody_can_go_on(slot)
+        finally:
+            self._waiting[local] = None
+        slot.outcome()
+
+    def step_aside(self, local: int) -> None:
+        """Let another rank run a turn, if one can: a loop of polls must not keep the baton."""
+        self._stop_if_asked()
+        other = self._next_runnable(local)
+        if other is not None:
+            self._hand_over(local, other)
+
+    def retire(self, local: int) -> None:
+        """Rank `local` has ended; the baton goes on."""
+        self._ended[local] = True
+        other = None if self.stopping else self._next_runnable(local)
+        if other is None:
+            # A rank that cannot go on finds out why by itself, in its loop.
+            other = next((i for i in range(len(self._ended)) if not self._ended[i]), None)
+        if other is not None:
+            self._gates[other].release()
+
+    def _stop_if_asked(self) -> None:
+        if self.stopping:
+            raise Unwind
+
+    def _next_runnable(self, local: int) -> int | None:
+        count = len(self._ranks)
+        for step in range(1, count):
+            other = (local + step) % count
+            if self._ended[other]:
+                continue
+            slot = self._waiting[other]
+            if slot is None or slot.ready():
+                return other
+        return None
+
+    def _hand_over(self, local: int, other: int) -> None:
+        if self._scene is not None:
+            self._scene.leave()
+        self._gates[other].release()
+        self.receive(local)
+
+    def _nobody_can_go_on(self, slot: Slot) -> DistributedError:
+        waiting = {
+            self._ranks[local]: waited.fields(local)
+            for local, waited in enumerate(self._waiting)
+            if waited is not None
+        }
+        gone = [self._ranks[i] for i, call in slot.calls.items() if call is None and self._ended[i]]
+        if gone:
+            return guard.rank_failed(gone, guard.ENDED_WELL, waiting)
+        return guard.deadlock(waiting)
+
+
+class Meeting:
+    """Brings the calls of this process's ranks together and hands them to a transport.
+
+    ranks: who takes part, by index within the process.
+    """
+
+    def __init__(self, transport: Transport, baton: Baton, ranks: Sequence[int]) -> None:
+        self.transport = transport
+        self._baton = baton
+        self._ranks = ranks
+        self._entered = dict.fromkeys(ranks, 0)
+        self._open: dict[int, Slot] = {}
+
+    def submit(self, local: int, call: Call) -> Pending:
+        """Enter the next collective of rank `local`."""
+        number = self._entered[local]
+        self._entered[local] += 1
+        slot = self._open.get(number)
+        if slot is None:
+            slot = self._open[number] = Slot(self._ranks)
+        slot.calls[local] = call
+        calls = [made for made in slot.calls.values() if made is not None]
+        if len(calls) == len(self._ranks):
+            del self._open[number]
+            try:
+                slot.pending = self.transport.post(calls)
+            except Exception as error:
+                slot.error = error
+        return _Ticket(slot, self._baton, local)
+
+    def deliver(self, local: int, delivery: Delivery) -> Pending:
+        """One end of a message, for rank `local` to wait for."""
+        slot = Slot()
+        slot.pending = delivery
+        return _Ticket(slot, self._baton, local)
+
+
+class Seat:
+    """How one of several ranks of a process uses a transport; see `communicator.Port`."""
+
+    def __init__(self, meeting: Meeting, local: int) -> None:
+        self._meeting = meeting
+        self._local = local
+
+    def submit(self, call: Call) -> Pending:
+        return self._meeting.submit(self._local, call)
+
+    def send(self, message: Message) -> Pending:
+        return self._meeting.deliver(self._local, self._meeting.transport.send(message))
+
+    def receive(self, message: Message) -> Pending:
+        return self._meeting.deliver(self._local, self._meeting.transport.receive(message))
+
+
+class _Ticket(Pending):
+    """One rank's place in a slot."""
+
+    __slots__ = ("_baton", "_local", "_slot")
+
+    def __init__(self, slot: Slot, baton: Baton, local: int) -> None:
+        self._slot = slot
+        self._baton = baton
+        self._local = local
+
+    def poll(self) -> bool:
+        if not self._slot.ready():
+            self._baton.step_aside(self._local)
+        if not self._slot.ready():
+            return False
+        self._slot.outcome()
+        return True
+
+    def wait(self) -> None:
+        self._baton.wait(self._local, self._slot)
+
+    @property
+    def carried(self) -> tuple[float, float] | None:
+        return None if self._slot.pending is None else self._slot.pending.carried

@@ -1,0 +1,226 @@
+"""The ranks that this process hosts: how they run, and what happens when one fails.
+
+An ordinary process hosts one rank, which is simply the program. With fewer processes than
+ranks (`ddprun --procs`), and in `simulate`, each rank is a thread; see `baton`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import CodeType, ModuleType
+from typing import TypeVar
+
+from ...core import rank_local
+from ...core.environment import Launch
+from ...core.errors import LaunchError
+from .baton import Baton, Scenery, Unwind
+from .rank_environment import Breakpoints, Scene, shared_process
+from .world import Member, World, current, serve
+
+__all__ = ["Member", "current", "run_module", "run_ranks", "run_script", "simulate"]
+
+T = TypeVar("T")
+
+# Deep graphs and deep recursion need more than the usual 8 MiB; only what is touched is used.
+_STACK_BYTES = 128 << 20
+# How long ranks may take to end after an interrupt before the process goes on without them.
+_INTERRUPT_GRACE = 2.0
+
+
+def run_ranks(fn: Callable[[int], T], launch: Launch) -> list[T]:
+    """Run `fn(rank)` for every rank that `launch` gives this process; the results by rank.
+
+    One rank runs in the calling thread; several run as threads that pass the baton. When a
+    rank raises, the others of this process end at their next collective, other processes are
+    told, and the exception of the rank that failed first is raised here, with its traceback.
+    """
+    world = World(launch)
+    if len(world.members) == 1:
+        return [_run_alone(fn, world)]
+    return _run_threads(fn, world)
+
+
+def simulate(fn: Callable[[], T], world_size: int, only_rank: int | None = None) -> list[T]:
+    """Run `fn` as `world_size` ranks of this process; the results by rank.
+
+    Each rank finds itself: `init_process_group()` works inside `fn`, RANK, LOCAL_RANK and
+    WORLD_SIZE in its environment are its own, threads that it starts act for it, and what is
+    global in ddpgrad is its own. Variables outside `fn` are shared by the ranks, which run in
+    turn: another rank goes on only when this one waits in a collective. only_rank: the one rank in
+    which breakpoint() stops; None: all.
+    """
+    if only_rank is not None and not 0 <= only_rank < world_size:
+        raise ValueError(f"simulate: only_rank must be a rank from 0 to {world_size - 1}, got {only_rank}")
+    if world_size < 1:
+        raise ValueError(f"simulate: world_size must be at least 1, got {world_size}")
+    with Breakpoints(range(world_size), only_rank) as scene:
+        return _run_threads(lambda rank: fn(), World(Launch(world_size=world_size)), scene)
+
+
+def _run_alone(fn: Callable[[int], T], world: World) -> T:
+    before = serve(world)
+    rank = world.launch.ranks.start
+    try:
+        result = fn(rank)
+    except BaseException as error:
+        world.fail(rank, error)
+        raise
+    finally:
+        serve(before)
+    world.close()
+    return result
+
+
+def _run_threads(fn: Callable[[int], T], world: World, scene: Scenery | None = None) -> list[T]:
+    with shared_process():
+        return _run_sharing(fn, world, scene)
+
+
+def _run_sharing(fn: Callable[[int], T], world: World, scene: Scenery | None) -> list[T]:
+    for member in world.members:
+        member.locate()
+    baton = world.baton = Baton(world.launch.ranks, scene)
+    results: dict[int, T] = {}
+    failures: list[tuple[int, BaseException]] = []
+
+    def run(local: int, member: Member) -> None:
+        rank_local.bind(member)
+        try:
+            baton.receive(local)
+            results[local] = fn(member.rank)
+        except Unwind:
+            pass
+        except BaseException as error:
+            if not failures:
+                failures.append((member.rank, error))
+            baton.stopping = True
+        finally:
+            rank_local.release(member)
+            baton.retire(local)
+
+    threads = _start_threads(run, world)
+    baton.start()
+    try:
+        for thread in threads:
+            # An interrupt need not wake a join, but is seen between two of them.
+            while thread.is_alive():
+                thread.join(0.2)
+    except KeyboardInterrupt as interrupt:
+        _interrupt(baton, threads)
+        world.fail(world.launch.ranks[baton.holder], interrupt)
+        raise
+    if failures:
+        rank, error = failures[0]
+        world.fail(rank, error)
+        error.add_note(f"(raised by rank {rank})")
+        world.free_threads()
+        raise error
+    world.close()
+    return [results[local] for local in range(len(threads))]
+
+
+def _start_threads(run: Callable[[int, Member], None], world: World) -> list[threading.Thread]:
+    before = threading.stack_size(_STACK_BYTES)
+    try:
+        threads = [
+            threading.Thread(target=run, args=(local, member), name=f"rank {member.rank}", daemon=True)
+            for local, member in enumerate(world.members)
+        ]
+        for thread in threads:
+            thread.start()
+    finally:
+        threading.stack_size(before)
+    return threads
+
+
+def _interrupt(baton: Baton, threads: list[threading.Thread]) -> None:
+    """Ctrl-C reaches the main thread only: pass it to the rank that runs, and end the others."""
+    baton.stopping = True
+    running = threads[baton.holder].ident
+    if running is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(running), ctypes.py_object(KeyboardInterrupt)
+        )
+    for thread in threads:
+        thread.join(_INTERRUPT_GRACE / len(threads))
+
+
+def run_script(path: str, argv: Sequence[str], launch: Launch) -> None:
+    """Run the program file `path` as `__main__`, once for every rank that `launch` gives this process.
+
+    `argv` are the program's arguments without its name. `sys.argv`, and `sys.path[0]` (the
+    program's folder), are set as Python sets them. Several ranks have globals of their own
+    and share the rest of the process. An exit with code 0 is a clean end of that rank; any
+    other exit or exception ends all ranks and is raised here, as by `run_ranks`.
+    """
+    if not os.path.isfile(path):
+        raise LaunchError(f"there is no program file {path!r} (working folder: {os.getcwd()})")
+    sys.argv = [path, *argv]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    if len(launch.ranks) == 1:
+        _run_program(lambda rank: runpy.run_path(path, run_name="__main__"), launch)
+        return
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    modules = [_main_module(code, path) for _ in launch.ranks]
+    _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
+
+
+def run_module(name: str, argv: Sequence[str], launch: Launch) -> None:
+    """Like `run_script`, for a module or package that is found on `sys.path` (`python -m name`)."""
+    sys.path.insert(0, os.getcwd())
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+    code = get_code(spec.name) if spec is not None and get_code is not None else None
+    if spec is None or code is None:
+        raise LaunchError(
+            f"there is no module {name!r} that can be run (searched sys.path and {os.getcwd()})"
+        )
+    sys.argv = [spec.origin or name, *argv]
+    if len(launch.ranks) == 1:
+        _run_program(lambda rank: runpy.run_module(name, run_name="__main__", alter_sys=True), launch)
+        return
+    modules = [_main_module(code, sys.argv[0]) for _ in launch.ranks]
+    for module in modules:
+        module.__spec__ = spec
+        module.__package__ = spec.parent
+    _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
+
+
+def _main_module(code: CodeType, path: str) -> ModuleType:
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    return module
+
+
+def _run_program(
+    program: Callable[[int], object], launch: Launch, modules: Sequence[ModuleType] | None = None
+) -> None:
+    def run(rank: int) -> None:
+        try:
+            program(rank)
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+
+    world = World(launch)
+    try:
+        if launch.mpi and launch.procs < launch.world_size:
+            world.ranks_on_this_host()  # all processes find out together, before a rank of some asks for it
+        if modules is None:
+            _run_alone(run, world)
+            return
+        with Scene(launch.ranks, modules, sys.path[0]) as scene:
+            _run_threads(run, world, scene)
+    except BaseException:
+        # Whoever catches this and exits must not leave ranks of other hosts waiting in MPI.
+        world.abort_at_exit = True
+        raise

@@ -1,0 +1,198 @@
+"""What a program sees of its process where several ranks share it: variables, threads, breakpoints, modules.
+
+Each rank finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE of its own in the environment,
+threads that it starts act for it, and modules that lie beside its program are imported for it
+alone. Everything else of the process (installed modules, the rest of the environment, the
+working folder, files) is shared by its ranks, as it is by the threads of any program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from ...core import environment, rank_local
+from ...core.errors import DistributedError
+from .world import Member
+
+_lock = threading.Lock()
+_users = 0
+_undo: list[Any] = []
+
+
+@contextmanager
+def shared_process() -> Iterator[None]:
+    """Within it, what this process shows to the threads of a rank is that rank's. May be entered several times."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _undo[:] = [environment.replace(RankEnvironment(environment.mapping())), threading.Thread.start]
+            threading.Thread.start = _start_for_rank  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                before, threading.Thread.start = _undo
+                environment.replace(before)
+
+
+class RankEnvironment(MutableMapping[str, str]):
+    """The process's environment, with the calling rank's own variables in front."""
+
+    def __init__(self, process: MutableMapping[str, str]) -> None:
+        self._process = process
+
+    def _own(self) -> dict[str, str]:
+        member = rank_local.bound()
+        return member.variables if isinstance(member, Member) else {}
+
+    def __getitem__(self, name: str) -> str:
+        own = self._own()
+        return own[name] if name in own else self._process[name]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        own = self._own()
+        (own if name in own else self._process)[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        own = self._own()
+        del (own if name in own else self._process)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._process, **self._own()})
+
+    def __len__(self) -> int:
+        return len({**self._process, **self._own()})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __or__(self, other: Any) -> dict[str, str]:
+        return self.copy() | dict(other)
+
+    def __ror__(self, other: Any) -> dict[str, str]:
+        return dict(other) | self.copy()
+
+    def copy(self) -> dict[str, str]:
+        return dict(self)
+
+
+def _start_for_rank(thread: threading.Thread) -> None:
+    """`Thread.start`: a thread that a rank starts acts for that rank."""
+    key = rank_local.bound()
+    if key is not None:
+        run = thread.run
+
+        def run_for_rank() -> None:
+            rank_local.bind(key)
+            run()
+
+        thread.run = run_for_rank  # type: ignore[method-assign]
+    _undo[1](thread)
+
+
+def _pass_by(*args: Any, **kwargs: Any) -> None:
+    """What `breakpoint()` does in ranks other than the chosen one."""
+
+
+class Breakpoints:
+    """Lets breakpoint() stop one of the ranks only. ranks: those of this process; chosen: None for all."""
+
+    def __init__(self, ranks: Sequence[int], chosen: int | None) -> None:
+        self._before = sys.breakpointhook
+        self._hooks = [self._before if chosen in (None, rank) else _pass_by for rank in ranks]
+
+    def __enter__(self) -> Breakpoints:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.breakpointhook = self._before
+
+    def enter(self, local: int) -> None:
+        """Rank `local` of this process now holds the baton."""
+        # A debugger shows the frame that called the hook: there is no room for a function between.
+        sys.breakpointhook = self._hooks[local]
+
+    def leave(self) -> None:
+        """It waits for others."""
+
+
+class Scene:
+    """What the process shows of the rank that holds the baton.
+
+    ranks: those of this process. mains: the module `__main__` of each. folder: where modules are
+    each rank's own.
+    """
+
+    def __init__(self, ranks: Sequence[int], mains: Sequence[ModuleType], folder: str) -> None:
+        self._mains = mains
+        self._breakpoints = Breakpoints(ranks, environment.only_rank())
+        self._folder = os.path.join(os.path.abspath(folder), "")
+        # What is there before the ranks run stays shared, with all that belongs to it.
+        self._shared = {name.partition(".")[0] for name in sys.modules}
+        self._names: set[str] = set()
+        self._kept: list[dict[str, ModuleType]] = [{} for _ in mains]
+        self._shown: int | None = None
+
+    def __enter__(self) -> Scene:
+        self._main = sys.modules["__main__"]
+        place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+        sys.meta_path.insert(place, self)  # type: ignore[arg-type]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        self._put_away()
+        sys.modules["__main__"] = self._main
+        self._breakpoints.__exit__()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """What Python's own finder finds; remembers which modules are the ranks' own."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and name.partition(".")[0] not in self._shared and self._is_own(spec):
+            self._names.add(name)
+        return spec
+
+    def _is_own(self, spec: ModuleSpec) -> bool:
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+        source = spec.origin is None or spec.origin.endswith(".py")  # compiled modules load once a process
+        inside = any(os.path.abspath(place).startswith(self._folder) for place in places)
+        return source and inside and not any("site-packages" in place for place in places)
+
+    def enter(self, local: int) -> None:
+        """Show what belongs to rank `local` of this process, which now holds the baton."""
+        if local == self._shown:
+            return
+        self._put_away()
+        self._shown = local
+        # Type hints and pickles look names up in sys.modules["__main__"].
+        sys.modules["__main__"] = self._mains[local]
+        sys.modules.update(self._kept[local])
+        self._breakpoints.enter(local)
+
+    def leave(self) -> None:
+        """The rank that is shown waits for others: raise if they could not go on."""
+        for name in self._names:
+            module = sys.modules.get(name)
+            if module is not None and getattr(module.__spec__, "_initializing", False):
+                raise DistributedError(
+                    f"a collective is called while module {name!r} is imported; ranks that share a process would "
+                    "wait for its import lock for ever. Call it from a function instead, or start one process a rank."
+                )
+
+    def _put_away(self) -> None:
+        if self._shown is not None:
+            here = {name: sys.modules.pop(name) for name in self._names if name in sys.modules}
+            self._kept[self._shown] = here

@@ -1,0 +1,1 @@
+"""The transport through an MPI library, on one host or many."""

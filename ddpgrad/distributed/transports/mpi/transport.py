@@ -1,0 +1,399 @@
+"""The transport through an MPI library, between any processes, on one host or many.
+
+Before data moves, every process sends a word about the collective to every other: so
+ranks that differ, fail or finish are named, where MPI alone would hang or mix the data up.
+Reductions exchange slices (all-to-all), combine their own slice in tree order, and gather
+the slices: the bytes of a ring, in the order of `tree`, so that the bits are those of
+every other transport.
+
+A collective that its caller does not wait for runs in one thread per process, in order:
+MPI's own nonblocking collectives move nothing while Python computes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....core.environment import Launch
+from ....core.errors import DistributedError
+from ...protocol import guard, tree
+from ...protocol.progress import waits
+from ..base import (
+    ALLOCATE,
+    BROADCAST,
+    COMPLETED,
+    EXCHANGE,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    Call,
+    Patience,
+    Pending,
+    Transport,
+    again,
+)
+from ..mail import Delivery, Letters, Message
+from .exchange import MESSAGE, Exchange, Naps
+from .library import communicator, library
+from .mail import MpiMail
+from .pairwise import pieces, starts
+from .roll_call import FAILED, FINISHED, VICTIM, RollCall
+
+# Up to this size one gather of everything is faster than two exchanges.
+SMALL = 16 << 10
+# MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
+_PIECE = 32 << 20
+
+# What is told of one rank's collective to those that differ, in bytes.
+_RECORD = 512
+
+
+class MpiTransport(Transport):
+    """Joins the processes of an MPI job."""
+
+    name = "mpi"
+
+    def __init__(self, launch: Launch, timeout: float | None = None) -> None:
+        super().__init__(launch, timeout)
+        self._mpi = library()
+        # A communicator of our own: the program may use MPI as well.
+        self._comm = communicator(launch).Dup()
+        self._exchange = Exchange(self._comm)
+        self._memory = np.empty(0, np.uint8)
+        self._blocks = [launch.block(proc) for proc in range(launch.procs)]
+        self._most_ranks = max(len(block) for block in self._blocks)
+        self._roll_call = RollCall(self._mpi, self._comm)
+        self._letters = Letters(launch.world_rank)
+        self._mail = MpiMail(self._comm, launch, self._letters, self._roll_call)
+        self._number = 0
+        self._last_fields: Sequence[str] = ()
+        self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
+        self._tasks: queue.SimpleQueue[_Background | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._latest: _Background | None = None
+        self._farewell: tuple[int, int, str] | None = None
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        self.refuse_after_failure()
+        busy = self._latest is not None and not self._latest.poll()
+        later = self._threaded and any(call.background for call in calls)
+        if not busy and not later:
+            self._run(calls, in_thread=False)
+            return COMPLETED
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ddpgrad MPI", daemon=True)
+            self._thread.start()
+        self._latest = _Background(calls)
+        self._tasks.put(self._latest)
+        return self._latest
+
+    def send(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mail.timeout = self.timeout
+        return (self._letters if message.target in self.ranks else self._mail).send(message)
+
+    def receive(self, message: Message) -> Delivery:
+        self.refuse_after_failure()
+        self._mail.timeout = self.timeout
+        return (self._letters if message.source in self.ranks else self._mail).receive(message)
+
+    def fail(self, rank: int, reason: str, victim: bool) -> None:
+        self._say_farewell(VICTIM if victim else FAILED, rank, reason)
+
+    def close(self) -> None:
+        if self._farewell is not None:
+            return
+        if self.failure is not None:
+            self._say_farewell(
+                VICTIM, self.launch.world_rank(self.ranks.start), f"has ended after an error: {self.failure}"
+            )
+            return
+        if self._latest is not None:
+            self._latest.done.wait()
+        self._mail.close()
+        self._say_farewell(FINISHED, self.launch.world_rank(self.ranks.start), "has finished its program")
+        # MPI ends when all processes have ended; what is sent meanwhile must be received.
+        self._roll_call.receive_last_words(self.timeout)
+        self.failure = DistributedError("the ranks of this process have ended their use of MPI")
+
+    def _say_farewell(self, state: int, rank: int, reason: str) -> None:
+        if self._farewell is not None:
+            return
+        self._farewell = (state, rank, reason)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            # The thread may be inside MPI, which need not allow two at once: it leaves by itself.
+            self._tasks.put(None)
+            self._thread.join(2.0)
+            if self._thread.is_alive():
+                return
+        self._roll_call.send_farewell(state, rank, reason)
+
+    def _work(self) -> None:
+        """The thread: carry out what was posted, in order."""
+        while (task := self._tasks.get()) is not None:
+            task.began = time.monotonic()
+            try:
+                if self.failure is not None:
+                    raise again(self.failure)
+                self._run(task.calls, in_thread=True)
+            except BaseException as error:
+                task.error = error
+            finally:
+                task.ended = time.monotonic()
+                task.done.set()
+
+    def _run(self, calls: Sequence[Call], in_thread: bool) -> None:
+        """Carry out one collective; returns when it is complete in this process."""
+        self._number += 1
+        self._exchange.gently = in_thread
+        try:
+            self._agree(calls, in_thread)
+            first = calls[0]
+            if first.kind == ALLOCATE:
+                self._allocate(calls)
+            elif first.extent == 0:
+                return
+            elif first.kind == REDUCE:
+                self._reduce(calls)
+            elif first.kind == REDUCE_SCATTER:
+                self._reduce_scatter(calls)
+            elif first.kind == BROADCAST:
+                self._broadcast([call.array for call in calls], first.src)
+            elif first.kind == GATHER:
+                self._gather(calls)
+            elif first.kind == EXCHANGE:
+                self._pairwise(calls)
+        except DistributedError as error:
+            raise self.failed(error) from None
+        except self._mpi.Exception as error:
+            raise self.failed(DistributedError(f"MPI failed in {calls[0].signature}: {error}")) from None
+
+    def _agree(self, calls: Sequence[Call], in_thread: bool) -> None:
+        """Raise MismatchError unless all ranks are about to do the same."""
+        digest = calls[0].signature.digest
+        if any(call.signature.digest != digest for call in calls):
+            digest = 0
+        roll_call = self._roll_call
+        roll_call.start(digest)
+        patience, naps = Patience(), Naps()
+        began = time.monotonic()
+        waits.begin(began)
+        next_look = began + 0.02
+        while not roll_call.all_arrived():
+            if in_thread:
+                # Spinning here would take the interpreter, and the core, from the program's own thread.
+                naps.nap()
+            else:
+                patience.pause()
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + 0.02
+                self._look(calls, now - began)
+        waits.end()
+        if roll_call.anyone_left():
+            self._look(calls, 0.0)
+        if not roll_call.agreed(digest):
+            raise self._mismatch(calls)
+        self._last_fields = calls[0].signature.fields
+
+    def _look(self, calls: Sequence[Call], waited: float) -> None:
+        """Raise if a process that has not arrived will not come, or all took too long."""
+        name = self.launch.world_rank
+        waiting = {name(rank): call.signature.fields for rank, call in zip(self.ranks, calls, strict=True)}
+        farewell = self._roll_call.farewell()
+        if farewell is not None:
+            state, proc, rank, reason = farewell
+            ranks = [name(r) for r in self._blocks[proc]] if state == FINISHED else [rank]
+            raise guard.rank_failed(ranks, reason, waiting)
+        if self._farewell is not None:
+            raise DistributedError("the ranks of this process have failed")
+        if waited > self.timeout:
+            missing = [name(rank) for proc in self._roll_call.missing() for rank in self._blocks[proc]]
+            raise guard.stalled(dict.fromkeys(missing, self._last_fields), waiting, self.timeout)
+
+    def _mismatch(self, calls: Sequence[Call]) -> DistributedError:
+        mine = np.zeros((self._most_ranks, _RECORD), np.uint8)
+        for row, call in zip(mine, calls, strict=False):
+            record = call.signature.digest.to_bytes(8, "little") + call.signature.encoded
+            record = record[:_RECORD]
+            row[: len(record)] = np.frombuffer(record, np.uint8)
+        everyone = np.empty((len(self._blocks), *mine.shape), np.uint8)
+        self._comm.Allgather(mine, everyone)
+        records = {}
+        for block, rows in zip(self._blocks, everyone, strict=True):
+            for rank, row in zip(block, rows, strict=False):
+                text = row[8:].tobytes().rstrip(b"\0")
+                records[self.launch.world_rank(rank)] = (
+                    int.from_bytes(row[:8].tobytes(), "little"),
+                    guard.decode(text),
+                )
+        return guard.mismatch(records, self._number)
+
+    def _allocate(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            call.result = np.zeros(call.array.shape, call.array.dtype)
+
+    def _reduce(self, calls: Sequence[Call]) -> None:
+        arrays, op = [call.array for call in calls], calls[0].op
+        first = arrays[0]
+        if first.nbytes <= SMALL:
+            tree.reduce_into(arrays, self._all_rows(arrays), op)
+            return
+        piece = min(_PIECE, MESSAGE * len(self._blocks))
+        length = piece // self._most_ranks // first.itemsize // 64 * 64
+        for start in range(0, first.size, length):
+            self._reduce_piece([array[start : start + length] for array in arrays], op)
+
+    def _reduce_piece(self, arrays: list[np.ndarray], op: str) -> None:
+        first, itemsize, me = arrays[0], arrays[0].itemsize, self.launch.proc
+        shares = [tree.share(first.size, len(self._blocks), proc) for proc in range(len(self._blocks))]
+        low, high = shares[me]
+        # A share that stays here is read where it lies.
+        sizes = [(stop - start) * itemsize * (proc != me) for proc, (start, stop) in enumerate(shares)]
+        if len(arrays) == 1:
+            out, sent, starts = first, sizes, [start * itemsize for start, _ in shares]
+        else:
+            others = [share for proc, share in enumerate(shares) if proc != me]
+            out = np.concatenate([array[start:stop] for start, stop in others for array in arrays])
+            sent = [size * len(arrays) for size in sizes]
+            starts = [sum(sent[:proc]) for proc in range(len(sent))]
+        world = self.launch.world_size
+        rows = self._received(world * (high - low), first.dtype).reshape(world, high - low)
+        width = (high - low) * itemsize
+        self._exchange.all_to_all(
+            self._bytes(out, sent, starts),
+            self._bytes(
+                rows.reshape(-1),
+                [len(block) * width * (proc != me) for proc, block in enumerate(self._blocks)],
+                [block.start * width for block in self._blocks],
+            ),
+        )
+        contributions = list(rows)
+        for rank, array in zip(self.ranks, arrays, strict=True):
+            contributions[rank] = array[low:high]
+        tree.reduce_into([first[low:high]], contributions, op)
+        ends = [[(stop - start) * itemsize for start, stop in shares], [s * itemsize for s, _ in shares]]
+        self._exchange.all_gather(self._mpi.IN_PLACE, self._bytes(first, *ends))
+        for array in arrays[1:]:
+            array[...] = first
+
+    def _received(self, size: int, dtype: np.dtype) -> np.ndarray:
+        """Memory for what is exchanged, which is there already most times: new pages cost as much as a sum."""
+        if self._memory.nbytes < size * dtype.itemsize:
+            self._memory = np.empty(size * dtype.itemsize, np.uint8)
+        return self._memory[: size * dtype.itemsize].view(dtype)
+
+    def _reduce_scatter(self, calls: Sequence[Call]) -> None:
+        """Every process gets, of all ranks' arrays, the parts of the ranks that it hosts."""
+        first, world = calls[0].array, self.launch.world_size
+        if first.nbytes <= SMALL:
+            rows = self._all_rows([call.array for call in calls])
+            for rank, call in zip(self.ranks, calls, strict=True):
+                assert call.result is not None
+                tree.reduce_part(call.result, rows, rank, call.op)
+            return
+        arrays = [call.array.reshape(world, -1) for call in calls]
+        columns = arrays[0].shape[1]
+        length = max(1, _PIECE // world // self._most_ranks // first.itemsize)
+        for start in range(0, columns, length):
+            stop = min(start + length, columns)
+            parts = [
+                array[block.start : block.stop, start:stop] for block in self._blocks for array in arrays
+            ]
+            out = np.concatenate([part.reshape(-1) for part in parts])
+            rows = np.empty((world, len(calls), stop - start), first.dtype)
+            sizes = [len(block) * rows[0].nbytes for block in self._blocks]
+            starts = [block.start * rows[0].nbytes for block in self._blocks]
+            self._comm.Alltoallv(
+                self._bytes(out, sizes, starts), self._bytes(rows.reshape(-1), sizes, starts)
+            )
+            for i, call in enumerate(calls):
+                assert call.result is not None
+                tree.reduce_into([call.result[start:stop]], list(rows[:, i]), call.op)
+
+    def _broadcast(self, arrays: list[np.ndarray], src: int) -> None:
+        root = next(proc for proc, block in enumerate(self._blocks) if src in block)
+        source = arrays[src - self.ranks.start] if src in self.ranks else arrays[0]
+        if not source.flags.writeable:
+            source = source.copy()
+        data = source.view(np.uint8)
+        for start in range(0, data.size, _PIECE):
+            self._comm.Bcast(data[start : start + _PIECE], root=root)
+        for rank, array in zip(self.ranks, arrays, strict=True):
+            if array is not source and rank != src:
+                array[...] = source
+
+    def _gather(self, calls: Sequence[Call]) -> None:
+        first = calls[0].array
+        length = max(1, _PIECE // self.launch.world_size // first.itemsize)
+        for start in range(0, first.size, length):
+            stop = start + length
+            rows = self._all_rows([call.array[start:stop] for call in calls])
+            for call in calls:
+                assert call.result is not None
+                for target, row in zip(call.result, rows, strict=True):
+                    target[start:stop] = row
+
+    def _pairwise(self, calls: Sequence[Call]) -> None:
+        """What ranks have for each other goes from process to process, and nowhere else."""
+        for piece in pieces(calls, self.ranks, self._blocks, _PIECE):
+            self._exchange.all_to_all(
+                self._bytes(piece.send, piece.sent, starts(piece.sent)),
+                self._bytes(piece.receive, piece.received, starts(piece.received)),
+            )
+
+    def _all_rows(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of all ranks, by rank."""
+        out = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        rows = np.empty((self.launch.world_size, arrays[0].size), out.dtype)
+        size = arrays[0].nbytes
+        self._comm.Allgatherv(
+            self._bytes(out),
+            self._bytes(
+                rows.reshape(-1),
+                [len(block) * size for block in self._blocks],
+                [block.start * size for block in self._blocks],
+            ),
+        )
+        return list(rows)
+
+    def _bytes(
+        self, array: np.ndarray, sizes: list[int] | None = None, starts: list[int] | None = None
+    ) -> list:
+        """An array as MPI takes it: bytes, since MPI has no name for every dtype (bfloat16)."""
+        data = array.view(np.uint8)
+        if sizes is None:
+            return [data, self._mpi.BYTE]
+        return [data, sizes, starts, self._mpi.BYTE]
+
+
+class _Background(Pending):
+    """A collective that the thread carries out."""
+
+    __slots__ = ("began", "calls", "done", "ended", "error")
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.began = self.ended = 0.0
+
+    @property
+    def carried(self) -> tuple[float, float]:
+        return self.began, self.ended
+
+    def poll(self) -> bool:
+        if not self.done.is_set():
+            return False
+        if self.error is not None:
+            raise again(self.error)
+        return True
+
+    def wait(self) -> None:
+        self.done.wait()
+        self.poll()

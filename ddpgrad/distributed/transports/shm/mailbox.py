@@ -1,0 +1,169 @@
+"""Messages between processes of one host: a ring of bytes for each sending and receiving rank.
+
+Only the sender writes a ring's bytes and its head, only the receiver its tail. A message is a
+header and its bytes, as many at a time as there is room for; when it has come whole, it is
+handed to `Letters`. The rings lie in one sparse segment, of which only what is used takes
+memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from ....core.environment import Launch
+from ....core.errors import DistributedError
+from ...protocol import guard
+from ..mail import ANY, EAGER, Delivery, Letters, Message
+from .control import Control, order
+
+# Head and tail are words two cache lines apart; then come the bytes.
+_HEAD, _TAIL, _DATA = 0, 128, 256
+_CAPACITY = EAGER + 4096
+_RING = _DATA + _CAPACITY
+
+_HEADER = np.dtype(
+    [("tag", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("length", "<i8"), ("text", "u1", 480)]
+)
+
+
+def room_for(world_size: int) -> int:
+    """Bytes that the rings of a world take at most."""
+    return world_size**2 * _RING
+
+
+class Mailbox:
+    """The rings of one job on one host, in the sparse bytes of its control page.
+
+    Whoever waits moves all messages on.
+    """
+
+    def __init__(self, launch: Launch, control: Control, letters: Letters) -> None:
+        self._launch, self._control, self._letters = launch, control, letters
+        self._words = memoryview(control.map).cast("Q")
+        self._array = np.frombuffer(control.map, np.uint8)
+        self.timeout = float("inf")
+        self._outgoing: dict[int, tuple[deque[Delivery], Iterator[None]]] = {}
+        self._incoming: dict[int, Iterator[None]] = {}
+        self._began: dict[int, float] = {}
+
+    def send(self, message: Message) -> Delivery:
+        """Begin to write `message` into its ring."""
+        sending = Delivery(message, message.source, self.progress)
+        start = self._start(message.source, message.target)
+        if start not in self._outgoing:
+            self._control.take(start, _RING)
+            queue: deque[Delivery] = deque()
+            self._outgoing[start] = queue, self._writing(start, queue)
+        queue, writing = self._outgoing[start]
+        queue.append(sending)
+        next(writing)
+        return sending
+
+    def receive(self, message: Message) -> Delivery:
+        """Take the first message that answers, or wait for it."""
+        receiving = self._letters.receive(message, self.progress)
+        if not receiving.done:
+            for source in range(self._launch.world_size) if message.source == ANY else (message.source,):
+                start = self._start(source, message.target)
+                if source not in self._launch.ranks and start not in self._incoming:
+                    self._control.take(start, _RING)  # looking at it takes memory too
+                    self._incoming[start] = self._reading(start, source, message.target)
+            self._move()
+        return receiving
+
+    def progress(self, waiting: Delivery) -> None:
+        """Move all messages on, since others may wait for one of them; raise if `waiting` cannot come."""
+        self._move()
+        if waiting.done or waiting.error is not None:
+            return
+        message, launch = waiting.message, self._launch
+        other = message.target if waiting.owner == message.source else message.source
+        procs = [
+            p for p in range(launch.procs) if p != launch.proc and (other == ANY or other in launch.block(p))
+        ]
+        began = self._began.setdefault(id(waiting), time.monotonic())
+        waits = {launch.world_rank(waiting.owner): message.fields}
+        try:
+            self._control.check_alive(procs, waits, all_needed=other != ANY)
+            if time.monotonic() - began > self.timeout:
+                ranks = [launch.world_rank(r) for p in procs for r in launch.block(p) if other in (ANY, r)]
+                raise guard.stalled(dict.fromkeys(ranks, ()), waits, self.timeout)
+        except DistributedError:
+            self._move()  # what it wrote before it ended may have become visible just now
+            if not waiting.done:
+                raise
+
+    def _move(self) -> None:
+        for _, writing in self._outgoing.values():
+            next(writing)
+        for reading in self._incoming.values():
+            next(reading)
+
+    def _start(self, source: int, target: int) -> int:
+        return self._control.sparse + (source * self._launch.world_size + target) * _RING
+
+    def _writing(self, start: int, queue: deque[Delivery]) -> Iterator[None]:
+        """Write the messages in `queue` one after the other; yields when there is no more to write, or no room."""
+        head = 0
+        while True:
+            while not queue:
+                yield
+            sending = queue[0]
+            for part in (_header(sending.message), sending.message.array.view(np.uint8)):
+                at = 0
+                while at < part.size:
+                    room = _CAPACITY - (head - self._words[(start + _TAIL) // 8])
+                    if not room:
+                        yield
+                        continue
+                    place = head % _CAPACITY
+                    n = min(room, part.size - at, _CAPACITY - place)
+                    begin = start + _DATA + place
+                    self._array[begin : begin + n] = part[at : at + n]
+                    at += n
+                    head += n
+                    order()
+                    self._words[(start + _HEAD) // 8] = head
+            queue.popleft()
+            sending.done = True
+
+    def _reading(self, start: int, source: int, target: int) -> Iterator[None]:
+        """Hand over the messages of one ring as they come; yields when there is nothing to read."""
+        tail = 0
+        header = np.zeros((), _HEADER)
+        while True:
+            data = np.empty(0, np.uint8)
+            for stage in range(2):
+                if stage:
+                    data = np.empty(int(header["nbytes"]), np.uint8)
+                part = data if stage else header.reshape(1).view(np.uint8)
+                at = 0
+                while at < part.size:
+                    there = self._words[(start + _HEAD) // 8] - tail
+                    if not there:
+                        yield
+                        continue
+                    order()
+                    place = tail % _CAPACITY
+                    n = min(there, part.size - at, _CAPACITY - place)
+                    begin = start + _DATA + place
+                    part[at : at + n] = self._array[begin : begin + n]
+                    at += n
+                    tail += n
+                    self._words[(start + _TAIL) // 8] = tail
+            fields = guard.decode(header["text"][: int(header["length"])].tobytes())
+            kind = fields[1], int(header["size"])
+            self._letters.send(Message(data, source, target, int(header["tag"]), fields, kind), owned=True)
+
+
+def _header(message: Message) -> np.ndarray:
+    header = np.zeros((), _HEADER)
+    text = guard.encode(message.fields)[: _HEADER["text"].shape[0]]
+    header["tag"], header["nbytes"], header["size"] = message.tag, message.array.nbytes, message.array.size
+    header["length"] = len(text)
+    header["text"][: len(text)] = np.frombuffer(text, np.uint8)
+    return header.reshape(1).view(np.uint8)

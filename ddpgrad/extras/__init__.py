@@ -1,0 +1,1 @@
+"""What training in parallel does not need: datasets, distributions, image transforms, ONNX, TensorBoard, pruning."""

@@ -1,0 +1,101 @@
+"""The categorical distribution: one of K categories."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...autograd import no_grad
+from ...backend.dtype import finfo
+from ...core.tensor import Size, Tensor
+from ...ops.creation.draws import multinomial
+from ...ops.creation.factories import arange
+from ...ops.reduction.reduce import logsumexp
+from ...ops.shape.stacking import broadcast_shapes
+from . import constraints
+from .distribution import Distribution
+from .utils import lazy_property, logits_to_probs, probs_to_logits
+
+
+class Categorical(Distribution):
+    """An index 0 … K-1, in proportion to `probs` (..., K) or exp(logits) (..., K).
+
+    Both attributes are normalized: `probs` sum to 1 and `logits` are log-probabilities.
+    """
+
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        given = probs if logits is None else logits
+        assert given is not None
+        if given.ndim < 1:
+            raise ValueError(
+                f"`{'probs' if logits is None else 'logits'}` parameter must be at least one-dimensional."
+            )
+        if logits is None:
+            self.probs = given / given.sum(-1, keepdim=True)
+        else:
+            self.logits = given - logsumexp(given, dim=-1, keepdim=True)
+        self._num_events = given.shape[-1]
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    @property
+    def _param(self) -> Tensor:
+        return vars(self)["probs" if "probs" in vars(self) else "logits"]
+
+    @property
+    def param_shape(self) -> Size:
+        return self._param.shape
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return probs_to_logits(self.probs)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return logits_to_probs(self.logits)
+
+    @constraints.dependent_property(is_discrete=True)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def mean(self) -> Tensor:
+        """nan: categories have no order."""
+        return self._param.new_full(self._batch_shape, float("nan"))
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """nan: categories have no order."""
+        return self._param.new_full(self._batch_shape, float("nan"))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        sample_shape = Size(sample_shape)
+        with no_grad():
+            rows = self.probs.reshape(-1, self._num_events)
+            drawn = multinomial(rows, sample_shape.numel(), True).T
+        return drawn.reshape((*sample_shape, *self._batch_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        index = value.long().unsqueeze(-1)
+        shape = broadcast_shapes(value.shape, self._batch_shape)
+        return (
+            self.logits.expand((*shape, self._num_events)).gather(-1, index.expand((*shape, 1))).squeeze(-1)
+        )
+
+    def entropy(self) -> Tensor:
+        logits = self.logits.clamp(min=finfo(self.logits.dtype).min)  # so that 0 * -inf is 0
+        return -(logits * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._enumerated(arange(self._num_events, device=self._param.device), expand)

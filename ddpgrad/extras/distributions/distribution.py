@@ -1,0 +1,168 @@
+"""Distribution: the base of all distributions, which knows shapes, checks values, and leaves the rest to its classes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...autograd import no_grad
+from ...core.tensor import Size, Tensor
+from .constraints import Constraint, is_dependent
+from .utils import LazyProperty
+
+
+class Distribution:
+    """A distribution, or a batch of them.
+
+    batch_shape: the shape of the batch of independent distributions that the parameters hold.
+    event_shape: the shape of one draw from one of them.
+    validate_args: check parameters now and values later, and raise ValueError for those out of range.
+    support: the constraint that draws satisfy; values are not checked where it is None.
+    """
+
+    has_rsample: Any = False
+    has_enumerate_support: Any = False
+    support: Any = None
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    _validate_args: bool = __debug__
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether distributions made from now on check their arguments when they are not told."""
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args() takes True or False, got {value!r}")
+        Distribution._validate_args = value
+
+    def __init__(
+        self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None
+    ) -> None:
+        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        for name, constraint in self.arg_constraints.items():
+            made_later = name not in vars(self) and isinstance(getattr(type(self), name), LazyProperty)
+            if is_dependent(constraint) or made_later:
+                continue
+            value = getattr(self, name)
+            if not constraint.check(value).all():
+                raise ValueError(
+                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
+                    f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+                )
+
+    def _validate_sample(self, value: Tensor) -> None:
+        """Raise ValueError unless `value` could be a draw."""
+        if not isinstance(value, Tensor):
+            raise ValueError("The value argument to log_prob must be a Tensor")
+        events = len(self._event_shape)
+        if value.shape[value.ndim - events :] != self._event_shape:
+            raise ValueError(
+                f"The right-most size of value must match event_shape: {tuple(value.shape)} vs {tuple(self._event_shape)}."
+            )
+        expected = self._batch_shape + self._event_shape
+        for i, j in zip(reversed(value.shape), reversed(expected), strict=False):
+            if i != 1 and j != 1 and i != j:
+                raise ValueError(
+                    f"Value is not broadcastable with batch_shape+event_shape: {value.shape} vs {expected}."
+                )
+        support = self.support
+        if support is not None and not support.check(value).all():
+            raise ValueError(
+                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support "
+                f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+            )
+
+    # -- shapes ------------------------------------------------------------------------
+
+    @property
+    def batch_shape(self) -> Size:
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        return self._event_shape
+
+    def _extended_shape(self, sample_shape: Any = ()) -> Size:
+        """The shape of what `sample(sample_shape)` returns."""
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        """The same distribution with parameters expanded, without copies, to `batch_shape`."""
+        batch_shape = Size(batch_shape)
+        new = object.__new__(type(self)) if _instance is None else _instance
+        vars(new).update(vars(self))
+        for name, constraint in self.arg_constraints.items():
+            value = vars(self).get(name)
+            if isinstance(value, Tensor):
+                event = value.shape[value.ndim - constraint.event_dim :]
+                setattr(new, name, value.expand((*batch_shape, *event)))
+        new._batch_shape = batch_shape
+        return new
+
+    # -- what classes know --------------------------------------------------------------
+
+    @property
+    def mean(self) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no mean")
+
+    @property
+    def mode(self) -> Tensor:
+        """The most likely value."""
+        raise NotImplementedError(f"{type(self).__name__} has no mode")
+
+    @property
+    def variance(self) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no variance")
+
+    @property
+    def stddev(self) -> Tensor:
+        """The square root of the variance."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws of shape (*sample_shape, *batch_shape, *event_shape), without gradient."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws through which gradients flow to the parameters, where the distribution allows it."""
+        raise NotImplementedError(f"{type(self).__name__} has no rsample: has_rsample is False")
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The logarithm of the density, or of the probability, at `value`."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_prob")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of a draw up to `value`."""
+        raise NotImplementedError(f"{type(self).__name__} has no cdf")
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The inverse of `cdf`."""
+        raise NotImplementedError(f"{type(self).__name__} has no icdf")
+
+    def entropy(self) -> Tensor:
+        """The entropy in nats, of shape batch_shape."""
+        raise NotImplementedError(f"{type(self).__name__} has no entropy")
+
+    def perplexity(self) -> Tensor:
+        """exp(entropy)."""
+        return self.entropy().exp()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values of a finite discrete distribution along a new first dimension; expanded to the batch if asked."""
+        raise NotImplementedError(f"{type(self).__name__} has no enumerate_support")
+
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        values = values.view(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+    def __repr__(self) -> str:
+        parts = []
+        for name in self.arg_constraints:
+            value = vars(self).get(name)
+            if isinstance(value, Tensor):
+                parts.append(f"{name}: {value if value.numel() == 1 else value.size()}")
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -1,0 +1,58 @@
+"""The exponential distribution."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...core.tensor import Tensor
+from ...ops.elementwise.unary import exp, log, log1p
+from . import constraints
+from .distribution import Distribution
+from .utils import broadcast_all
+
+
+class Exponential(Distribution):
+    """The exponential distribution with mean 1 / `rate`."""
+
+    arg_constraints: ClassVar = {"rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate.reciprocal()
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate.new_zeros(self.rate.shape)
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.rate.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate.pow(-2)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return log(self.rate) - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return 1 - exp(-self.rate * value)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return -log1p(-value) / self.rate
+
+    def entropy(self) -> Tensor:
+        return 1.0 - log(self.rate)

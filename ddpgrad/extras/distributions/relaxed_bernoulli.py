@@ -1,0 +1,70 @@
+"""The relaxed Bernoulli distribution: numbers between 0 and 1 through which gradients flow."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...core.tensor import Tensor
+from ...ops.creation.draws import rand
+from ...ops.elementwise.unary import exp, log, log1p
+from . import constraints
+from .binary import BinaryDistribution
+from .transformed_distribution import TransformedDistribution
+from .transforms import SigmoidTransform
+from .utils import broadcast_all, clamp_probs
+
+
+class LogitRelaxedBernoulli(BinaryDistribution):
+    """The log-odds of `RelaxedBernoulli` (https://arxiv.org/abs/1611.00712)."""
+
+    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self.temperature = temperature
+        self._keep(probs, logits)
+        super().__init__(self._param.shape, validate_args=validate_args)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        probs = clamp_probs(self.probs.expand(shape))
+        u = clamp_probs(rand(shape, dtype=probs.dtype, device=probs.device))
+        return (log(u) - log1p(-u) + log(probs) - log1p(-probs)) / self.temperature
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        away = logits - value * self.temperature
+        temperature = self.temperature
+        if not isinstance(temperature, Tensor):
+            temperature = value.new_tensor(temperature)
+        return log(temperature) + away - 2 * log1p(exp(away))
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """Numbers in (0, 1) that come near to Bernoulli draws as `temperature` goes to 0."""
+
+    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        base = LogitRelaxedBernoulli(temperature, probs, logits)
+        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        return self.base_dist.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        return self.base_dist.probs
+
+    @property
+    def logits(self) -> Tensor:
+        return self.base_dist.logits

@@ -1,0 +1,89 @@
+"""The relaxed one-hot categorical distribution, also called Gumbel-softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from ...core.tensor import Tensor
+from ...ops.creation.draws import rand
+from ...ops.elementwise.unary import log
+from ...ops.reduction.reduce import logsumexp
+from . import constraints
+from .categorical import Categorical
+from .distribution import Distribution
+from .transformed_distribution import TransformedDistribution
+from .transforms import ExpTransform
+from .utils import clamp_probs
+
+
+class ExpRelaxedCategorical(Distribution):
+    """The logarithms of `RelaxedOneHotCategorical` (https://arxiv.org/abs/1611.00712)."""
+
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._categorical = Categorical(probs, logits)
+        self.temperature = temperature
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
+        )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = super().expand(batch_shape, _instance)
+        new._categorical = self._categorical.expand(batch_shape)
+        return new
+
+    @property
+    def probs(self) -> Tensor:
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        return self._categorical.logits
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        u = clamp_probs(rand(shape, dtype=self.logits.dtype, device=self.logits.device))
+        scores = (self.logits.expand(shape) - log(-log(u))) / self.temperature
+        return scores - logsumexp(scores, dim=-1, keepdim=True)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        k = self._event_shape[0]
+        temperature = self.temperature
+        if not isinstance(temperature, Tensor):
+            temperature = value.new_tensor(temperature)
+        score = self.logits - value * temperature
+        score = (score - logsumexp(score, dim=-1, keepdim=True)).sum(-1)
+        return score + log(temperature) * (k - 1) + math.lgamma(k)
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Points of the simplex that come near to one-hot vectors as `temperature` goes to 0."""
+
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.simplex
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
+        super().__init__(base, ExpTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        return self.base_dist.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        return self.base_dist.probs
+
+    @property
+    def logits(self) -> Tensor:
+        return self.base_dist.logits

@@ -1,0 +1,13 @@
+"""Transforms: invertible functions with the logarithm of the volume that they stretch by."""
+
+from .base import Transform as Transform
+from .composite import (
+    ComposeTransform as ComposeTransform, identity_transform as identity_transform,
+    IndependentTransform as IndependentTransform, ReshapeTransform as ReshapeTransform,
+)
+from .elementwise import (
+    AbsTransform as AbsTransform, AffineTransform as AffineTransform, ExpTransform as ExpTransform,
+    PowerTransform as PowerTransform, SigmoidTransform as SigmoidTransform,
+    SoftplusTransform as SoftplusTransform, TanhTransform as TanhTransform,
+)
+from .simplex import SoftmaxTransform as SoftmaxTransform, StickBreakingTransform as StickBreakingTransform

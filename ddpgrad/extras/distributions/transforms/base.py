@@ -1,0 +1,141 @@
+"""What transforms share: calls, their last pair, and the inverse as a transform."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ....core.tensor import Tensor
+from .. import constraints
+
+
+class Transform:
+    """y = `_call(x)`, x = `_inverse(y)`, and log |dy/dx| = `log_abs_det_jacobian(x, y)`, which classes define.
+
+    domain, codomain: constraints, whose event dimensions say how many dimensions the Jacobian covers.
+    bijective: whether `_inverse` gives back what went in. sign: of dy/dx, for elementwise
+    bijections.
+    cache_size: 1 keeps the last pair, so that the inverse of what was just computed is exact; 0 keeps none.
+    """
+
+    bijective: Any = False
+    domain: Any = constraints.real
+    codomain: Any = constraints.real
+    sign: Any = None
+
+    def __init__(self, cache_size: int = 0) -> None:
+        if cache_size not in (0, 1):
+            raise ValueError(f"cache_size must be 0 or 1, got {cache_size}")
+        self._cache_size = cache_size
+        self._cached: tuple[Any, Any] = (None, None)
+        self._inverted: Any = None
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse, as a transform."""
+        inverted = None if self._inverted is None else self._inverted()
+        if inverted is None:
+            inverted = _Inverse(self)
+            self._inverted = weakref.ref(inverted)
+        return inverted
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """The same transform with that cache."""
+        if self._cache_size == cache_size:
+            return self
+        if type(self).__init__ is Transform.__init__:
+            return type(self)(cache_size=cache_size)
+        raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._cache_size == 0:
+            return self._call(x)
+        if x is not self._cached[0]:
+            self._cached = (x, self._call(x))
+        return self._cached[1]
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        if self._cache_size == 0:
+            return self._inverse(y)
+        if y is not self._cached[1]:
+            self._cached = (self._inverse(y), y)
+        return self._cached[0]
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _call")
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _inverse")
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """log |dy/dx|, without the event dimensions of `domain`."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_abs_det_jacobian")
+
+    def forward_shape(self, shape: Any) -> Any:
+        """The shape that an input of `shape` is turned into."""
+        return shape
+
+    def inverse_shape(self, shape: Any) -> Any:
+        """The shape of the input for an output of `shape`."""
+        return shape
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and type(self).__init__ is Transform.__init__)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    def __init__(self, transform: Transform) -> None:
+        super().__init__(transform._cache_size)
+        self._inv = transform
+
+    @property
+    def domain(self) -> Any:
+        return self._inv.codomain
+
+    @property
+    def codomain(self) -> Any:
+        return self._inv.domain
+
+    @property
+    def bijective(self) -> bool:
+        return self._inv.bijective
+
+    @property
+    def sign(self) -> Any:
+        return self._inv.sign
+
+    @property
+    def inv(self) -> Transform:
+        return self._inv
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        return self._inv.with_cache(cache_size).inv
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._inv._inv_call(x)
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        return self._inv(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self._inv.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return self._inv.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return self._inv.forward_shape(shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Inverse) and self._inv == other._inv
+
+    __hash__ = Transform.__hash__
+
+    def __repr__(self) -> str:
+        return f"_InverseTransform({self._inv!r})"

@@ -1,0 +1,98 @@
+"""What distributions share: parameters of one shape, probabilities and their logits, parameters made on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd import enable_grad
+from ...backend.dtype import finfo, get_default_dtype
+from ...core.tensor import Tensor
+from ...nn.functional import binary_cross_entropy_with_logits, softmax
+from ...ops.creation.data import tensor
+from ...ops.creation.draws import normal
+from ...ops.elementwise.unary import clamp, log, log1p, sigmoid
+from ...ops.shape.stacking import broadcast_tensors
+
+__all__ = [
+    "broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits", "standard_normal", "sum_rightmost",
+]  # fmt: skip
+
+
+def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
+    """`values`, numbers or tensors, as tensors of one shape; numbers take the type and device of the first tensor."""
+    for value in values:
+        if not isinstance(value, (Tensor, int, float)):
+            raise ValueError(
+                "Input arguments must all be instances of Number, torch.Tensor or objects implementing "
+                f"__torch_function__; got {type(value).__name__}"
+            )
+    first = next((v for v in values if isinstance(v, Tensor)), None)
+    dtype = get_default_dtype() if first is None else first.dtype
+    device = None if first is None else first.device
+    return tuple(
+        broadcast_tensors(
+            *[v if isinstance(v, Tensor) else tensor(v, dtype=dtype, device=device) for v in values]
+        )
+    )
+
+
+def clamp_probs(probs: Tensor) -> Tensor:
+    """`probs` kept away from 0 and 1 by the spacing of their type, so that logarithms stay finite."""
+    eps = finfo(probs.dtype).eps
+    return clamp(probs, min=eps, max=1 - eps)
+
+
+def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
+    """Log-odds of binary probabilities, or logarithms of the probabilities of categories."""
+    clamped = clamp_probs(probs)
+    return log(clamped) - log1p(-clamped) if is_binary else log(clamped)
+
+
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
+    """Probabilities from log-odds, or from unnormalized log-probabilities of categories along the last dimension."""
+    return sigmoid(logits) if is_binary else softmax(logits, dim=-1)
+
+
+def binary_entropy(logits: Tensor, probs: Tensor) -> Tensor:
+    """The entropy of a yes or no."""
+    return binary_cross_entropy_with_logits(logits, probs, reduction="none")
+
+
+def sum_rightmost(value: Tensor, dims: int) -> Tensor:
+    """The sum over the last `dims` dimensions."""
+    return value.flatten(-dims).sum(-1) if dims else value
+
+
+def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Standard normal numbers in the type and on the device of `like`."""
+    return normal(0.0, 1.0, shape, dtype=like.dtype, device=like.device)
+
+
+def _standard_normal(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
+    """Standard normal numbers, by the name that subclasses of PyTorch's distributions call."""
+    return normal(0.0, 1.0, tuple(shape), dtype=dtype, device=device)
+
+
+_sum_rightmost = sum_rightmost
+
+
+class LazyProperty:
+    """A parameter that is made from others when it is first asked for, and kept, with gradients recorded."""
+
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.__doc__ = wrapped.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        with enable_grad():
+            value = self.wrapped(instance)
+        setattr(instance, self.wrapped.__name__, value)  # shadows this descriptor, which has no __set__
+        return value
+
+
+def lazy_property(wrapped: Callable[[Any], Any]) -> Any:
+    """Decorate a method whose result is made when it is first asked for, and kept; assigning replaces it."""
+    return LazyProperty(wrapped)

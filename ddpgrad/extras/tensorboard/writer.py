@@ -1,0 +1,243 @@
+"""SummaryWriter: numbers, histograms, pictures and texts of a training run, for TensorBoard."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...compat.settings import say_once
+from ...core.missing import nearest
+from ...core.tensor import Tensor
+from .event_file import EventFile, block, double, doubles, event, integer, single
+
+_TEXT, _STRING = "text", 7  # TensorBoard's plugin for texts; TensorFlow's number of the type string
+_number = itertools.count()
+
+
+class SummaryWriter:
+    """Writes one event file below `log_dir`, by default `runs/DATE_HOST` and `comment`.
+
+    A value is a number, a tensor or an array; `global_step` is its place on the axis. What was written
+    reaches the file every `flush_secs` seconds, and on `flush()` and `close()`. purge_step and max_queue
+    are accepted for PyTorch's sake. Figures, images and histograms are computed here, from copies on the CPU.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        filename_suffix: str = "",
+    ) -> None:
+        if not log_dir:
+            log_dir = Path("runs", f"{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}{comment}")
+        self.log_dir = str(log_dir)
+        self._suffix, self._flush_secs = filename_suffix, flush_secs
+        self._files: dict[str, EventFile] = {}
+        self._flushed = time.monotonic()
+        self._file(self.log_dir)
+
+    def add_scalar(
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        new_style: bool = False,
+        double_precision: bool = False,
+    ) -> None:
+        """A number, on the curve `tag`."""
+        self._add(tag, single(2, float(_array(scalar_value).reshape(()))), global_step, walltime)
+
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Numbers of several curves on one chart; each has an event file in a folder of its own."""
+        for tag, value in tag_scalar_dict.items():
+            place = str(Path(self.log_dir, f"{main_tag.replace('/', '_')}_{tag}"))
+            content = single(2, float(_array(value).reshape(())))
+            self._add(main_tag, content, global_step, walltime, place)
+
+    def add_histogram(
+        self,
+        tag: str,
+        values: Any,
+        global_step: int | None = None,
+        bins: Any = "tensorflow",
+        walltime: float | None = None,
+        max_bins: int | None = None,
+    ) -> None:
+        """How the elements of `values` are distributed. `bins`: their number or edges, or NumPy's name of a rule."""
+        data = _array(values).astype(np.float64).reshape(-1)
+        if not data.size:
+            raise ValueError("add_histogram: the input has no element.")
+        edges = _DEFAULT_EDGES if isinstance(bins, str) and bins == "tensorflow" else bins
+        counts, limits = np.histogram(data, edges)
+        filled = np.nonzero(counts)[0]
+        first, last = (filled[0], filled[-1] + 1) if filled.size else (0, 1)
+        content = b"".join(
+            double(field, float(value))
+            for field, value in enumerate((data.min(), data.max(), data.size, data.sum(), data @ data), 1)
+        )
+        content += doubles(6, limits[first + 1 : last + 1]) + doubles(7, counts[first:last])
+        self._add(tag, block(5, content), global_step, walltime)
+
+    def add_image(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
+    ) -> None:
+        """An image of bytes, or of floats in 0 … 1. Needs Pillow."""
+        axes = dataformats.upper()
+        pixels = _array(img_tensor)
+        if sorted(axes) not in (["C", "H", "W"], ["H", "W"]) or pixels.ndim != len(axes):
+            raise ValueError(
+                f"add_image: an image of shape {pixels.shape} is not of the form {dataformats!r}"
+            )
+        pixels = pixels.transpose([axes.index(axis) for axis in ("HWC" if "C" in axes else "HW")])
+        self._add(tag, block(4, _picture(pixels.reshape(*pixels.shape[:2], -1))), global_step, walltime)
+
+    def add_images(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        dataformats: str = "NCHW",
+    ) -> None:
+        """Images of one size side by side, in rows of eight. Needs Pillow."""
+        axes = dataformats.upper()
+        if sorted(axes) != ["C", "H", "N", "W"]:
+            raise ValueError(f"add_images: the form is some order of NCHW, not {dataformats!r}")
+        pixels = _array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"])
+        count, height, width, channels = pixels.shape
+        columns = min(count, 8)
+        rows = -(-count // columns)
+        grid = np.zeros((rows * columns, height, width, channels), pixels.dtype)
+        grid[:count] = pixels
+        grid = grid.reshape(rows, columns, height, width, channels).transpose(0, 2, 1, 3, 4)
+        picture = grid.reshape(rows * height, columns * width, channels)
+        self._add(tag, block(4, _picture(picture)), global_step, walltime)
+
+    def add_figure(
+        self,
+        tag: str,
+        figure: Any,
+        global_step: int | None = None,
+        close: bool = True,
+        walltime: float | None = None,
+    ) -> None:
+        """A figure of matplotlib, which is closed then unless `close` is False."""
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=figure.dpi)
+        width, height = (round(side * figure.dpi) for side in figure.get_size_inches())
+        self._add(tag, block(4, _encoded(height, width, 4, file.getvalue())), global_step, walltime)
+        if close:
+            figure.clear()
+            import matplotlib.pyplot
+
+            matplotlib.pyplot.close(figure)
+
+    def add_text(
+        self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None
+    ) -> None:
+        """A text, in Markdown."""
+        content = block(9, block(1, block(1, _TEXT)))
+        content += block(8, integer(1, _STRING) + block(2, block(2, integer(1, 1))) + block(8, text_string))
+        self._add(f"{tag}/text_summary", content, global_step, walltime)
+
+    def add_graph(self, model: Any, input_to_model: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Without effect, which one warning says; `ddpgrad.summary` prints a model's layers."""
+        say_once(
+            "add_graph",
+            "SummaryWriter.add_graph has no effect in ddpgrad; ddpgrad.summary prints a model's layers",
+        )
+
+    def get_logdir(self) -> str:
+        """The folder of the event file."""
+        return self.log_dir
+
+    def flush(self) -> None:
+        """Hand everything to the files."""
+        self._flushed = time.monotonic()
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """End the files; what is added later begins a new one."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        hint = nearest(name, (n for n in dir(type(self)) if n.startswith("add_")))
+        raise AttributeError(f"ddpgrad's SummaryWriter has no '{name}'{hint}", name=name, obj=self)
+
+    def _file(self, place: str) -> EventFile:
+        if place not in self._files:
+            name = (
+                f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_number)}"
+            )
+            self._files[place] = EventFile(Path(place, name + self._suffix))
+        return self._files[place]
+
+    def _add(
+        self, tag: str, content: bytes, step: int | None, walltime: float | None, place: str | None = None
+    ) -> None:
+        value = block(1, block(1, tag) + content)
+        self._file(place or self.log_dir).write(event(int(step or 0), block(5, value), walltime))
+        if time.monotonic() - self._flushed > self._flush_secs:
+            self.flush()
+
+
+def _default_edges() -> np.ndarray:
+    """Edges whose distance grows by a tenth from 1e-12 on, on both sides of 0."""
+    above = 1e-12 * 1.1 ** np.arange(774)
+    largest = np.finfo(np.float64).max
+    return np.concatenate([[-largest], -above[::-1], [0.0], above, [largest]])
+
+
+_DEFAULT_EDGES = _default_edges()
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _picture(pixels: np.ndarray) -> bytes:
+    """The Image message of pixels (H, W, C)."""
+    from PIL import Image
+
+    if pixels.dtype != np.uint8:
+        pixels = np.clip(pixels * 255.0, 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(file, format="png")
+    height, width, channels = pixels.shape
+    return _encoded(height, width, channels, file.getvalue())
+
+
+def _encoded(height: int, width: int, channels: int, png: bytes) -> bytes:
+    return integer(1, height) + integer(2, width) + integer(3, channels) + block(4, png)

@@ -1,0 +1,9 @@
+"""Transformations of images for training: torchvision.transforms, in the part that most programs use.
+
+Images are PIL images (the extra `images` brings Pillow), or tensors (…, C, H, W). Random transforms draw from
+the default generator, and draw what torchvision draws, so that the same seed gives the same crops.
+"""
+
+from ...core.face import serve
+
+serve(__name__)

@@ -1,0 +1,1 @@
+"""Tensors in files: this package's own format, safetensors, and PyTorch's."""

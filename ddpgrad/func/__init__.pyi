@@ -1,0 +1,11 @@
+"""Functions of functions (`torch.func`): derivatives, a mapped loop, and calls of modules without their state."""
+
+from .modules import (
+    functional_call as functional_call, replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,
+    stack_module_state as stack_module_state,
+)
+from .transforms import (
+    grad as grad, grad_and_value as grad_and_value, hessian as hessian, jacfwd as jacfwd, jacrev as jacrev,
+    jvp as jvp, linearize as linearize, vjp as vjp,
+)
+from .vmap import vmap as vmap

@@ -1,0 +1,82 @@
+"""Changes all tensors of a module in place: device, dtype, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .module import Module
+
+
+def parse(
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> tuple[devices.Device | None, dtypes.DType | None]:
+    """The (device, dtype) that `Module.to` was asked for; None where it was not.
+
+    memory_format: accepted for PyTorch's sake; it is a hint, and kernels here take any strides.
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, bool):
+            continue  # non_blocking by position
+        elif isinstance(arg, (str, int, devices.Device)):
+            device = arg
+        elif arg is not None:
+            dtype = arg
+    target = None if device is None else devices.of(device)
+    kind = None if dtype is None else dtypes.of(dtype)
+    if kind is not None and kind.category < 2:
+        raise TypeError(
+            f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind!r}"
+        )
+    return target, kind
+
+
+def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> None:
+    """Replace what every parameter, gradient and buffer of the tree holds by `fn` of it; parameters stay themselves."""
+    seen: set[Tensor] = set()
+    for owner in module.modules() if recurse else (module,):
+        for parameter in owner._parameters.values():
+            if parameter is None or parameter in seen:
+                continue
+            seen.add(parameter)
+            _convert(parameter, fn)
+        for name, buffer in owner._buffers.items():
+            if buffer is not None:
+                owner._buffers[name] = fn(buffer)
+
+
+def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
+    changed = fn(parameter.data)
+    if changed._array is parameter._array:
+        return
+    grad = parameter._grad
+    parameter._grad = None
+    parameter.data = changed
+    if grad is not None:
+        parameter.grad = fn(grad)
+
+
+def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:
+    """Drop the gradients, or fill them with zeros where they are."""
+    for tensor in tensors:
+        grad = tensor._grad
+        if grad is None:
+            continue
+        if set_to_none:
+            tensor._grad = None
+            continue
+        if grad._grad_fn is not None or grad._requires_grad:
+            tensor._grad = grad = grad.detach()
+        grad._array[...] = 0
+        grad._versions[0] += 1

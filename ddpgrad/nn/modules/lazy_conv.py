@@ -1,0 +1,132 @@
+"""Convolutions that take the number of input channels from their first input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.tensor import Tensor
+from ..parameter import UninitializedParameter
+from . import conv
+from .conv import Sizes
+from .lazy import LazyModuleMixin
+
+
+class _LazyConvolution(LazyModuleMixin, conv._ConvNd):
+    """What the lazy convolutions share."""
+
+    def _forget(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
+        """Take back the parameters of a layer made without channels, until the first input."""
+        self.out_channels = out_channels
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+        self._wait()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, once they have shapes."""
+        if self.in_channels != 0 and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Take the number of channels from `input` (N, in_channels, *size) or (in_channels, *size)."""
+        if self.has_uninitialized_params():
+            dims = self._dims
+            if input.ndim not in (dims + 1, dims + 2):
+                raise RuntimeError(
+                    f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {self._get_name()}, but got "
+                    f"input of size: {list(input.shape)}"
+                )
+            self.in_channels = input.shape[-dims - 1]
+            if self.in_channels % self.groups:
+                raise ValueError("in_channels must be divisible by groups")
+            for parameter, shape in (
+                (self.weight, self._weight_shape()),
+                (self.bias, (self.out_channels,)),
+            ):
+                if isinstance(parameter, UninitializedParameter):
+                    parameter.materialize(shape)
+            self.reset_parameters()
+        elif self.in_channels == 0:  # a state_dict has given the shapes
+            shape = self.weight.shape
+            self.in_channels = shape[0] if self.transposed else shape[1] * self.groups
+
+
+class _LazyConv(_LazyConvolution, conv._Conv):
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        options = (kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
+        conv._Conv.__init__(self, 0, 0, *options)
+        self._forget(out_channels, bias, device, dtype)
+
+
+class _LazyConvTranspose(_LazyConvolution, conv._ConvTranspose):
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        options = (stride, padding, output_padding, groups, False, dilation, padding_mode, device, dtype)
+        conv._ConvTranspose.__init__(self, 0, 0, kernel_size, *options)
+        self._forget(out_channels, bias, device, dtype)
+
+
+class LazyConv1d(_LazyConv):
+    """A `Conv1d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.Conv1d
+    _dims = 1
+
+
+class LazyConv2d(_LazyConv):
+    """A `Conv2d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.Conv2d
+    _dims = 2
+
+
+class LazyConv3d(_LazyConv):
+    """A `Conv3d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.Conv3d
+    _dims = 3
+
+
+class LazyConvTranspose1d(_LazyConvTranspose):
+    """A `ConvTranspose1d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.ConvTranspose1d
+    _dims = 1
+
+
+class LazyConvTranspose2d(_LazyConvTranspose):
+    """A `ConvTranspose2d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.ConvTranspose2d
+    _dims = 2
+
+
+class LazyConvTranspose3d(_LazyConvTranspose):
+    """A `ConvTranspose3d` with as many input channels as its first input has."""
+
+    cls_to_become = conv.ConvTranspose3d
+    _dims = 3

@@ -1,0 +1,322 @@
+"""Pooling layers over one to three dimensions: inputs are (N, C, *size) or (C, *size)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...core.tensor import Tensor
+from ...ops.layers.windows import per_dimension
+from .. import functional as F
+from .module import Module
+
+Sizes = int | tuple[int, ...]
+_MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_UNPOOL = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}
+_LP = {1: F.lp_pool1d, 2: F.lp_pool2d, 3: F.lp_pool3d}
+_ADAPTIVE_MEAN = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+_FRACTIONAL = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}
+
+
+class _MaxPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def forward(self, input: Tensor) -> Any:
+        options = (self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+        return _MAX[self._dims](input, self.kernel_size, *options)
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The largest element of each window; with `return_indices`, its place too."""
+
+    _dims = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window; with `return_indices`, its place in the flattened image too."""
+
+    _dims = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The largest element of each window; with `return_indices`, its place in the flattened volume too."""
+
+    _dims = 3
+
+
+class _MaxUnpool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+        super().__init__()
+        self.kernel_size = per_dimension(kernel_size, self._dims)
+        self.stride = per_dimension(kernel_size if stride is None else stride, self._dims)
+        self.padding = per_dimension(padding, self._dims)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        options = (self.kernel_size, self.stride, self.padding, output_size)
+        return _UNPOOL[self._dims](input, indices, *options)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Elements at the places that `MaxPool1d` took them from; zeros elsewhere."""
+
+    _dims = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Elements at the places that `MaxPool2d` took them from; zeros elsewhere."""
+
+    _dims = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Elements at the places that `MaxPool3d` took them from; zeros elsewhere."""
+
+    _dims = 3
+
+
+class AvgPool1d(Module):
+    """The mean of each window; padding counts as zeros if `count_include_pad`."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = per_dimension(kernel_size, 1)
+        self.stride = per_dimension(kernel_size if stride is None else stride, 1)
+        self.padding, self.ceil_mode = per_dimension(padding, 1), ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        options = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return F.avg_pool1d(input, *options)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _AvgPool(Module):
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
+
+    def _options(self) -> tuple[Any, ...]:
+        windows = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return (*windows, self.count_include_pad, self.divisor_override)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window; padding counts as zeros if `count_include_pad`.
+
+    divisor_override: what sums are divided by, instead of the number of elements.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.avg_pool2d(input, *self._options())
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window; padding counts as zeros if `count_include_pad`.
+
+    divisor_override: what sums are divided by, instead of the number of elements.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.avg_pool3d(input, *self._options())
+
+
+class _LPPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        options = (float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return _LP[self._dims](input, *options)
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """The `norm_type`-norm of each window."""
+
+    _dims = 1
+
+
+class LPPool2d(_LPPool):
+    """The `norm_type`-norm of each window."""
+
+    _dims = 2
+
+
+class LPPool3d(_LPPool):
+    """The `norm_type`-norm of each window."""
+
+    _dims = 3
+
+
+class _AdaptiveAvgPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return _ADAPTIVE_MEAN[self._dims](input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Means of windows chosen so that the result is `output_size` long."""
+
+    _dims = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Means of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
+
+    _dims = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Means of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
+
+    _dims = 3
+
+
+class _AdaptiveMaxPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__()
+        self.output_size, self.return_indices = output_size, return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return _ADAPTIVE_MAX[self._dims](input, self.output_size, self.return_indices)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The largest elements of windows chosen so that the result is `output_size` long."""
+
+    _dims = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The largest elements of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
+
+    _dims = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The largest elements of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
+
+    _dims = 3
+
+
+class _FractionalMaxPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        dims, name = self._dims, type(self).__name__
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(
+                f"only one of output_size and output_ratio may be specified in {name}, and one must be"
+            )
+        self.kernel_size, self.return_indices = per_dimension(kernel_size, dims), return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else per_dimension(output_size, dims)
+        self.output_ratio = None
+        if output_ratio is not None:
+            ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+            self.output_ratio = tuple(ratios)
+            if not all(0 < ratio < 1 for ratio in ratios):
+                raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        options = (self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+        return _FRACTIONAL[self._dims](input, self.kernel_size, *options)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest elements of windows at pseudo-random places.
+
+    output_size: how many windows; or output_ratio, their number relative to the size of the image.
+    Source: https://arxiv.org/abs/1412.6071
+    """
+
+    _dims = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest elements of windows at pseudo-random places.
+
+    output_size: how many windows; or output_ratio, their number relative to the size of the volume.
+    Source: https://arxiv.org/abs/1412.6071
+    """
+
+    _dims = 3

@@ -1,0 +1,66 @@
+"""Hooks of all modules that are called when a parameter, a buffer or a child is registered, and may replace it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...autograd.graph import RemovableHandle
+from ...core.rank_local import RankLocal
+
+if TYPE_CHECKING:
+    from .tree import Tree
+
+
+class _Flag:
+    """Whether any rank has ever registered such a hook: the one thing that each registration asks."""
+
+    raised: bool = False
+
+
+of_all = _Flag()
+
+
+class _Hooks:
+    """The hooks of one rank, by what is registered, in order of call."""
+
+    def __init__(self) -> None:
+        self.parameter: OrderedDict[int, Any] = OrderedDict()
+        self.buffer: OrderedDict[int, Any] = OrderedDict()
+        self.module: OrderedDict[int, Any] = OrderedDict()
+
+
+_hooks: RankLocal[_Hooks] = RankLocal(_Hooks)
+
+
+def replaced(what: str, module: Tree, name: str, member: Any) -> Any:
+    """`member` as the hooks of its kind ("parameter", "buffer", "module") hand it on."""
+    for hook in list(getattr(_hooks.get(), what).values()):
+        changed = hook(module, name, member)
+        if changed is not None:
+            member = changed
+    return member
+
+
+def _add(what: str, hook: Callable[..., Any]) -> RemovableHandle:
+    of_all.raised = True
+    hooks = getattr(_hooks.get(), what)
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, parameter)` whenever a module gets a parameter; a result is registered in its place."""
+    return _add("parameter", hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, buffer)` whenever a module gets a buffer; a result is registered in its place."""
+    return _add("buffer", hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, child)` whenever a module gets a child; a result is registered in its place."""
+    return _add("module", hook)

@@ -1,0 +1,212 @@
+"""What a module's state_dict holds, and how it comes back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...autograd.grad_mode import no_grad
+from ...core.tensor import Tensor
+from ...ops.dispatch.inplace import copy_
+from ..parameter import Parameter, UninitializedParameter
+
+if TYPE_CHECKING:
+    from .module import Module
+
+_EXTRA = "_extra_state"
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` found on one side only."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+    __str__ = __repr__
+
+
+class StateHooks:
+    """The hooks of one module around saving and loading, in order of call."""
+
+    __slots__ = ("load_post", "load_pre", "save_post", "save_pre")
+
+    def __init__(self) -> None:
+        self.save_pre: OrderedDict[int, Any] = OrderedDict()
+        self.save_post: OrderedDict[int, Any] = OrderedDict()  # (hook, whether its result counts)
+        self.load_pre: OrderedDict[int, Any] = OrderedDict()  # (hook, whether it takes the module)
+        self.load_post: OrderedDict[int, Any] = OrderedDict()
+
+
+def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> OrderedDict[str, Any]:
+    """Add the state of `module` and all below to `destination`, with its `_metadata` of versions."""
+    if destination is None:
+        destination = OrderedDict()
+        destination._metadata = OrderedDict()
+    metadata = {"version": module._version}
+    if hasattr(destination, "_metadata"):
+        destination._metadata[prefix[:-1]] = metadata
+    own_hooks = module._state_hooks
+    if own_hooks is not None:
+        for hook in list(own_hooks.save_pre.values()):
+            hook(module, prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    if own_hooks is not None:
+        for hook, replaces in list(own_hooks.save_post.values()):
+            result = hook(module, destination, prefix, metadata)
+            if result is None:
+                continue
+            if not replaces:
+                raise RuntimeError("state_dict post-hook must return None; change the state_dict in place")
+            destination = result
+    return destination
+
+
+def collect_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    """The part of `collect` for the module itself."""
+    for name, tensor in _persistent(module).items():
+        if tensor is not None:
+            lazy = isinstance(tensor, UninitializedParameter)
+            destination[prefix + name] = tensor if keep_vars or lazy else tensor.detach()
+    if _has_extra(module, "get_extra_state"):
+        destination[prefix + _EXTRA] = module.get_extra_state()
+
+
+def _persistent(module: Module) -> dict[str, Any]:
+    hidden = module._non_persistent_buffers_set
+    return {**module._parameters, **{k: b for k, b in module._buffers.items() if k not in hidden}}
+
+
+def _has_extra(module: Module, method: str) -> bool:
+    from .module import Module
+
+    return getattr(type(module), method) is not getattr(Module, method)
+
+
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+    """Copy `state_dict` into the tree below `module`; one error lists all that is wrong."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+    versions = getattr(state_dict, "_metadata", None) or {}
+    values = OrderedDict(state_dict)
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+
+    def descend(part: Module, values: dict[str, Any], prefix: str) -> None:
+        metadata = dict(versions.get(prefix[:-1], {}))
+        if assign:
+            metadata["assign_to_params_buffers"] = True
+        arguments = (values, prefix, metadata, True, missing, unexpected, errors)
+        own_hooks = part._state_hooks
+        if own_hooks is not None:
+            for hook, with_module in list(own_hooks.load_pre.values()):
+                hook(*((part,) if with_module else ()), *arguments)
+        part._load_from_state_dict(*arguments)
+        for name, child in part._modules.items():
+            if child is not None:
+                below = f"{prefix}{name}."
+                descend(child, {k: v for k, v in values.items() if k.startswith(below)}, below)
+        if own_hooks is not None:
+            for hook in list(own_hooks.load_post.values()):
+                if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
+                    raise AssertionError(
+                        "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new "
+                        "values: change the lists of incompatible_keys in place"
+                    )
+
+    with no_grad():
+        descend(module, values, "")
+    problems = list(errors)
+    if strict:
+        if unexpected:
+            problems.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
+        if missing:
+            problems.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
+    if problems:
+        raise RuntimeError(
+            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems)
+        )
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _quoted(keys: list[str]) -> str:
+    return ", ".join(f'"{key}"' for key in keys)
+
+
+def load_own(
+    module: Module,
+    state_dict: dict[str, Any],
+    prefix: str,
+    metadata: dict[str, Any],
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    errors: list[str],
+) -> None:
+    """The part of `load` for the module itself."""
+    members = _persistent(module)
+    for name, target in members.items():
+        key = prefix + name
+        if target is None:
+            continue
+        if key not in state_dict:
+            missing.append(key)
+            continue
+        value = state_dict[key]
+        if isinstance(target, UninitializedParameter) and isinstance(value, Tensor):
+            if isinstance(value, UninitializedParameter):
+                continue
+            target.materialize(tuple(value.shape))
+        if target.ndim == 0 and isinstance(value, Tensor) and tuple(value.shape) == (1,):
+            value = value[0]  # as PyTorch before 0.4 saved what has no dimensions
+        problem = _misfit(key, target, value)
+        if problem:
+            errors.append(problem)
+        elif metadata.get("assign_to_params_buffers"):
+            taken = (
+                Parameter(value.detach(), target.requires_grad) if isinstance(target, Parameter) else value
+            )
+            setattr(module, name, taken)
+        else:
+            copy_(target, value)
+    if _has_extra(module, "set_extra_state"):
+        if prefix + _EXTRA in state_dict:
+            module.set_extra_state(state_dict[prefix + _EXTRA])
+        else:
+            missing.append(prefix + _EXTRA)
+    for key in state_dict:
+        if key.startswith(prefix) and not _belongs(module, key[len(prefix) :], members):
+            unexpected.append(key)
+
+
+def _misfit(key: str, target: Tensor, value: Any) -> str | None:
+    if not isinstance(value, Tensor):
+        return (
+            f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
+            f"checkpoint but received {type(value)}"
+        )
+    if value.shape != target.shape:
+        return (
+            f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, the shape in "
+            f"current model is {target.shape}."
+        )
+    return None
+
+
+def _belongs(module: Module, name: str, members: dict[str, Any]) -> bool:
+    """Whether the module, or the child that the first part of `name` names, answers for this key."""
+    first, dot, _ = name.partition(".")
+    if dot:
+        return first in module._modules
+    if name == _EXTRA:
+        return _has_extra(module, "set_extra_state")
+    return name in members

@@ -1,0 +1,369 @@
+"""The Transformer: encoder and decoder layers, their stacks, and the model of both.
+
+Source: https://arxiv.org/abs/1706.03762
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor
+from ...ops.creation.factories import full
+from ...ops.reduction.queries import equal
+from .. import functional as F
+from .. import init
+from .attention import MultiheadAttention
+from .container import ModuleList
+from .dropout import Dropout
+from .linear import Linear
+from .module import Module
+from .normalization import LayerNorm
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def _activation(activation: str | Activation) -> Activation:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return F.relu if activation == "relu" else F.gelu
+
+
+def _copies(layer: Module, count: int) -> ModuleList:
+    return ModuleList(copy.deepcopy(layer) for _ in range(count))
+
+
+def generate_square_subsequent_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
+    """(size, size): -inf above the diagonal, which hides what comes later; 0 elsewhere. True and False for bool."""
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    hidden = True if kind.category == 0 else float("-inf")
+    return full((size, size), hidden, dtype=kind, device=device).triu(1)
+
+
+def _is_causal(mask: Tensor | None, hint: bool | None, length: int) -> bool:
+    """The hint, or without one whether `mask` is the causal one."""
+    if hint is not None or mask is None:
+        return bool(hint)
+    if tuple(mask.shape) != (length, length):
+        return False
+    return equal(mask, generate_square_subsequent_mask(length, mask.device, mask.dtype))
+
+
+def _length(x: Tensor, batch_first: bool) -> int:
+    return x.shape[1 if batch_first and x.ndim == 3 else 0]
+
+
+class _Layer(Module):
+    """What encoder and decoder layers share: self-attention and a network of two linear layers."""
+
+    self_attn: MultiheadAttention
+    linear1: Linear
+    linear2: Linear
+    dropout: Dropout
+    activation: Activation
+    norm_first: bool
+
+    def _attend(
+        self,
+        attention: MultiheadAttention,
+        query: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        padding: Tensor | None,
+        causal: bool,
+    ) -> Tensor:
+        return attention(
+            query,
+            memory,
+            memory,
+            attn_mask=mask,
+            key_padding_mask=padding,
+            is_causal=causal,
+            need_weights=False,
+        )[0]
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and a feed-forward network, each added to its input and normalised (before it, with `norm_first`)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """src (S, N, E); the masks as `MultiheadAttention` takes them; is_causal: src_mask is the causal one."""
+
+        def attend(x: Tensor) -> Tensor:
+            found = self._attend(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal)
+            return self.dropout1(found)
+
+        x = src
+        if self.norm_first:
+            x = x + attend(self.norm1(x))
+            return x + self.dropout2(self._feed(self.norm2(x)))
+        x = self.norm1(x + attend(x))
+        return self.norm2(x + self.dropout2(self._feed(x)))
+
+
+class TransformerDecoderLayer(_Layer):
+    """An encoder layer with attention to the encoder's output, `memory`, in between."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **where
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """tgt (T, N, E), memory (S, N, E); the masks as `MultiheadAttention` takes them."""
+
+        def attend(x: Tensor) -> Tensor:
+            found = self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+            return self.dropout1(found)
+
+        def look(x: Tensor) -> Tensor:
+            masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
+            return self.dropout2(self._attend(self.multihead_attn, x, memory, *masks))
+
+        x = tgt
+        if self.norm_first:
+            x = x + attend(self.norm1(x))
+            x = x + look(self.norm2(x))
+            return x + self.dropout3(self._feed(self.norm3(x)))
+        x = self.norm1(x + attend(x))
+        x = self.norm2(x + look(x))
+        return self.norm3(x + self.dropout3(self._feed(x)))
+
+
+class TransformerEncoder(Module):
+    """`num_layers` copies of an encoder layer, and a last normalisation if there is one.
+
+    enable_nested_tensor, mask_check: accepted for PyTorch's sake, whose nested tensors they are about.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """src (S, N, E), which every layer sees with the same masks; is_causal: found out by default."""
+        if mask is not None:
+            batch_first = self.layers[0].self_attn.batch_first
+            is_causal = _is_causal(mask, is_causal, _length(src, batch_first))
+        output = src
+        for layer in self.layers:
+            output = layer(
+                output,
+                src_mask=mask,
+                is_causal=bool(is_causal),
+                src_key_padding_mask=src_key_padding_mask,
+            )
+        return output if self.norm is None else self.norm(output)
+
+
+class TransformerDecoder(Module):
+    """`num_layers` copies of a decoder layer, and a last normalisation if there is one."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """tgt (T, N, E), memory (S, N, E), which every layer sees with the same masks."""
+        if tgt_mask is not None:
+            batch_first = self.layers[0].self_attn.batch_first
+            tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, _length(tgt, batch_first))
+        output = tgt
+        for layer in self.layers:
+            output = layer(
+                output,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=bool(tgt_is_causal),
+                memory_is_causal=memory_is_causal,
+            )
+        return output if self.norm is None else self.norm(output)
+
+
+class Transformer(Module):
+    """An encoder and a decoder, both of the given sizes unless given themselves."""
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        options = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            dtype,
+        )  # fmt: skip
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
+        if custom_encoder is None:
+            layer = TransformerEncoderLayer(*options)
+            custom_encoder = TransformerEncoder(layer, num_encoder_layers, norm())
+        self.encoder = custom_encoder
+        if custom_decoder is None:
+            layer = TransformerDecoderLayer(*options)
+            custom_decoder = TransformerDecoder(layer, num_decoder_layers, norm())
+        self.decoder = custom_decoder
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """src (S, N, E) encoded, and tgt (T, N, E) decoded beside it: (T, N, E)."""
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError(
+                f"the batch number of src and tgt must be equal, got {src.shape} and {tgt.shape}"
+            )
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError(
+                f"the feature number of src and tgt must be equal to d_model={self.d_model}, got {src.shape} and "
+                f"{tgt.shape}"
+            )
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
+
+    generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)

@@ -1,0 +1,390 @@
+"""Tree: the named parts of a module, how they are registered, and the walk over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ...core.tensor import Tensor
+from ..parameter import Buffer, Parameter
+from . import registration
+
+if TYPE_CHECKING:
+    from .module import Module
+
+T = TypeVar("T", bound="Tree")
+
+
+# Under these names a module keeps the names of its members, in order of registration.
+_PARAMETERS, _BUFFERS, _MODULES = "_parameter_names", "_buffer_names", "_module_names"
+_KINDS = (_PARAMETERS, _BUFFERS, _MODULES)
+
+
+class Members(MutableMapping[str, Any]):
+    """The members of one kind, by name: a view of the module, through which they can be changed."""
+
+    __slots__ = ("_attributes", "_names")
+
+    def __init__(self, attributes: dict[str, Any], kind: str) -> None:
+        self._attributes = attributes
+        self._names: dict[str, None] = attributes[kind]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._attributes[name]
+
+    def __setitem__(self, name: str, member: Any) -> None:
+        self._names[name] = None
+        self._attributes[name] = member
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        del self._attributes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names)
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take out the last pair and return it, as a dict does."""
+        if not self._names:
+            raise KeyError("popitem(): there are no members")
+        name = next(reversed(self._names))
+        return name, self.pop(name)
+
+    def copy(self) -> dict[str, Any]:
+        """The members as a dict of its own."""
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class Tree:
+    """Owns parameters, buffers and further trees, by name. The base of `Module`.
+
+    Members are ordinary attributes, so that reading one costs no more than that; the tree
+    only keeps the names of each kind.
+    """
+
+    _non_persistent_buffers_set: set[str]
+
+    def __init__(self) -> None:
+        own = self.__dict__
+        for kind in _KINDS:
+            own[kind] = {}
+        own["_non_persistent_buffers_set"] = set()
+
+    @property
+    def _parameters(self) -> Members:
+        return Members(self.__dict__, _PARAMETERS)
+
+    @_parameters.setter
+    def _parameters(self, members: Mapping[str, Any]) -> None:
+        self._replace(_PARAMETERS, members)
+
+    @property
+    def _buffers(self) -> Members:
+        return Members(self.__dict__, _BUFFERS)
+
+    @_buffers.setter
+    def _buffers(self, members: Mapping[str, Any]) -> None:
+        self._replace(_BUFFERS, members)
+
+    @property
+    def _modules(self) -> Members:
+        return Members(self.__dict__, _MODULES)
+
+    @_modules.setter
+    def _modules(self, members: Mapping[str, Any]) -> None:
+        self._replace(_MODULES, members)
+
+    def _replace(self, kind: str, members: Mapping[str, Any]) -> None:
+        """Have `members`, and no others of that kind. The names are kept in a new dict: a copy may share the old one."""
+        own, members = self.__dict__, dict(members)
+        for name in own.get(kind, ()):
+            own.pop(name, None)
+        own.update(members)
+        own[kind] = dict.fromkeys(members)
+
+    # -- attributes ----------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """Python calls it for what is missing alone; programs call it by hand for members, too."""
+        for kind in _KINDS:
+            if name in self.__dict__.get(kind, ()):
+                return self.__dict__[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            self._make_room(name, _PARAMETERS, "parameters")
+            self.register_parameter(name, value)
+        elif isinstance(value, Tree):
+            self._make_room(name, _MODULES, "module")
+            own[_MODULES][name] = None
+            own[name] = (
+                registration.replaced("module", self, name, value) if registration.of_all.raised else value
+            )
+        elif isinstance(value, Buffer):
+            self._make_room(name, _BUFFERS, "buffers")
+            self.register_buffer(name, value, value.persistent)
+        elif name in own.get(_PARAMETERS, ()):
+            if value is not None:
+                raise TypeError(_wrong_kind(value, "parameter", name, "torch.nn.Parameter or None expected"))
+            own[name] = None
+        elif name in own.get(_MODULES, ()):
+            if value is not None:
+                raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
+            own[name] = None
+        elif name in own.get(_BUFFERS, ()):
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
+            own[name] = (
+                registration.replaced("buffer", self, name, value) if registration.of_all.raised else value
+            )
+        else:
+            object.__setattr__(self, name, value)
+
+    def __copy__(self: T) -> T:
+        """A module with the same members, which can be replaced in one without the other."""
+        copied = type(self).__new__(type(self))
+        own = copied.__dict__
+        own.update(self.__dict__)
+        for kind in _KINDS:
+            own[kind] = dict(own[kind])
+        own["_non_persistent_buffers_set"] = set(own["_non_persistent_buffers_set"])
+        return copied
+
+    def _make_room(self, name: str, kind: str, what: str) -> None:
+        """Forget what `name` was before, unless it was a member of `kind`."""
+        own = self.__dict__
+        if kind not in own:
+            raise AttributeError(
+                f"cannot assign {what} before Module.__init__() call: call super().__init__() first in "
+                f"{type(self).__name__}.__init__"
+            )
+        if name not in own[kind]:
+            own.pop(name, None)
+            self._unregister(name)
+
+    def _unregister(self, name: str) -> None:
+        for kind in _KINDS:
+            self.__dict__.get(kind, {}).pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def __dir__(self) -> list[str]:
+        # Children of lists are called "0", "1", …, which nobody can write after a dot.
+        return sorted(name for name in super().__dir__() if not name[0].isdigit())
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._unregister(name)
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter that `self.<name>` gives; None reserves the name."""
+        self._check_name(name, "parameter", _PARAMETERS)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(_wrong_kind(param, "parameter", name, "torch.nn.Parameter or None required"))
+        if param is not None and param._grad_fn is not None:
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}': it was computed by "
+                f"{param._grad_fn.name()}. Express '{name}' as a function of another Tensor in forward()."
+            )
+        if param is not None and registration.of_all.raised:
+            param = registration.replaced("parameter", self, name, param)
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is no parameter; it is in the state_dict if `persistent`."""
+        self._check_name(name, "buffer", _BUFFERS)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(_wrong_kind(tensor, "buffer", name, "torch.Tensor or None required"))
+        if registration.of_all.raised:
+            tensor = registration.replaced("buffer", self, name, tensor)
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child that `self.<name>` gives; None reserves the name."""
+        if module is not None and not isinstance(module, Tree):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name(name, "module", _MODULES)
+        if registration.of_all.raised:
+            module = registration.replaced("module", self, name, module)
+        self._modules[name] = module
+
+    register_module = add_module
+
+    def _check_name(self, name: str, what: str, kind: str) -> None:
+        if kind not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{what} name must not contain ".", got: {name}')
+        if name == "":
+            raise KeyError(f'{what} name must not be the empty string ""')
+        if name not in self.__dict__[kind] and hasattr(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+
+    # -- walking the tree ----------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """(name, module) of this module and all below; a shared one once, under its first name."""
+        memo = set() if memo is None else memo
+        module = cast("Module", self)
+        if module in memo:
+            return
+        if remove_duplicate:
+            memo.add(module)
+        yield prefix, module
+        own = self.__dict__
+        for name in own[_MODULES]:
+            child = own[name]
+            if child is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from child.named_modules(memo, below, remove_duplicate)
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and all below, each once."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) of the modules directly below, each once."""
+        seen: set[Module] = set()
+        own = self.__dict__
+        for name in own[_MODULES]:
+            child = own[name]
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below, each once."""
+        return (child for _, child in self.named_children())
+
+    def _named_members(
+        self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[Any] = set()
+        owners = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, cast("Module", self))]
+        )
+        for path, module in owners:
+            own = module.__dict__
+            for name in own[kind]:
+                member = own[name]
+                if member is None or member in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(member)
+                yield (f"{path}.{name}" if path else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter); a shared one once, under its first name."""
+        return self._named_members(_PARAMETERS, prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """(name, buffer); a shared one once, under its first name."""
+        return self._named_members(_BUFFERS, prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at the dotted path `target`; `AttributeError` names the part that is missing."""
+        module: Any = self
+        for part in target.split(".") if target else ():
+            if not hasattr(module, part):
+                raise AttributeError(
+                    f"{type(module).__name__} has no attribute `{part}` (looking for '{target}')"
+                )
+            module = getattr(module, part)
+            if not isinstance(module, Tree):
+                raise AttributeError(f"`{part}` is not an nn.Module (looking for '{target}')")
+        return cast("Module", module)
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put `module` at the dotted path `target`; with `strict`, only in place of a module that is there."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Tree):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Tree):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at the dotted path `target`."""
+        path, _, name = target.rpartition(".")
+        parameter = self.get_submodule(path)._parameters.get(name)
+        if parameter is None:
+            raise AttributeError(f"`{target}` is not an nn.Parameter of {type(self).__name__}")
+        return parameter
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at the dotted path `target`."""
+        path, _, name = target.rpartition(".")
+        buffer = self.get_submodule(path)._buffers.get(name)
+        if buffer is None:
+            raise AttributeError(f"`{target}` is not a buffer of {type(self).__name__}")
+        return buffer
+
+    def apply(self: T, fn: Callable[[Module], Any]) -> T:
+        """Call `fn` on every module, children first."""
+        for child in self.children():
+            child.apply(fn)
+        fn(cast("Module", self))
+        return self
+
+    # -- printing --------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What a subclass wants to say about itself between the parentheses."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [f"({name}): " + repr(m).replace("\n", "\n  ") for name, m in self._modules.items()]
+        if len(lines) <= 1 and not children:
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
+
+
+def _wrong_kind(value: Any, what: str, name: str, expected: str) -> str:
+    return f"cannot assign '{type(value).__name__}' object to {what} '{name}' ({expected})"

@@ -1,0 +1,219 @@
+"""Tensors from what others have: numbers, nested lists, NumPy arrays, buffers, DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor, wrap
+from .factories import finish, from_numpy, no_numpy_type
+
+_NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, arrays or a Tensor.
+
+    Python floats become the default dtype; arrays and tensors keep theirs.
+    """
+    if isinstance(data, Tensor):
+        where = device if device is not None else data.device
+        array = data.detach().to("cpu")._array
+        array = array.astype(dtypes.numpy_of(dtype)) if dtype is not None else array.copy()
+        return finish(array, where, requires_grad)
+    return finish(_from_data(data, dtype), device, requires_grad)
+
+
+def _from_data(data: Any, dtype: Any) -> np.ndarray:
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.array(data) if dtype is None else np.array(data).astype(dtypes.numpy_of(dtype))
+        if array.dtype not in dtypes.BY_NUMPY:
+            raise no_numpy_type(array)
+        return array
+    kinds: set[type] = set()
+    plain = _plain(data, kinds)
+    kind = dtypes.numpy_of(dtype) if dtype is not None else _inferred(data, kinds).numpy
+    try:
+        array = np.array(plain)
+    except ValueError:
+        raise ValueError(_ragged(plain, 0)) from None
+    if array.dtype == object or (
+        array.dtype.kind == "u" and int(array.max(initial=0)) > np.iinfo(np.int64).max
+    ):
+        raise ValueError("tensor(): Overflow when unpacking long long: a number does not fit into 64 bits")
+    if array.dtype.kind == "c" and kind.kind not in "cb":
+        raise TypeError(f"tensor(): must be real number, not complex, for dtype {dtypes.BY_NUMPY[kind].name}")
+    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
+        top = int(np.iinfo(kind).max)
+        # Python's ints wrap round in unsigned types, floats do not.
+        bottom = -top - 1 if array.dtype.kind in "iu" else int(np.iinfo(kind).min)
+        low, high = array.min().item(), array.max().item()
+        if not bottom - 1 < low <= high < top + 1:  # nor nan
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+    return array.astype(kind)
+
+
+def _plain(data: Any, kinds: set[type]) -> Any:
+    """Nested lists of numbers and arrays; the types of the numbers are added to `kinds`."""
+    kind = data.__class__
+    if kind in _NUMBERS:
+        kinds.add(kind)
+        return data
+    if isinstance(data, (list, tuple, range)):
+        inner = set(map(type, data))
+        if inner <= _NUMBERS.keys():
+            kinds |= inner
+            return data
+        return [_plain(x, kinds) for x in data]
+    if isinstance(data, Tensor):
+        if data.numel() != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        kinds.add(data.dtype)  # type: ignore[arg-type]
+        return data.item()
+    if isinstance(data, (np.ndarray, np.generic)):
+        if data.dtype not in dtypes.BY_NUMPY:
+            raise no_numpy_type(data)
+        kinds.add(dtypes.BY_NUMPY[data.dtype])  # type: ignore[arg-type]
+        return data
+    if hasattr(data, "__array__"):
+        return _plain(np.asarray(data), kinds)
+    if isinstance(data, str):
+        raise TypeError("tensor(): invalid data type 'str'")
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
+        return [_plain(data[i], kinds) for i in range(len(data))]
+    raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+
+
+def _inferred(data: Any, kinds: set[Any]) -> dtypes.DType:
+    """The type that holds all numbers: Python's count by category, arrays and tensors by their dtype."""
+    found: dtypes.DType | None = None
+    for kind in kinds:
+        own = kind if isinstance(kind, dtypes.DType) else dtypes.result_type([], [_NUMBERS[kind]])
+        found = own if found is None else dtypes.promote_types(found, own)
+    return dtypes.get_default_dtype() if found is None else found
+
+
+def _ragged(data: Any, dim: int) -> str:
+    """Which sequence among nested lists has another length than its neighbours."""
+    lengths = [len(x) if isinstance(x, (list, tuple, range)) else None for x in data]
+    for n in lengths[1:]:
+        if n != lengths[0]:
+            got = "a number" if n is None else n
+            return f"expected sequence of length {lengths[0]} at dim {dim + 1} (got {got})"
+    return next((t for x in data if isinstance(x, (list, tuple)) and (t := _ragged(x, dim + 1))), "")
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, without copying where dtype and device allow it."""
+    if not isinstance(data, Tensor):
+        if not isinstance(data, np.ndarray):
+            return tensor(data, dtype=dtype, device=device)
+        data = from_numpy(data)
+        device = device if device is not None else devices.default()
+    return data.to(device=device, dtype=dtype) if dtype is not None or device is not None else data
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Any data as a tensor: shared where possible, unless `copy` is True; an error if it is False and cannot be."""
+    if isinstance(obj, Tensor):
+        shared = obj
+    elif isinstance(obj, np.ndarray):
+        shared = from_numpy(obj)
+    elif hasattr(obj, "__dlpack__"):
+        shared = from_dlpack(obj)
+    elif isinstance(obj, (bytes, bytearray, memoryview)):
+        shared = frombuffer(obj, dtype=dtype if dtype is not None else dtypes.get_default_dtype())
+    else:
+        shared = None
+    if shared is None:
+        if copy is False:
+            raise ValueError(
+                f"asarray(): can't alias arbitrary sequence {type(obj).__name__}; leave copy=False out"
+            )
+        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    out = shared.to(device=device, dtype=dtype)
+    if copy is False and out is not shared:
+        raise ValueError("asarray(): can't alias a tensor of another dtype or device; leave copy=False out")
+    if copy and out is shared:
+        out = out.detach().clone()
+    if requires_grad and not out.requires_grad:
+        out = out.detach().requires_grad_() if out is obj else out.requires_grad_()
+    return out
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """The bytes of an object with a buffer, read as `dtype` from `offset` on; memory is shared."""
+    kind, length = dtypes.numpy_of(dtype), memoryview(buffer).nbytes
+    if not length or not count:
+        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1"
+        )
+    room = length - offset
+    if count < 0 and room % kind.itemsize:
+        raise ValueError(
+            f"buffer length ({room} bytes) after offset ({offset} bytes) must be a multiple of element size "
+            f"({kind.itemsize})"
+        )
+    if count > 0 and count * kind.itemsize > room:
+        raise ValueError(
+            f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} bytes) must not be greater "
+            f"than actual buffer length ({length} bytes)"
+        )
+    out = wrap(np.frombuffer(buffer, kind, count, offset))
+    return out.requires_grad_() if requires_grad else out
+
+
+class _Capsule:
+    """What `to_dlpack` gave, as an array that can be asked for it; NumPy looks whether it is on the CPU."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule on the memory of `tensor`, to be used once by another library."""
+    return tensor.__dlpack__()
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """The memory of an array that NumPy takes for read-only, as it does where the first DLPack protocol cannot say."""
+    if array.flags.writeable or not array.size:
+        return array
+    span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    memory: Any = (ctypes.c_char * span).from_address(array.__array_interface__["data"][0])
+    memory.owner = array
+    return np.ndarray(array.shape, array.dtype, memoryview(memory), 0, array.strides)
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor on the memory of another library's array, through `__dlpack__`."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.detach()
+    if type(ext_tensor).__name__ == "PyCapsule":
+        return wrap(_writable(np.from_dlpack(_Capsule(ext_tensor))))
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise TypeError(f"from_dlpack(): {type(ext_tensor).__name__} has no __dlpack__, and is no capsule")
+    if ext_tensor.__dlpack_device__()[0] in (1, 3):
+        return from_numpy(np.from_dlpack(ext_tensor))
+    from ...backend.cuda.library import cupy_and_count
+
+    cupy, _ = cupy_and_count()
+    return wrap(cupy.from_dlpack(ext_tensor))

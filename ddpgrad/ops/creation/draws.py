@@ -1,0 +1,237 @@
+"""Tensors of random numbers, new and in place. The streams are in `ddpgrad/random/__init__.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor
+from ...random import Generator, default_generator
+from ..dispatch import inplace
+from ..dispatch.out import write_out
+from ..dispatch.tensor_function import tensor_function
+from .factories import default_of, factory, finish, like, number, shape_of
+
+
+def _source(generator: Generator | None) -> Generator:
+    return default_generator() if generator is None else generator
+
+
+def _size(name: str, size: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    if "size" in options:
+        size = (options.pop("size"),)
+    if options:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(options))}'")
+    return shape_of(name, size)
+
+
+@factory
+def rand(*size: Any, generator: Generator | None = None, dtype: Any = None, **options: Any) -> np.ndarray:
+    """Uniform numbers in [0, 1); of complex types, in both parts."""
+    shape, kind = _size("rand", size, options), default_of(dtype)
+    if kind.kind != "c":
+        return _source(generator).uniform(shape, kind)
+    return _source(generator).uniform((*shape, 2), _part(kind)).view(kind)[..., 0]
+
+
+@factory
+def randn(*size: Any, generator: Generator | None = None, dtype: Any = None, **options: Any) -> np.ndarray:
+    """Normal numbers with mean 0 and variance 1."""
+    shape, kind = _size("randn", size, options), default_of(dtype)
+    if kind.kind != "c":
+        return _source(generator).normal(shape, kind)
+    return _source(generator).normal((*shape, 2), _part(kind), 0.0, 0.5**0.5).view(kind)[..., 0]
+
+
+def _part(kind: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"f{kind.itemsize // 2}")
+
+
+@factory
+def randint(
+    low: Any = 0, high: Any = None, size: Any = None, *, generator: Generator | None = None, dtype: Any = None
+) -> np.ndarray:
+    """Integers in [low, high); `randint(high, size)` starts at 0."""
+    if size is None:
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    low, high = int(number(low)), int(number(high))
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    array = _source(generator).integers(low, high, shape_of("randint", (size,)))
+    return array.astype(dtypes.numpy_of(dtype or dtypes.int64))
+
+
+def _randint_of_shape(size: Any, low: Any, high: Any = None, **options: Any) -> Tensor:
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, size, **options)
+
+
+_randint_of_shape.__name__ = "randint"
+
+
+@factory
+def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -> np.ndarray:
+    """A random order of 0 … n-1."""
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    return _source(generator).permutation(n).astype(dtypes.numpy_of(dtype or dtypes.int64))
+
+
+rand_like, randn_like, randint_like = like(rand), like(randn), like(_randint_of_shape)
+
+
+@tensor_function(out=True)
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Indices drawn with the probabilities that the rows of `input` are proportional to."""
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.ndim}")
+    weights = input.detach().to("cpu")._array
+    return finish(_source(generator).multinomial(weights, num_samples, replacement), input.device)
+
+
+@tensor_function(out=True)
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """0 or 1 for each element, 1 with the probability that the element (or `p`) is."""
+    if p is not None:
+        return input.new_empty(input.shape).bernoulli_(p, generator=generator)
+    if input.dtype.category < 2:
+        raise NotImplementedError(
+            f'"bernoulli" not implemented for {input.dtype.name}: probabilities are floating point'
+        )
+    drawn = _source(generator).bernoulli(input.numpy(force=True))
+    return finish(drawn.astype(input.dtype.numpy), input.device)
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Counts drawn from the Poisson distributions whose rates are the elements."""
+    drawn = _source(generator).poisson(input.numpy(force=True))
+    return finish(drawn.astype(input.dtype.numpy), input.device)
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with probability `prob`; both are broadcast against each other."""
+    if not count.is_floating_point():
+        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {count.dtype.name}")
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(
+            f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}"
+        )
+    drawn = _source(generator).binomial(count.numpy(force=True), prob.numpy(force=True))
+    return finish(drawn.astype(count.dtype.numpy), count.device)
+
+
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any,
+) -> Tensor:  # fmt: skip
+    """Normal numbers: of one mean and deviation in the shape `size`, or one for each element of the tensors given."""
+    if isinstance(std, Tensor) and std.numel() and bool((std < 0).any()):
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if not tensors:
+        numbers: Any = (mean, std)
+        array = _source(generator).normal(shape_of("normal", (size,)), default_of(dtype), *numbers)
+        result = finish(array, device, requires_grad)
+    else:
+        shape = np.broadcast_shapes(*[t.shape for t in tensors])
+        kind = tensors[0].dtype
+        unit = std if not isinstance(std, Tensor) else 1.0
+        drawn = finish(_source(generator).normal(shape, kind.numpy, 0.0, unit), tensors[0].device)
+        result = (drawn * std.detach() if isinstance(std, Tensor) else drawn) + (
+            mean.detach() if isinstance(mean, Tensor) else mean
+        )
+    return result if out is None else write_out("normal", out, result)
+
+
+# -- in place ------------------------------------------------------------------------------------
+
+
+def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
+    return inplace.copy_(self, finish(drawn.astype(self.dtype.numpy, copy=False), self.device))
+
+
+def _drawing(name: str, first: float, second: float | None, names: tuple[str, ...]) -> Callable[..., Tensor]:
+    """`Tensor.<name>_(...)`: overwrite with draws of `Generator.<name>`."""
+
+    def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+        inplace.check_writable(f"{name}_", self)
+        if self.dtype.category < 2:
+            error = RuntimeError if name == "exponential" else NotImplementedError
+            raise error(f'"{name}_" not implemented for {self.dtype.name}: it draws floating-point numbers')
+        given = [first] if second is None else [first, second]
+        for i, value in enumerate(args):
+            given[i] = number(value)
+        for key, value in kwargs.items():
+            if key not in names:
+                raise TypeError(
+                    f"{name}_() got an unexpected keyword argument '{key}'; it has {', '.join(names)}"
+                )
+            given[names.index(key)] = number(value)
+        source = _source(generator)
+        if self.dtype.is_complex:
+            if name not in ("normal", "uniform"):
+                raise NotImplementedError(f'"{name}_" not implemented for {self.dtype.name}')
+            if name == "normal":
+                given[1] *= 0.5**0.5
+            parts = getattr(source, name)((*self.shape, 2), _part(self.dtype.numpy), *given)
+            return _overwrite(self, parts.view(self.dtype.numpy)[..., 0])
+        return _overwrite(self, getattr(source, name)(tuple(self.shape), self.dtype.numpy, *given))
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"Overwrite with draws of `Generator.{name}`."
+    return method
+
+
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite with the numbers of trials up to the first success, each of probability `p`."""
+    inplace.check_writable("geometric_", self)
+    if self.dtype.category == 0:
+        raise NotImplementedError('"geometric_" not implemented for bool')
+    return _overwrite(self, _source(generator).geometric(tuple(self.shape), p))
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite with 0 and 1, 1 with probability `p`: a number, or a tensor that broadcasts to this one."""
+    inplace.check_writable("bernoulli_", self)
+    if isinstance(p, Tensor):
+        chances = np.broadcast_to(p.numpy(force=True), tuple(self.shape))
+        return _overwrite(self, _source(generator).bernoulli(chances))
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return _overwrite(self, _source(generator).bernoulli(p, tuple(self.shape)))
+
+
+def random_(self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
+            **bounds: Any) -> Tensor:  # fmt: skip
+    """Overwrite with integers in [low, high), [0, low), or all that the dtype holds exactly."""
+    inplace.check_writable("random_", self)
+    low, high = bounds.pop("from", low), bounds.pop("to", high)
+    if low is not None and high is None:
+        low, high = 0, low
+    shape = tuple(self.shape)
+    if high is None:
+        return _overwrite(self, _source(generator).whole(shape, self.dtype))
+    low = 0 if low is None else int(low)
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return _overwrite(self, _source(generator).integers(low, int(high), shape))
+
+
+METHODS = {
+    "uniform_": _drawing("uniform", 0.0, 1.0, ("from", "to")),
+    "normal_": _drawing("normal", 0.0, 1.0, ("mean", "std")),
+    "exponential_": _drawing("exponential", 1.0, None, ("lambd",)),
+    "cauchy_": _drawing("cauchy", 0.0, 1.0, ("median", "sigma")),
+    "log_normal_": _drawing("log_normal", 1.0, 2.0, ("mean", "std")),
+    "geometric_": geometric_,
+    "bernoulli_": bernoulli_,
+    "random_": random_,
+}
+"""Methods of Tensor that overwrite it with random numbers."""

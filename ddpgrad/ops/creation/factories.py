@@ -1,0 +1,383 @@
+"""Functions that make tensors of given values: `zeros`, `full`, `arange`, `eye` … (data: `data.py`, draws: `draws.py`)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...backend.registry import backend_of, to_device
+from ...core.tensor import Size, Tensor, wrap
+from ..dispatch.out import write_out
+
+
+def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A leaf around a fresh array, moved to `device` (the default device when None)."""
+    out = wrap(to_device(array, devices.of(device if device is not None else devices.default())))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def no_numpy_type(array: Any) -> TypeError:
+    """The error for an array of a dtype that no tensor has."""
+    known = ", ".join(str(d) for d in dtypes.BY_NUMPY)
+    return TypeError(
+        f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}."
+    )
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor that shares memory with a NumPy array; writing to one made of a read-only array fails."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    if array.dtype not in dtypes.BY_NUMPY:
+        raise no_numpy_type(array)
+    if any(step < 0 for step in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
+    return wrap(np.asarray(array))
+
+
+def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Make a public function of one that returns a raw array: `device`, `requires_grad` and `out` are handled here.
+
+    `layout`, `pin_memory` and `memory_format` are taken, and change nothing: tensors are strided, and
+    their elements lie in order.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(
+        *args: Any, device: Any = None, requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
+        pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if out is not None:
+            kwargs.setdefault("dtype", out.dtype)
+            return write_out(name, out, finish(function(*args, **kwargs), out.device))
+        return finish(function(*args, **kwargs), device, requires_grad)
+
+    return call
+
+
+def shape_of(name: str, size: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence, as a tuple; the errors of a wrong size."""
+    plain = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    for n in plain:
+        if n.__class__ is not int or n < 0:
+            break
+    else:
+        return tuple(plain)
+    if len(size) == 1 and not isinstance(size[0], (int, np.integer)) and not _is_number(size[0]):
+        size = size[0]
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(
+                f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
+            )
+    for i, n in enumerate(size):
+        if not isinstance(n, (int, np.integer)) and not _is_number(n):
+            raise TypeError(
+                f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(n).__name__} at pos {i}"
+            )
+    shape = tuple([int(n) for n in size])
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"{name}(): Trying to create tensor with negative dimension: {list(shape)}")
+    return shape
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.ndim and value.dtype.category == 1
+
+
+def number(value: Any) -> Any:
+    """A Python number from a number or a tensor of one element."""
+    return value.item() if isinstance(value, (Tensor, np.generic)) else value
+
+
+def default_of(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype for `dtype`, the default floating-point type when None."""
+    return dtypes.numpy_of(dtype) if dtype is not None else dtypes.get_default_dtype().numpy
+
+
+def _filled(
+    name: str, size: Sequence[Any], value: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    """Memory is made, and filled, on the device itself."""
+    where = devices.of(device if device is not None else devices.default())
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    backend, shape = backend_of(where.type), shape_of(name, size)
+    if value is not None:
+        value = as_element(value, kind)
+    out = wrap(backend.empty(shape, kind) if value is None else backend.full(shape, value, kind))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def as_element(value: Any, kind: dtypes.DType) -> Any:
+    """A number as elements of `kind` hold it: cut to an integer, negative ints wrapped round for unsigned types.
+
+    `RuntimeError` for what does not fit, such as nan or 300 in a uint8.
+    """
+    if isinstance(value, complex) and 0 < kind.category < 3 and value.imag:
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    if kind.category != 1:
+        return value
+    number = value.real if isinstance(value, complex) else value
+    top, bottom = int(np.iinfo(kind.numpy).max), int(np.iinfo(kind.numpy).min)
+    if isinstance(number, int):
+        bottom = -top - 1
+    if not bottom - 1 < number < top + 1:  # nor nan
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    return int(number) % (top + 1) if not kind.is_signed else int(number)
+
+
+def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
+    def make(
+        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
+        layout: Any = None, pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if "size" in kwargs:
+            size = (kwargs.pop("size"),)
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        if not size:
+            raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
+        if out is not None:
+            return write_out(name, out, _filled(name, size, value, out.dtype, out.device, False))
+        return _filled(name, size, value, dtype, device, requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return make
+
+
+zeros = _constant("zeros", 0, "A tensor of zeros.")
+ones = _constant("ones", 1, "A tensor of ones.")
+empty = _constant("empty", None, "A tensor of uninitialised memory.")
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    out: Tensor | None = None, layout: Any = None, pin_memory: bool | None = None, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of shape `size` filled with one value, whose kind of number decides the dtype."""
+    value = number(fill_value)
+    if dtype is None and out is None:
+        dtype = dtypes.result_type([], [dtypes.scalar_category(value)])
+    if out is not None:
+        return write_out("full", out, _filled("full", (size,), value, out.dtype, out.device, False))
+    return _filled("full", (size,), value, dtype, device, requires_grad)
+
+
+def like(function: Any) -> Any:
+    """`<function>_like`: the function with the shape, dtype and device of a tensor."""
+    name = f"{function.__name__}_like"
+
+    def make(
+        input: Tensor,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool | None = None,
+        memory_format: Any = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+            )
+        kind = dtype if dtype is not None else input.dtype
+        where = device if device is not None else input.device
+        return function(
+            tuple(input.shape), *args, dtype=kind, device=where, requires_grad=requires_grad, **kwargs
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"`{function.__name__}` with the shape, dtype and device of `input`."
+    return make
+
+
+zeros_like, ones_like, empty_like, full_like = like(zeros), like(ones), like(empty), like(full)
+
+
+def new(function: Any) -> Any:
+    """`Tensor.new_<function>`: the function with the dtype and device of the tensor."""
+
+    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+        kind = dtype if dtype is not None else self.dtype
+        return function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"new_{function.__name__}"
+    method.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."
+    return method
+
+
+def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor."""
+    first = args[0] if len(args) == 1 else None
+    if isinstance(first, Tensor):
+        if first.dtype is not self.dtype:
+            raise TypeError(f"new(): expected a tensor of dtype {self.dtype.name}, got {first.dtype.name}")
+        return first.detach()
+    if isinstance(first, float):
+        raise TypeError("new(): data must be a sequence (got float)")
+    make: Any = self  # whose methods are attached below
+    if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
+        return make.new_tensor(first, device=device)
+    return make.new_empty(first if isinstance(first, Size) else args or (0,), device=device)
+
+
+@factory
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None) -> np.ndarray:
+    """Uninitialised memory seen with sizes and steps, in elements."""
+    size, stride = tuple(size), tuple(stride)
+    if len(size) != len(stride):
+        raise RuntimeError(
+            f"empty_strided(): dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+        )
+    kind = default_of(dtype)
+    extent = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = np.empty(extent, kind)
+    return np.ndarray(size, kind, memory.view(np.uint8), 0, tuple(step * kind.itemsize for step in stride))
+
+
+@factory
+def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None) -> np.ndarray:
+    """Uninitialised memory whose dimensions lie in the order `physical_layout`, the slowest first."""
+    if sorted(physical_layout) != list(range(len(size))):
+        raise RuntimeError(
+            f"empty_permuted(): physical_layout {tuple(physical_layout)} must be a permutation of the dimensions of {tuple(size)}"
+        )
+    memory = np.empty([size[d] for d in physical_layout], default_of(dtype))
+    return memory.transpose(np.argsort(physical_layout))
+
+
+def scalar_tensor(s: Any, **options: Any) -> Tensor:
+    """A tensor without dimensions, of the default floating-point type."""
+    options.setdefault("dtype", dtypes.get_default_dtype())
+    return full((), s, **options)
+
+
+@factory
+def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> np.ndarray:
+    """start, start + step, … before `end`."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = number(start), number(end), number(step)
+    if dtype is None:
+        whole = not any(isinstance(v, float) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    kind = dtypes.of(dtype)
+    if kind.category in (0, 3):
+        raise NotImplementedError(f"arange(): not implemented for {kind.name}")
+    if kind is dtypes.int64:
+        start, end, step = int(start), int(end), int(step)
+        if not step:
+            raise RuntimeError("step must be nonzero: it is less than 1, and the dtype an integer")
+    count = math.ceil((end - start) / step)
+    if kind.category == 1:
+        start, step = int(start), int(step)
+    return (start + np.arange(count) * step).astype(kind.numpy)
+
+
+def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.ndarray, np.dtype[Any]]:
+    """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
+    start, end, count = number(start), number(end), int(number(steps))
+    if count < 0:
+        raise RuntimeError(f"{name}(): number of steps must be non-negative")
+    number_kind = dtypes.complex64 if isinstance(start, complex) or isinstance(end, complex) else None
+    kind = dtypes.numpy_of(dtype or number_kind or dtypes.get_default_dtype())
+    if kind.kind in "iu":
+        start, end = math.trunc(start), math.trunc(end)  # type: ignore[arg-type]
+    wider = _WIDER.get(kind.name)
+    if wider is not None:
+        start, end = kind.type(start), kind.type(end)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = (end - start) / type(end)(count - 1) if count > 1 else 0
+        if wider is not None:
+            start, end, step = wider(start), wider(end), wider(step)
+        places = np.arange(count)
+        forward, backward = step * places, step * (count - 1 - places)
+        return np.where(places < max(count // 2, 1), start + forward, end - backward), kind
+
+
+# A step is rounded to the dtype, a value only once, as by PyTorch's fused multiply-add: the same bits.
+_WIDER: dict[str, Any] = {"float32": np.float64, "float64": np.longdouble}
+
+
+@factory
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None) -> np.ndarray:
+    """`steps` evenly spaced values from start to end, both included."""
+    values, kind = _steps("linspace", start, end, steps, dtype)
+    if kind.kind == "b":
+        raise NotImplementedError("linspace(): not implemented for bool")
+    return values.astype(kind)
+
+
+@factory
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None) -> np.ndarray:
+    """`base` to the power of evenly spaced values from start to end."""
+    values, kind = _steps("logspace", start, end, steps, dtype)
+    return np.power(base, values).astype(kind)
+
+
+@factory
+def eye(n: int, m: int | None = None, *, dtype: Any = None) -> np.ndarray:
+    """Ones on the diagonal of an (n, m) matrix."""
+    for name, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+    return np.eye(n, m, dtype=default_of(dtype))
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of each element of a vector as a row, `N` of them, the highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x.shape[0] if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    powers = arange(count, device=x.device) if increasing else arange(count - 1, -1, -1, device=x.device)
+    kind = x.dtype if x.dtype.category > 1 else dtypes.int64
+    return x.to(kind).unsqueeze(1) ** powers
+
+
+class Layout:
+    """How elements are stored: `strided` is the only one of tensors here. The others have names, to compare with."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class MemoryFormat(Layout):
+    """An order of dimensions in memory. All are accepted; elements always lie in order of the dimensions."""
+
+
+strided = Layout("strided")
+sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = map(
+    Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
+)
+contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
+channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")

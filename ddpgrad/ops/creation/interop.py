@@ -1,0 +1,316 @@
+"""Tensors for others: pickles and copies, DLPack, shared memory; and attributes that PyTorch's tensors have."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...backend.cuda import pinned
+from ...backend.registry import backend_for
+from ...core.tensor import Tensor, wrap
+from ..shape import shape
+from ..shape.strided import UntypedStorage
+from . import data, factories
+
+_CUDA_DEVICE, _CPU_DEVICE = 2, 1  # DLPack's numbers
+
+
+# -- copies and pickles -----------------------------------------------------------------------
+
+
+def rebuild(
+    array: np.ndarray, kind: type, requires_grad: bool, device: str, attributes: dict[str, Any]
+) -> Tensor:
+    """The tensor that a pickle describes."""
+    out = wrap(factories.finish(array, device)._array, kind)
+    out._requires_grad = requires_grad
+    out.__dict__.update(attributes)
+    return out
+
+
+def _own_attributes(tensor: Tensor) -> dict[str, Any]:
+    """What the user has set on a tensor, without what autograd keeps there."""
+    return {
+        k: v
+        for k, v in tensor.__dict__.items()
+        if not hasattr(Tensor, k) and not k.startswith("_accumulator")
+    }
+
+
+def reduce_ex(self: Tensor, protocol: Any) -> Any:
+    """A pickle holds the array, whether it requires grad, the device, and the user's attributes.
+
+    Loading runs the constructor of the tensor's class and NumPy's, nothing else of ddpgrad's. As with all
+    pickles, load none from people you do not trust; `ddpgrad.save` writes files that are always safe to load.
+    """
+    array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
+    return rebuild, (array, type(self), self._requires_grad, str(self.device), _own_attributes(self))
+
+
+def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A leaf with memory of its own, and a copy of its gradient."""
+    if self._grad_fn is not None:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment; use "
+            "x.detach().clone()"
+        )
+    if id(self) in memo:
+        return memo[id(self)]
+    out = wrap(backend_for(self._array).clone(self._array), type(self))
+    memo[id(self)] = out
+    out._requires_grad = self._requires_grad
+    out.__dict__.update(copy.deepcopy(_own_attributes(self), memo))
+    if self._grad is not None:
+        out._grad = copy.deepcopy(self._grad, memo)
+    return out
+
+
+def shallow_copy(self: Tensor) -> Tensor:
+    """Another tensor on the same memory, with the same history."""
+    out = wrap(self._array, type(self))
+    out._versions, out._view = self._versions, self._view
+    out._requires_grad, out._grad_fn, out._output_nr = self._requires_grad, self._grad_fn, self._output_nr
+    out.__dict__.update(_own_attributes(self))
+    return out
+
+
+def as_subclass(self: Tensor, cls: type) -> Tensor:
+    """The same memory and history as an instance of `cls`, a subclass of Tensor."""
+    if not issubclass(cls, Tensor):
+        raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
+    out = shape.view(self, self.shape) if self._requires_grad else self.detach()
+    out.__class__ = cls
+    return out
+
+
+# -- NumPy -------------------------------------------------------------------------------------
+
+
+def as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """What `numpy.asarray(tensor)` gives: the memory itself where the dtype stays and no copy is asked for."""
+    array = self.numpy()
+    if dtype is not None:
+        array = array.astype(dtype, copy=False)
+    return array.copy() if copy else array
+
+
+def array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    """What NumPy's functions return for tensors: a tensor where there is one of that dtype."""
+    return wrap(np.asarray(array)) if array.dtype in dtypes.BY_NUMPY else array
+
+
+def tolist(self: Tensor) -> Any:
+    """Nested lists of Python numbers."""
+    array = self._array
+    return (array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array).tolist()
+
+
+def contains(self: Tensor, value: Any) -> bool:
+    """`value in tensor`: whether any element equals it."""
+    if not isinstance(value, (Tensor, bool, int, float, complex, np.generic)):
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
+        )
+    return bool(self.eq(value).any())
+
+
+# -- other libraries --------------------------------------------------------------------------
+
+
+def dlpack(self: Tensor, **options: Any) -> Any:
+    """A capsule with which another library can use the memory."""
+    if self._requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    return self._array.__dlpack__(**options)
+
+
+def dlpack_device(self: Tensor) -> tuple[int, int]:
+    """(kind, index) of the device, by DLPack's numbers."""
+    return (_CUDA_DEVICE, self.device.index or 0) if self.is_cuda else (_CPU_DEVICE, 0)
+
+
+def cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """What Numba, CuPy and others read to use the memory of a tensor on a GPU."""
+    if not self.is_cuda:
+        raise AttributeError(
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}. If CUDA data is required use "
+            "tensor.cuda() to copy tensor to device memory."
+        )
+    if self._requires_grad:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. Use detach().")
+    return self._array.__cuda_array_interface__
+
+
+# -- other processes --------------------------------------------------------------------------
+
+
+def is_shared(self: Tensor) -> bool:
+    """True when other processes can be given the memory itself: on a GPU, or after `share_memory_`."""
+    return self.is_cuda or bool(self.__dict__.get("_shared"))
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the elements into memory that processes forked from this one share."""
+    if not is_shared(self):
+        import mmap
+
+        array = self._array
+        memory = mmap.mmap(-1, max(array.nbytes, 1))
+        shared = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+        shared[...] = array
+        self._array = shared
+        self.__dict__["_shared"] = True
+    return self
+
+
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """A copy in page-locked host memory, from which a GPU copies faster; the tensor itself if it lies there.
+
+    DeviceError where there is no GPU. device: accepted for PyTorch's sake; the memory serves all GPUs.
+    """
+    if self.is_cuda:
+        raise RuntimeError(f"cannot pin '{self.type()}': only dense CPU tensors can be pinned")
+    return self if pinned.is_page_locked(self._array) else wrap(pinned.page_locked(self._array))
+
+
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the elements lie in page-locked host memory."""
+    return not self.is_cuda and pinned.is_page_locked(self._array)
+
+
+# -- kind and name -----------------------------------------------------------------------------
+
+_TYPE_NAMES = {
+    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16",
+    "LongTensor": "int64", "IntTensor": "int32", "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8",
+    "BoolTensor": "bool", "ComplexFloatTensor": "complex64", "ComplexDoubleTensor": "complex128",
+}  # fmt: skip
+_NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
+
+
+class TypedTensor(type):
+    """`torch.FloatTensor` and its like: called, they make a tensor of their dtype; `isinstance` asks for it."""
+
+    dtype: dtypes.DType
+    place: str  # "cpu" or "cuda"
+
+    def __call__(cls, *args: Any) -> Tensor:
+        made = data.tensor(args[0], dtype=cls.dtype) if _is_data(args) else Tensor(*args)
+        return made.to(cls.place, cls.dtype)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return (
+            isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls.place
+        )
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
+
+
+def _is_data(args: tuple[Any, ...]) -> bool:
+    return (
+        len(args) == 1
+        and isinstance(args[0], (list, tuple, range, np.ndarray, Tensor))
+        and not hasattr(args[0], "numel")
+    )
+
+
+def _typed(place: str, module: str) -> dict[str, TypedTensor]:
+    return {
+        name: TypedTensor(name, (), {"dtype": dtypes.BY_NAME[d], "place": place, "__module__": module})
+        for name, d in _TYPE_NAMES.items()
+    }
+
+
+TYPED = _typed("cpu", "torch")
+"""The classes `FloatTensor`, `LongTensor` …, by name."""
+
+CUDA_TYPED = _typed("cuda", "torch.cuda")
+"""`torch.cuda.FloatTensor` and its like, by name."""
+
+BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor = (
+    TYPED[f"{name}Tensor"] for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half")
+)
+IntTensor, LongTensor, ShortTensor = (TYPED[f"{name}Tensor"] for name in ("Int", "Long", "Short"))
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of the tensor's type ('torch.FloatTensor'), or the tensor in another: a dtype, class or name."""
+    if dtype is None:
+        return f"torch.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype.name]}"
+    if isinstance(dtype, TypedTensor):
+        return self.to(dtype.place, dtype.dtype)
+    if isinstance(dtype, str):
+        kind, _, name = dtype.rpartition(".")
+        if name not in _TYPE_NAMES or kind not in ("torch", "torch.cuda"):
+            raise ValueError(f"invalid type: '{dtype}'")
+        return self.to("cuda" if kind.endswith("cuda") else "cpu", dtypes.BY_NAME[_TYPE_NAMES[name]])
+    return self.to(dtype)
+
+
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """True when both are the same elements of the same memory."""
+    return (self.data_ptr(), self.shape, self.stride()) == (tensor.data_ptr(), tensor.shape, tensor.stride())
+
+
+def is_storage(obj: object) -> bool:
+    """True for what `Tensor.untyped_storage` returns."""
+    return isinstance(obj, UntypedStorage)
+
+
+def attributes(self: Tensor) -> list[str]:
+    """What `dir` lists: all attributes, but for what only CUDA tensors have."""
+    return sorted(set(object.__dir__(self)) - (set() if self.is_cuda else {"__cuda_array_interface__"}))
+
+
+METHODS: dict[str, Any] = {
+    "__dir__": attributes,
+    "__array__": as_array,
+    "__array_wrap__": array_wrap,
+    "tolist": tolist,
+    "__contains__": contains,
+    "__reduce_ex__": reduce_ex,
+    "__deepcopy__": deepcopy,
+    "__copy__": shallow_copy,
+    "__dlpack__": dlpack,
+    "__dlpack_device__": dlpack_device,
+    "__cuda_array_interface__": property(cuda_array_interface),
+    "as_subclass": as_subclass,
+    "is_shared": is_shared,
+    "share_memory_": share_memory_,
+    "pin_memory": pin_memory,
+    "is_pinned": is_pinned,
+    "type": type_,
+    "is_set_to": is_set_to,
+    "is_same_size": lambda self, other: self.shape == other.shape,
+    "is_signed": lambda self: self.dtype.is_signed,
+    "is_conj": lambda self: False,  # conjugation and negation are computed at once
+    "is_neg": lambda self: False,
+    "is_distributed": lambda self: False,
+    "get_device": lambda self: self.device.index if self.is_cuda else -1,
+    "ndimension": Tensor.dim,
+    "dim_order": lambda self: tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d))),
+    "to_dense": lambda self: self,
+    "layout": property(lambda self: factories.strided),
+    "name": property(lambda self: None),
+    "is_cpu": property(lambda self: not self.is_cuda),
+    **{
+        f"is_{kind}": property(lambda self: False)
+        for kind in (
+            "sparse",
+            "sparse_csr",
+            "quantized",
+            "meta",
+            "mps",
+            "xpu",
+            "xla",
+            "mkldnn",
+            "nested",
+            "mtia",
+        )
+    },
+}
+"""Methods and attributes of Tensor."""

@@ -1,0 +1,144 @@
+"""Autocast: arguments of listed ops are brought to the type that the op should compute in, under autograd.
+
+What is listed, for which device, is in `autocast_lists.py`; users switch it by `ddpgrad.amp.autocast`.
+The state belongs to a thread, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...autograd.grad_mode import mode
+from ...autograd.reentrance import carried
+from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
+from ...backend.registry import backend_for
+from ...core.tensor import Tensor
+from .autocast_lists import BANNED, FLOAT32, LISTED, LOWER, PROMOTED
+from .vocabulary import VOCABULARY
+
+casting: list[_State] = []
+"""Empty unless some thread is within autocast: what listed ops ask first, so that autocast costs nothing without."""
+
+
+class _State(threading.local):
+    """enabled, dtypes: by device type. cache: casts of parameters, kept until the outermost autocast ends."""
+
+    def __init__(self) -> None:
+        self.enabled: dict[str, bool] = {}
+        self.dtypes: dict[str, DType] = {"cpu": bfloat16, "cuda": float16}
+        self.cache_enabled = True
+        self.cache: dict[Any, tuple[Tensor, int, Any, Tensor]] = {}
+        self.nesting = 0
+
+    def enable(self, device_type: str, enabled: bool) -> None:
+        if enabled is self.enabled.get(device_type, False):
+            return
+        self.enabled[device_type] = enabled
+        if enabled:
+            casting.append(self)
+        else:
+            casting.remove(self)
+
+
+state = _State()
+carried.append(state)
+
+
+def is_listed(name: str) -> bool:
+    """Whether autocast has a say in the op or function of that name."""
+    return name in LISTED
+
+
+def cast_arguments(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a listed op or function, cast as this thread's autocast says."""
+    device = _device_type(args)
+    if device is None or not state.enabled.get(device):
+        return args
+    if name in BANNED[device]:
+        raise RuntimeError(BANNED[device][name])
+    if name in LOWER[device]:
+        return _each(args, lambda t: _cast(t, device, state.dtypes[device]))
+    if name in FLOAT32[device]:
+        return _each(args, lambda t: _cast(t, device, float32))
+    if name in PROMOTED[device]:
+        widest: DType | None = None
+        for t in _tensors(args):
+            if _eligible(t, device):
+                widest = t.dtype if widest is None else promote_types(widest, t.dtype)
+        return args if widest is None else _each(args, lambda t: _cast(t, device, widest))
+    return args
+
+
+def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A listed function made of ops, with its arguments cast."""
+    name = function.__name__.removesuffix("_with_indices")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not casting:
+            return function(*args, **kwargs)
+        cast = cast_arguments(name, (*args, *kwargs.values()))
+        args, kwargs = cast[: len(args)], dict(zip(kwargs, cast[len(args) :], strict=True))
+        # It computes in the type that it was given, without a say of autocast in the ops that it is made of.
+        enabled, state.enabled = state.enabled, {}
+        try:
+            return function(*args, **kwargs)
+        finally:
+            state.enabled = enabled
+
+    return call
+
+
+def _tensors(args: Sequence[Any]) -> list[Tensor]:
+    """The tensors among arguments, and in lists and tuples there."""
+    found = []
+    for value in args:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif value.__class__ is list or value.__class__ is tuple:
+            found += [part for part in value if isinstance(part, Tensor)]
+    return found
+
+
+def _each(args: Sequence[Any], cast: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
+    """Arguments with their tensors cast."""
+    out = []
+    for value in args:
+        if isinstance(value, Tensor):
+            value = cast(value)
+        elif value.__class__ is list or value.__class__ is tuple:
+            value = value.__class__([cast(part) if isinstance(part, Tensor) else part for part in value])
+        out.append(value)
+    return tuple(out)
+
+
+def _device_type(args: Sequence[Any]) -> str | None:
+    kinds = {backend_for(t._array).kind for t in _tensors(args)}
+    return "cuda" if "cuda" in kinds else "cpu" if kinds else None
+
+
+def _eligible(t: Tensor, device: str) -> bool:
+    dtype = t.dtype
+    return dtype.is_floating_point and dtype is not float64 and backend_for(t._array).kind == device
+
+
+def _cast(t: Tensor, device: str, dtype: DType) -> Tensor:
+    """`t` in `dtype`, if autocast may cast it; a parameter's cast is kept, and made anew when it has changed."""
+    if t.dtype is dtype or not _eligible(t, device):
+        return t
+    keep = state.cache_enabled and t._requires_grad and t.is_leaf and t.dtype is float32 and t._view is None
+    if not keep:
+        return _converted(t, dtype)
+    # A cast that was not recorded is of no use where gradients are wanted.
+    key = (id(t), dtype, mode.enabled)
+    known = state.cache.get(key)
+    if known is None or known[1] != t._version or known[2] is not t._array:
+        known = state.cache[key] = (_converted(t, dtype), t._version, t._array, t)
+    return known[0]
+
+
+def _converted(t: Tensor, dtype: DType) -> Tensor:
+    return VOCABULARY.cast(t, dtype)

@@ -1,0 +1,392 @@
+"""The declaration of an op: its signature, gradient rules, samples and reference in one place.
+
+    @primitive(
+        grads={
+            "input": lambda F, g, other: g * other,
+            "other": lambda F, g, input: g * input,
+        },
+        samples=pairs, reference=np.multiply,
+    )
+    def mul(F, input: TensorLike, other: TensorLike) -> Tensor:
+        '''Elementwise product, with broadcasting.'''
+        ...
+
+The decorated name becomes the public function on Tensors (without `F`). `@primitive` has no
+body: each backend has a kernel of that name. `@op` has a body over the vocabulary `F`, which
+runs on raw arrays and which a backend may replace by a faster kernel of that name.
+`@composite` is a function over `F` that gradient rules call: on Tensors it runs as the ops
+that it is made of (and so has a gradient), on arrays as one kernel where there is one.
+
+A gradient rule takes `F`, the gradient `g` of the output, and then, by name, what it needs:
+parameters, `out` (the output), `input_shape` (the shape of the parameter `input`, without the
+array), or names listed in `extras` (further results of the forward that users do not see). What no rule names is not kept. It returns the gradient of one input,
+broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of
+several inputs share work, `joint` is one rule that takes `needs` (a bool per tensor input)
+as well and returns all of them. Rules are written once and run on arrays and on Tensors.
+
+An op of several outputs names all but the first in `extras`; users see the first `outputs` of
+them, and the first `differentiable` have a gradient. Its rules get a tuple of gradients, with
+None for the outputs that no gradient reached.
+
+The gradient of a complex number is what PyTorch makes it, the derivative by the real part plus i times
+that by the imaginary part. A rule that is written for real numbers gives it for a holomorphic
+function too, if it runs on the conjugate and its result is conjugated, and so the node does where
+the output is complex. `holomorphic=False` says that the rules treat complex numbers themselves.
+
+`view` is True for an op whose result shares memory with its input, "several" for one that returns a list of views.
+
+`name` is the op's where the function has another, as a private op has. `grad_name` is what PyTorch calls
+the node, or a function that says it from what is kept and the output's `shape`, by name; `reflected_name` is that
+for a number as the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises
+what is wrong with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
+method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
+the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+
+from ...backend.registry import KernelByArray, register_body
+from ...core.tensor import Tensor
+from .calls import make_call
+from .half import rounded_once
+from .node import OpNode, node_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[..., Any]
+# (arguments, keyword arguments) of a sample call, with NumPy arrays for tensors.
+Sample = tuple[tuple[Any, ...], dict[str, Any]]
+TensorLike = Tensor | bool | int | float | complex
+
+NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
+"""Arguments that PyTorch takes by NumPy's names too."""
+
+OPS: dict[str, Op] = {}
+"""Every op by name: the op table."""
+
+COMPOSITES: dict[str, Callable[..., Any]] = {}
+"""Every composite by name, on Tensors."""
+
+
+class Op:
+    """One operation. `call` is the public function."""
+
+    __slots__ = (
+        "adapt",
+        "aliases",
+        "backward",
+        "call",
+        "check",
+        "defaults",
+        "differentiable",
+        "doc",
+        "extras",
+        "grad_name",
+        "holomorphic",
+        "inplace",
+        "joint",
+        "keep",
+        "keeps_values",
+        "kept_tensors",
+        "kernels",
+        "method",
+        "name",
+        "named_by",
+        "named_by_kept",
+        "numbers",
+        "outputs",
+        "params",
+        "plans",
+        "promoted",
+        "promotion",
+        "reference",
+        "reflected_name",
+        "rules",
+        "samples",
+        "sequence",
+        "shapes",
+        "signature",
+        "tails",
+        "tensors",
+        "tolerance",
+        "varargs",
+        "view",
+        "watched",
+    )  # fmt: skip
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self.doc = function.__doc__ or ""
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[1:]  # without F
+        self.signature = signature.replace(parameters=parameters)
+        self.params = tuple(p.name for p in parameters)
+        self.defaults = tuple(p.default for p in parameters)
+        self.varargs = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
+        annotations = [str(p.annotation) for p in parameters]
+        self.sequence = bool(annotations) and "Sequence[Tensor]" in annotations[0]
+        self.tensors = tuple(i for i, a in enumerate(annotations) if "Tensor" in a)
+        # The places of tensors that may be numbers as well.
+        self.numbers = tuple(
+            i for i in self.tensors if "TensorLike" in annotations[i] or "None" in annotations[i]
+        )
+        # By the number of arguments given: the defaults of the rest, where all have one.
+        self.tails = {
+            n: self.defaults[n:]
+            for n in range(len(self.defaults))
+            if self.varargs is None and inspect.Parameter.empty not in self.defaults[n:]
+        }
+        self.kernels = KernelByArray(name)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Every argument in its place, defaults filled in; `TypeError` as for any function."""
+        if self.varargs is not None:
+            split = self.varargs
+            rest, args = args[split:], args[:split]
+            if not kwargs and len(args) == split == len(self.params) - 1:
+                return (*args, rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest)
+            name = self.params[split]
+            if name in kwargs:
+                rest = (kwargs.pop(name),)
+            bound = self._fill(args, kwargs, skip=split)
+            bound[split] = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
+            return tuple(bound)
+        if len(args) > len(self.params):
+            raise TypeError(f"{self.name}() takes at most {len(self.params)} arguments, got {len(args)}")
+        return tuple(self._fill(args, kwargs))
+
+    def _fill(self, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int | None = None) -> list[Any]:
+        bound = list(args)
+        for i in range(len(args), len(self.params)):
+            name = self.params[i]
+            if NUMPY_NAMES.get(name) in kwargs:
+                kwargs[name] = kwargs.pop(NUMPY_NAMES[name])
+            if i == skip:
+                bound.append(())
+            elif name in kwargs:
+                bound.append(kwargs.pop(name))
+            elif self.defaults[i] is not inspect.Parameter.empty:
+                bound.append(self.defaults[i])
+            else:
+                raise TypeError(f"{self.name}() missing required argument '{name}'")
+        if kwargs:
+            known = ", ".join(self.params)
+            raise TypeError(
+                f"{self.name}() got an unexpected or repeated argument '{next(iter(kwargs))}'; it has ({known})"
+            )
+        return bound
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}{self.signature}>"
+
+
+def _declare(
+    function: Callable[..., Any],
+    body: Callable[..., Any] | None,
+    *,
+    name: str | None = None,
+    grads: Mapping[str, Rule] | None = None,
+    joint: Rule | None = None,
+    samples: Callable[[Any], Iterable[Sample]] | None = None,
+    reference: Callable[..., Any] | None = None,
+    view: bool | Literal["several"] = False,
+    promotion: str | None = None,
+    promoted: Sequence[str] | None = None,
+    adapt: Callable[..., tuple[Any, ...]] | None = None,
+    check: Callable[..., None] | None = None,
+    outputs: int = 1,
+    extras: Sequence[str] = (),
+    differentiable: int = 1,
+    holomorphic: bool = True,
+    grad_name: str | Callable[..., str] | None = None,
+    reflected_name: str | None = None,
+    method: bool = True,
+    inplace: bool = False,
+    aliases: Sequence[str] = (),
+    tolerance: float = 1.0,
+) -> Callable[..., Any]:
+    op = Op(name or function.__name__, function)
+    op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
+    op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
+    op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
+    op.holomorphic = holomorphic
+    op.grad_name = grad_name or node_name(op.name)
+    op.reflected_name = reflected_name
+    op.named_by = tuple(inspect.signature(op.grad_name).parameters) if callable(op.grad_name) else ()
+    op.named_by_kept = any(name != "shape" for name in op.named_by)  # the shape stays when the rest is freed
+    op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
+    op.method, op.inplace, op.tolerance = method, inplace, tolerance
+    _set_rules(op, grads or {}, joint)
+    if body is not None:
+        if not view:
+            body = rounded_once(body, op.tensors, outputs)
+        register_body(op.name, body if op.varargs is None else _unpacking(body))
+    op.call = make_call(op)
+    op.call.__name__ = op.call.__qualname__ = op.name
+    op.call.__doc__ = op.doc
+    op.call.__dict__["op"] = op
+    for name in (op.name, *op.aliases):
+        OPS[name] = op
+    return op.call
+
+
+def _unpacking(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Kernels take what users pass as `*sizes` in one tuple."""
+
+    def unpacked(F: Any, input: Any, values: Sequence[Any]) -> Any:
+        return body(F, input, *values)
+
+    unpacked.__name__ = body.__name__
+    return unpacked
+
+
+def primitive(**options: Any) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
+    """Declare an op whose kernel each backend has under the same name."""
+    return lambda function: _declare(function, None, **options)
+
+
+def op(**options: Any) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
+    """Declare an op by a portable body over the vocabulary."""
+    return lambda function: _declare(function, function, **options)
+
+
+def composite(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
+    """Declare a function over the vocabulary that rules may call; differentiable as its parts are."""
+    from .vocabulary import VOCABULARY
+
+    register_body(function.__name__, function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(VOCABULARY, *args, **kwargs)
+
+    call.__name__ = function.__name__
+    call.__doc__ = function.__doc__
+    COMPOSITES[function.__name__] = call
+    return call
+
+
+# -- gradient rules ------------------------------------------------------------------------
+
+
+def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
+    """Work out what the rules need by their parameter names, and bind them to what is kept."""
+    names: list[str] = []
+    skipped = 3 if joint is not None else 2  # F, g and, for a joint rule, needs
+    for rule in [joint] if joint is not None else grads.values():
+        for name in list(inspect.signature(rule).parameters)[skipped:]:  # type: ignore[arg-type]
+            if name not in names:
+                names.append(name)
+    # The shapes of all tensors are at hand as soon as a rule asks for one.
+    op.shapes = op.tensors if any(f"{op.params[i]}_shape" in names for i in op.tensors) else ()
+    known = (*op.params, "out", *op.extras, *(f"{op.params[i]}_shape" for i in op.shapes))
+    for name in [*names, *grads]:
+        if name not in known:
+            raise TypeError(
+                f"op {op.name}: a gradient rule names '{name}', which is none of {', '.join(known)}"
+            )
+    op.keep = tuple(names)
+    op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
+                            if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
+    op.plans = _plans(op, grads, names, known)
+    # Other arguments that are kept and may hold tensors, such as indices.
+    op.watched = tuple(
+        i for i, p in enumerate(op.signature.parameters.values())
+        if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
+    )  # fmt: skip
+    op.keeps_values = bool(op.kept_tensors) or any(n in op.extras for n in names)
+    op.joint = joint
+    op.rules = ()
+    if grads and joint is None:
+        op.rules = tuple(
+            _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
+        )
+    op.backward = _bind_backward(op, grads)
+
+
+class Plan(NamedTuple):
+    """What to keep for backward, given which tensor arguments need a gradient.
+
+    pick: takes it from (arguments..., out, extras..., shapes..., None), in the order of
+    `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments among
+    it, whose versions are guarded. keeps_out: whether the output is among it.
+    """
+
+    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    inputs: tuple[int, ...]
+    keeps_out: bool
+
+
+def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str, ...]) -> tuple[Plan, ...]:
+    """A plan for each set of needed gradients, read as a binary number; the last is for all of them."""
+    needs = [set(list(inspect.signature(grads[op.params[i]]).parameters)[2:]) if op.params[i] in grads else set()
+             for i in op.tensors]  # fmt: skip
+    plans = []
+    # A joint rule, and a list of tensors, have one plan.
+    for bits in range(2 ** len(op.tensors)) if grads else (0,):
+        needed = set().union(*(n for k, n in enumerate(needs) if bits >> k & 1)) if grads else set(names)
+        plans.append(
+            Plan(
+                _picker([known.index(n) if n in needed else len(known) for n in names]),
+                tuple(i for i in op.tensors if op.params[i] in needed),
+                "out" in needed,
+            )
+        )
+    # A binary op is recorded with its own plan for each set, which for a joint rule is the same.
+    return tuple(plans) if grads or op.sequence else tuple(plans) * 2 ** len(op.tensors)
+
+
+def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[Any]]:
+    """All rules as one function of (F, g, kept values, edges): a gradient, or None, for each edge."""
+    rules, joint = op.rules, op.joint
+    if joint is not None:
+        return lambda F, g, kept, edges: joint(F, g, [edge[0] is not None for edge in edges], *kept)
+    if len(rules) == 1:
+        # The op was recorded, so its only gradient is wanted, and all that is kept is for this rule.
+        (only,) = grads.values()
+        return lambda F, g, kept, edges: (only(F, g, *kept),)
+    if len(rules) == 2 and None not in rules:
+        first, second = rules
+
+        def both(F: Any, g: Any, kept: Any, edges: Any) -> Sequence[Any]:
+            return (
+                None if edges[0][0] is None else first(F, g, kept),
+                None if edges[1][0] is None else second(F, g, kept),
+            )
+
+        return both
+    return lambda F, g, kept, edges: [
+        rule(F, g, kept) if edge[0] is not None and rule is not None else None
+        for rule, edge in zip(rules, edges, strict=True)
+    ]
+
+
+def _picker(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    if not positions:
+        return lambda values: ()
+    if len(positions) == 1:
+        i = positions[0]
+        return lambda values: (values[i],)
+    return itemgetter(*positions)
+
+
+def _bind_rule(rule: Rule, names: list[str]) -> Rule:
+    """`rule` as a function of (F, g, kept values)."""
+    positions = [names.index(n) for n in list(inspect.signature(rule).parameters)[2:]]
+    if not positions:
+        return lambda F, g, kept: rule(F, g)
+    if len(positions) == 1:
+        i = positions[0]
+        return lambda F, g, kept: rule(F, g, kept[i])
+    if len(positions) == 2:
+        i, j = positions
+        return lambda F, g, kept: rule(F, g, kept[i], kept[j])
+    pick = itemgetter(*positions)
+    return lambda F, g, kept: rule(F, g, *pick(kept))
+
+
+__all__ = ["COMPOSITES", "OPS", "Op", "OpNode", "Sample", "TensorLike", "composite", "op", "primitive"]

@@ -1,0 +1,165 @@
+"""Turns what a kernel raised into an error that names the op, the shapes and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backend.registry import backend_for
+from ...core.errors import DdpgradError, DeviceError, LinAlgError, OutOfMemoryError
+from ...core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+BOOL_MINUS = (
+    "the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+    "`logical_not()` operator instead."
+)
+
+
+# What users call the ops that are parts of a public function.
+_SAID = {
+    "slice_by": "getitem", "index_by": "getitem", "scatter_src": "scatter", "scatter_reduce_by": "scatter_reduce",
+    "strided": "as_strided",
+}  # fmt: skip
+
+
+# What NumPy and CuPy say of dtypes that a function is not made for.
+_NO_LOOP = ("not supported for the input types", "did not contain a loop", "Wrong type")
+
+
+def _dtypes_of(tensors: Sequence[Tensor]) -> str:
+    return " and ".join(dict.fromkeys(t.dtype.name for t in tensors)) or "these arguments"
+
+
+def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
+    """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
+    if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
+        return OutOfMemoryError(f"{_SAID.get(op.name, op.name)}(): CUDA out of memory. {error}")
+    if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
+        return error
+    if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
+        require_tensors(op, args)
+    tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
+    if len({t.device for t in tensors}) > 1:
+        return different_devices(op.name, [t._array for t in tensors])
+    shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
+    called, hint = f"{_SAID.get(op.name, op.name)}({shapes})", _hint(op, args, tensors)
+    if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
+        return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
+    text = f"{called}: {hint or _in_our_words(str(error))}"
+    if isinstance(error, IndexError):
+        return IndexError(text)
+    if isinstance(error, np.linalg.LinAlgError):
+        return LinAlgError(text)
+    # A TypeError too is about dtypes here, which is a RuntimeError in PyTorch.
+    return RuntimeError(text)
+
+
+def require_tensors(op: Op, args: Sequence[Any]) -> None:
+    """`TypeError` when an argument of `op` that must be a Tensor is a number or something else."""
+    for i in op.tensors:
+        value = args[i]
+        if isinstance(value, (Tensor, np.ndarray)) or value is op.defaults[i]:
+            continue
+        if i not in op.numbers or not isinstance(value, (bool, int, float, complex, np.generic)):
+            raise must_be_tensor(_SAID.get(op.name, op.name), op.params[i], i, value)
+
+
+def must_be_tensor(name: str, argument: str, place: int, value: Any) -> TypeError:
+    """The error for an argument of function `name` that is no Tensor."""
+    return TypeError(
+        f"{name}(): argument '{argument}' (position {place + 1}) must be Tensor, not {type(value).__name__}"
+    )
+
+
+def no_rule(what: str) -> Callable[[Any, Any], Any]:
+    """The gradient rule of what has none: it raises PyTorch's error. what: "op: parameter"."""
+
+    def rule(F: Any, g: Any) -> Any:
+        raise NotImplementedError(f"the derivative for '{what}' is not implemented.")
+
+    return rule
+
+
+def require_integers(name: str, *operands: Any) -> None:
+    """`NotImplementedError`, as PyTorch has it, unless all operands are integers or bools."""
+    for x in operands:
+        if not isinstance(x, (bool, int, np.integer, np.bool_)) and not (
+            isinstance(x, Tensor) and x.dtype.category < 2
+        ):
+            kind = x.dtype.name if isinstance(x, Tensor) else type(x).__name__
+            raise NotImplementedError(f"{name}(): not implemented for {kind}; expected integers or bools")
+
+
+def different_devices(name: str, arrays: Sequence[Any]) -> DeviceError:
+    """The error for raw arrays that lie on different devices."""
+    devices = sorted({str(backend_for(a).device_of(a)) for a in arrays})
+    return DeviceError(
+        f"{name}(): expected all tensors to be on the same device, but found at least two devices, "
+        f"{' and '.join(devices)}. Move them with Tensor.to(device) first."
+    )
+
+
+def require_one_kind(name: str, *arrays: Any) -> None:
+    """`DeviceError` for raw arrays of which some are on the CPU and some on GPUs."""
+    if (
+        any(a.__class__ is not arrays[0].__class__ for a in arrays)
+        and len({backend_for(a) for a in arrays}) > 1
+    ):
+        raise different_devices(name, arrays)
+
+
+def _flatten(args: Sequence[Any]) -> list[Any]:
+    return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+
+
+def _in_our_words(text: str) -> str:
+    """NumPy's message with PyTorch's terms."""
+    text = (
+        text.replace("along axis", "along dimension")
+        .replace("for axis", "for dimension")
+        .replace("numpy ", "")
+    )
+    return text.replace("arrays", "tensors").replace("array", "tensor")
+
+
+def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
+    """What is wrong, where it is known."""
+    if op.name == "cat":
+        return _cat_hint(tensors, args[1])
+    if op.name in ("sub", "neg") and any(t.dtype.category == 0 for t in tensors):
+        return BOOL_MINUS
+    elementwise = op.promotion is not None or op.name == "masked_fill"
+    return _broadcast_hint(tensors) if len(tensors) == 2 and elementwise else None
+
+
+def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
+    """Which tensor of a list has another shape than the first."""
+    first = tensors[0].shape
+    for i, t in enumerate(tensors):
+        if t.ndim != len(first):
+            return f"Tensors must have same number of dimensions: got {len(first)} and {t.ndim} (tensor number {i})"
+        for d, (n, m) in enumerate(zip(first, t.shape, strict=True)):
+            if n != m and d != dim:
+                return (
+                    f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for "
+                    f"tensor number {i} in the list."
+                )
+    return None
+
+
+def _broadcast_hint(tensors: Sequence[Tensor]) -> str | None:
+    """For two tensors that do not broadcast: which dimension disagrees, as PyTorch says it."""
+    a, b = tensors[0].shape, tensors[1].shape
+    for back in range(1, min(len(a), len(b)) + 1):
+        if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+            return (
+                f"The size of tensor a ({a[-back]}) must match the size of tensor b ({b[-back]}) at "
+                f"non-singleton dimension {max(len(a), len(b)) - back}"
+            )
+    return None

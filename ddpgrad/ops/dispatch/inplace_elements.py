@@ -1,0 +1,72 @@
+"""In-place ops that change single elements: written where they are, without a copy of the others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd.grad_mode import mode
+from ...autograd.views import check_writable
+from ...backend.overwriting import overwriting
+from ...backend.registry import backend_for
+from ...core.tensor import Tensor
+from ..elementwise.binary import masked_fill
+from .inplace import any_requires_grad
+from .watching import recorders
+
+WRITERS = (
+    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put",
+)  # fmt: skip
+"""The functions whose kernels write single elements of their first argument (`backend/overwriting.py`)."""
+
+
+def directly(inplace: Callable[..., Tensor], function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`inplace`, the in-place form of `function`, without a copy where nothing is recorded and no memory is shared."""
+
+    @functools.wraps(inplace)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if _keeps_or_shares(self, args, kwargs):
+            return inplace(self, *args, **kwargs)
+        check_writable(inplace.__name__, self)
+        array = self._array
+        with overwriting(array):
+            result = function(self, *args, **kwargs)
+        if result._array is not array:  # of one element, or of a device whose kernels copy
+            array[...] = result._array
+        self._versions[0] += 1
+        return self
+
+    return method
+
+
+def _keeps_or_shares(target: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a write to `target` must leave its old elements readable: for backward, a watcher, or another argument."""
+    if recorders or (mode.enabled and (target._requires_grad or any_requires_grad(args, kwargs))):
+        return True
+    return any(isinstance(a, Tensor) and a._versions is target._versions for a in (*args, *kwargs.values()))
+
+
+def masked_fill_directly(inplace: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`masked_fill_`, of which only the masked elements are written where nothing is recorded."""
+    check: Any = masked_fill.op.check  # type: ignore[attr-defined]
+
+    @functools.wraps(inplace)
+    def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+        if not isinstance(mask, Tensor) or _keeps_or_shares(self, (mask, value), {}):
+            return inplace(self, mask, value)
+        array, where = self._array, mask._array
+        number = value._array if isinstance(value, Tensor) else value
+        if where.__class__ is not array.__class__ or where.ndim > array.ndim or hasattr(number, "shape"):
+            return inplace(self, mask, value)
+        check_writable("masked_fill_", self)
+        check(self, mask, value)
+        F = backend_for(array)
+        try:
+            F.fill_where(array, where, F.asarray(number, dtype=array.dtype))
+        except ValueError:  # the shapes do not fit, of which the other form tells
+            return inplace(self, mask, value)
+        self._versions[0] += 1
+        return self
+
+    return masked_fill_

@@ -1,0 +1,321 @@
+"""The node that an op leaves in the graph, and what it keeps for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...autograd.accumulate import edge_of, tensor_at
+from ...autograd.nodes import NO_EDGE, Edge, Node, next_sequence, observers
+from ...core.errors import GraphError
+from ...core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class OpNode(Node):
+    """Runs the gradient rules of one op. Keeps raw arrays, not Tensors: no cycles.
+
+    A node that a user looks at becomes one of a subclass of its own (`node_type`), named as PyTorch
+    names it. Others stay as they are: CPython reads the attributes of one class faster than of many.
+    """
+
+    __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
+
+    materialize_grads = False  # a rule of several outputs sees None for those that no gradient reached
+
+    op: Op
+    _kept: tuple[Any, ...] | None
+    _counters: Sequence[list[int]]
+    _versions: Sequence[int]
+    _name: str | None = None  # once it was looked at, or what it depends on is freed
+
+    def shown(self) -> OpNode:
+        if self.__class__ is OpNode:
+            self._name = self.name()
+            shown: Any = node_type(self._name.rpartition("::")[2])
+            self.__class__ = shown
+        return self
+
+    def name(self) -> str:
+        """By the op; where in PyTorch that is several overloads, what was kept tells which."""
+        if self._name is not None:
+            return self._name
+        say = self.op.grad_name
+        if isinstance(say, str):
+            return say
+        kept = () if self._kept is None else zip(self.op.keep, self._kept, strict=True)
+        known = {"shape": self.shape, **dict(kept)}
+        return say(*[known[name] for name in self.op.named_by])
+
+    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+        kept = self._kept
+        if kept is None:
+            raise GraphError(
+                f"Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed): {self.name()} has freed what it saved. Specify retain_graph=True in the first call of backward() or autograd.grad()."
+            )
+        counters = self._counters
+        if counters:
+            versions = self._versions
+            if counters[0][0] != versions[0]:
+                raise self._modified(0)
+            for i in range(1, len(counters)):
+                if counters[i][0] != versions[i]:
+                    raise self._modified(i)
+        if grad.__class__ is Tensor or grad.__class__ is tuple:
+            kept = self._as_tensors(kept, grad)
+        op = self.op
+        dtype = self.dtype
+        if dtype is not _FLOAT32 and op.holomorphic:
+            first = dtype[0] if dtype.__class__ is tuple else dtype  # several outputs have a dtype each
+            if first.kind == "c":
+                return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.edges)]
+        return op.backward(F, grad, kept, self.edges)
+
+    def release(self) -> None:
+        op = self.op  # what keeps only shapes and numbers of dimensions can run again, as in PyTorch
+        if self._counters or op.keeps_values or (op.watched and any(map(_has_arrays, self._kept or ()))):
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what was kept."""
+        if self.op.named_by_kept:
+            self._name = self.name()
+        self._kept = None
+
+    def replace_output(self, target: Tensor) -> None:
+        """An in-place op has put the output into `target`'s memory: keep that, not the temporary."""
+        keep = self.op.keep
+        if self._kept is None or "out" not in keep or self._kept[keep.index("out")] is None:
+            return
+        kept = list(self._kept)
+        kept[keep.index("out")] = target._array
+        self._kept = tuple(kept)
+        self._counters = (*self._counters[:-1], target._versions)
+        self._versions = (*self._versions[:-1], target._versions[0])
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The raw values kept for backward, in the order of the op's `keep`."""
+        return self._kept or ()
+
+    def _as_tensors(self, kept: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
+        """What was kept, as Tensors joined to the graph, so that rules can be differentiated."""
+        if isinstance(grad, tuple) and not any(isinstance(g, Tensor) for g in grad):
+            return kept
+        values = list(kept)
+        for i, which in self.op.kept_tensors:
+            if hasattr(values[i], "dtype"):
+                values[i] = tensor_at(values[i], self.edges[which])
+            elif isinstance(values[i], list):
+                values[i] = [tensor_at(v, e) for v, e in zip(values[i], self.edges, strict=True)]
+        for i, name in enumerate(self.op.keep):
+            if name == "out":
+                values[i] = tensor_at(values[i], (self, 0))
+            elif name in self.op.extras and hasattr(values[i], "dtype"):
+                nr = self.op.extras.index(name) + 1
+                values[i] = tensor_at(values[i], (self, nr) if nr < self.outputs else NO_EDGE)
+        return tuple(values)
+
+    def _modified(self, i: int) -> GraphError:
+        op, kept = self.op, self._kept or ()
+        if op.sequence:
+            names = [f"{op.params[0]}[{k}]" for k in range(len(self.edges))]
+        else:
+            # Numbers have no version.
+            inputs = op.plans[_bits(self.edges) if op.rules else -1].inputs
+            names = [n for n in (op.params[k] for k in inputs) if hasattr(kept[op.keep.index(n)], "dtype")]
+            names += [op.params[k] for k in op.watched]
+        what = names[i] if i < len(names) else "the output"
+        return GraphError(
+            f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {self._counters[i][0]}; "
+            f"expected version {self._versions[i]} instead. Write the operation out of place, or clone() first."
+        )
+
+
+@cache
+def node_type(name: str) -> type[OpNode]:
+    """The class that nodes of that name show to users."""
+    return type(name, (OpNode,), {"__slots__": ()})
+
+
+def node_name(op: str) -> str:
+    """What PyTorch calls the node of the op of that name."""
+    return op.title().replace("_", "") + "Backward0"
+
+
+_new = object.__new__
+
+
+def _conj(F: Any, g: Any) -> Any:
+    """The complex conjugate of a gradient: None, one, or as many as there are."""
+    if isinstance(g, (tuple, list)):
+        return tuple([_conj(F, part) for part in g])
+    return None if g is None else F.conj(g)
+
+
+def _bits(edges: Sequence[Edge]) -> int:
+    """Which edges need a gradient, as a binary number: the place of the plan."""
+    return sum(1 << k for k, (node, _) in enumerate(edges) if node is not None)
+
+
+def _has_arrays(kept: Any) -> bool:
+    """Whether an argument such as an index holds arrays."""
+    if isinstance(kept, (tuple, list)):
+        return any(map(_has_arrays, kept))
+    return hasattr(kept, "dtype")
+
+
+def _shape_of(argument: Any) -> Any:
+    # A number has no dimensions.
+    return [a.shape for a in argument] if isinstance(argument, list) else getattr(argument, "shape", ())
+
+
+def record_single(
+    op: Op, input: Tensor, raw: tuple[Any, ...], out: Tensor, watched: Sequence[list[int]] = ()
+) -> None:
+    """`record` for an op of one tensor: leaner. raw: all arguments as the kernel had them."""
+    node = _new(OpNode)
+    node.op = op
+    fn = input._grad_fn
+    node.edges = ((fn, input._output_nr) if fn is not None and input._view is None else edge_of(input),)
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.sequence = next_sequence()
+    if op.keep:
+        pick, inputs, keeps_out = op.plans[-1]
+        node._kept = pick((*raw, array, raw[0].shape))
+        if watched or (inputs and keeps_out):
+            counters = [
+                *([input._versions] if inputs else ()),
+                *watched,
+                *([out._versions] if keeps_out else ()),
+            ]
+            node._counters, node._versions = tuple(counters), tuple([counter[0] for counter in counters])
+        elif inputs or keeps_out:
+            counter = input._versions if inputs else out._versions
+            node._counters, node._versions = (counter,), (counter[0],)
+        else:
+            node._counters = node._versions = ()
+    else:
+        node._kept = node._counters = node._versions = ()
+    out._requires_grad = True
+    out._grad_fn = node
+    if observers:
+        node.observed()
+
+
+def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out: Tensor) -> None:
+    """`record` for an op of two tensors and nothing else: leaner. a, b: their arrays, or b a number."""
+    node = _new(OpNode)
+    node.op = op
+    # As `edge_of`, for the usual case that a tensor is no view and has a history.
+    bits = 0
+    edge = other_edge = NO_EDGE
+    if input._requires_grad:
+        bits = 1
+        fn = input._grad_fn
+        edge = (fn, input._output_nr) if fn is not None and input._view is None else edge_of(input)
+    if other is not None and other._requires_grad:
+        bits |= 2
+        fn = other._grad_fn
+        other_edge = (fn, other._output_nr) if fn is not None and other._view is None else edge_of(other)
+    node.edges = (edge, other_edge)
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.sequence = next_sequence()
+    if op.keep:
+        pick, inputs, keeps_out = op.plans[bits]
+        if op.shapes:
+            node._kept = pick((a, b, array, a.shape, () if other is None else b.shape, None))
+        else:
+            node._kept = pick((a, b, array, None))
+        if len(inputs) == 2 and other is not None:
+            counter, second = input._versions, other._versions
+            node._counters, node._versions = (counter, second), (counter[0], second[0])
+        else:
+            # A number has no version.
+            kept = (input if inputs[0] == 0 else other) if inputs else None
+            if kept is None:
+                node._counters = node._versions = ()
+            else:
+                counter = kept._versions
+                node._counters, node._versions = (counter,), (counter[0],)
+        if keeps_out:
+            node._counters += (out._versions,)
+            node._versions += (0,)
+    else:
+        node._kept = node._counters = node._versions = ()
+    out._requires_grad = True
+    out._grad_fn = node
+    if observers:
+        node.observed()
+
+
+def record(
+    op: Op,
+    given: Sequence[Any],
+    raw: tuple[Any, ...],
+    out: Tensor,
+    extras: Sequence[Any] = (),
+    outs: Sequence[Tensor] | None = None,
+    watched: Sequence[list[int]] = (),
+) -> OpNode:
+    """Join `out` (or, for several differentiable outputs, `outs`) to the graph.
+
+    given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
+    as the kernel had them. watched: version counters of what is kept besides, such as indices.
+    """
+    node = _new(OpNode)
+    node.op = op
+    node.edges = tuple([edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given])
+    array = out._array
+    node.shape = array.shape
+    node.dtype = array.dtype
+    node.sequence = next_sequence()
+    if op.shapes:
+        extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
+    if op.keep:
+        plan = op.plans[_bits(node.edges) if op.rules else -1]
+        node._kept = plan.pick((*raw, array, *extras, None))
+        if op.sequence:
+            counters = [t._versions for t in given] if plan.inputs else []
+        else:
+            counters = [
+                t._versions for i in plan.inputs if isinstance(t := given[op.tensors.index(i)], Tensor)
+            ]
+        counters += watched
+        if plan.keeps_out:
+            counters.append(out._versions)
+        if outs is not None:
+            counters += [t._versions for t, name in zip(outs[1:], op.extras, strict=False) if name in op.keep]
+        node._counters = tuple(counters)
+        node._versions = tuple([c[0] for c in counters])
+    else:
+        node._kept = node._counters = node._versions = ()
+    if outs is None:
+        out._requires_grad = True
+        out._grad_fn = node
+        if observers:
+            node.observed()
+        return node
+    node.outputs = len(outs)
+    node.special = True
+    node.shape = tuple(t._array.shape for t in outs)
+    node.dtype = tuple(t._array.dtype for t in outs)
+    for nr, t in enumerate(outs):
+        t._requires_grad, t._grad_fn, t._output_nr = True, node, nr
+    if observers:
+        node.observed()
+    return node

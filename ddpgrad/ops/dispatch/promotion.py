@@ -1,0 +1,162 @@
+"""Brings the arguments of an op to one dtype, by PyTorch's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...backend.registry import backend_for, to_device
+from ...core.tensor import Tensor, wrap
+from .explain import different_devices, require_tensors
+from .watching import recorders
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+_PLAIN = frozenset((float, int, type(None)))
+"""Classes of arguments that do not change the dtype of floating-point tensors."""
+
+
+def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
+    """`promote` for `op`, which tries the usual case first: floats of one dtype and array type, beside plain numbers.
+
+    Then the tensors in `raw` become their arrays and the dtype is returned, without more questions.
+    """
+    if op.sequence:
+        return _promotion_of_list(op)
+    tensors, promoted = op.tensors, op.promoted
+    others = [i for i in tensors if i not in promoted]
+    only_tensors = {i for i in promoted if i not in op.numbers}
+
+    def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+        kind = dtype = None
+        for i in promoted:
+            value = raw[i]
+            if value.__class__ in _PLAIN and i not in only_tensors:
+                continue
+            array = getattr(value, "_array", None)
+            if array is not None:
+                if dtype is None:
+                    kind, dtype = array.__class__, array.dtype
+                if array.dtype is dtype and array.__class__ is kind and dtype.kind == "f":
+                    raw[i] = array
+                    continue
+            dtype = None
+            break
+        if dtype is None:
+            for i, value in zip(tensors, given):  # noqa: B905 - `strict` takes time
+                raw[i] = value
+            return promote(op, given, raw)
+        for i in others:
+            if isinstance(raw[i], Tensor):
+                raw[i] = raw[i]._array
+        return dtypes.BY_NUMPY[dtype]
+
+    return promotion
+
+
+def _promotion_of_list(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
+    """`promotion_of` an op of a list of tensors."""
+
+    def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+        arrays = [t._array for t in given if isinstance(t, Tensor)]
+        kind, dtype = arrays[0].__class__, arrays[0].dtype
+        for array in arrays:
+            if array.dtype is not dtype or array.__class__ is not kind or dtype.kind != "f":
+                return promote(op, given, raw)
+        if len(arrays) < len(given):
+            return promote(op, given, raw)
+        raw[0] = arrays
+        return dtypes.BY_NUMPY[dtype]
+
+    return promotion
+
+
+def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
+    """Replace the tensor arguments in `raw` by arrays of the common dtype, which is returned; numbers stay numbers.
+
+    given: the tensor arguments as the user passed them. `op.promotion` is "same" (the common
+    type), "ordered" (the same, and complex numbers are refused) or "float" (integers become the
+    default floating-point type).
+    """
+    tensors: list[tuple[np.dtype[Any], int]] = []
+    scalars: list[int] = []
+    values = [_operand(op, v) for v in (raw[0] if op.sequence else [raw[i] for i in op.promoted])]
+    if len({v._array.__class__ for v in values if isinstance(v, Tensor)}) > 1:
+        values = _beside_each_other(op, values)
+    for place, value in enumerate(values):
+        if isinstance(value, Tensor):
+            array = value._array
+            tensors.append((array.dtype, array.ndim))
+        elif value is not None or op.sequence or op.defaults[op.promoted[place]] is not None:
+            scalars.append(_category(op, value))
+    if op.numbers != op.tensors and not op.sequence:
+        require_tensors(op, raw)
+    if not tensors:
+        names = ", ".join(type(v).__name__ for v in values)
+        raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {names}")
+    dtype = dtypes.result_type(tensors, scalars)
+    if op.promotion == "float" and dtype.category < 2:
+        dtype = dtypes.get_default_dtype()
+    if op.promotion == "ordered" and dtype.category == 3:
+        raise NotImplementedError(
+            f"{op.name}(): not implemented for {dtype.name}: complex numbers have no order"
+        )
+    converted = [_convert(value, dtype) for value in values]
+    if op.sequence:
+        raw[0] = converted
+        return dtype
+    for i, value in zip(op.promoted, converted, strict=True):
+        raw[i] = value
+    for i in op.tensors:
+        if isinstance(raw[i], Tensor):
+            raw[i] = raw[i]._array
+    return dtype
+
+
+def _operand(op: Op, value: Any) -> Any:
+    """`value`, or the constant tensor that a NumPy array stands for."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype not in dtypes.BY_NUMPY:
+        raise TypeError(f"{op.name}(): no tensor can hold a NumPy array of dtype {value.dtype}")
+    return wrap(np.asarray(value))
+
+
+def _category(op: Op, value: Any) -> int:
+    try:
+        return dtypes.scalar_category(value)
+    except TypeError as error:
+        raise TypeError(f"{op.name}(): {error}") from None
+
+
+def _convert(value: Any, dtype: dtypes.DType) -> Any:
+    if isinstance(value, Tensor):
+        array = value._array.astype(dtype.numpy, copy=False)
+        if recorders and array is not value._array:
+            recorders[0].on_write(array, None, value._array)
+        return array
+    if isinstance(value, np.generic):
+        value = value.item()
+    if dtype.category == 1 and isinstance(value, int):
+        # What does not fit wraps around; NumPy would refuse it.
+        return int(np.asarray(value).astype(dtype.numpy))
+    return value
+
+
+def _beside_each_other(op: Op, values: Sequence[Any]) -> list[Any]:
+    """0-dimensional tensors of the CPU go to the GPU where the others are, as numbers do; no other mixture is let."""
+    arrays = [v._array for v in values if isinstance(v, Tensor)]
+    on_gpu = next((a for a in arrays if backend_for(a).kind != "cpu"), None)
+    joined: list[Any] = []
+    for value in values:
+        if on_gpu is not None and isinstance(value, Tensor) and backend_for(value._array).kind == "cpu":
+            if value.ndim or value._requires_grad:
+                raise different_devices(op.name, arrays)
+            value = wrap(to_device(value._array, backend_for(on_gpu).device_of(on_gpu)))
+        joined.append(value)
+    return joined

@@ -1,0 +1,94 @@
+"""The declaration of a function made of ops: whether it is a Tensor method, has an in-place form, takes `out=`.
+
+    @tensor_function(inplace=True, out=True)
+    def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+        '''input + value * tensor1 * tensor2.'''
+        return input + tensor1 * tensor2 * value
+
+It needs no gradient rule, since the ops that it is made of have theirs. `ops/methods.py` attaches
+what is declared here to the class Tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ...core.tensor import Tensor
+from .autocast import is_listed, under_autocast
+from .declare import NUMPY_NAMES
+from .explain import must_be_tensor
+from .out import write_out
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Declared(NamedTuple):
+    """A function made of ops, and whether it is a method of Tensor and has an in-place form."""
+
+    call: Callable[..., Any]
+    method: bool
+    inplace: bool
+
+
+FUNCTIONS: dict[str, Declared] = {}
+"""Every function made of ops, by name."""
+
+
+def tensor_function(
+    *, method: bool = True, inplace: bool = False, out: bool = False, aliases: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Declare a function whose first argument is a Tensor.
+
+    method: it is a Tensor method too; inplace: so is its in-place form, with a trailing
+    underscore; out: it takes the keyword `out`, which it must not declare itself.
+    """
+
+    def declare(function: F) -> F:
+        name = function.__name__
+        takes_dim = "dim" in inspect.signature(function).parameters
+        call: Any = _with_keywords(function, out) if out or takes_dim else function
+        if is_listed(name):
+            call = under_autocast(call)
+        for known in (name, *aliases):
+            FUNCTIONS[known] = Declared(call, method, inplace)
+        return call
+
+    return declare
+
+
+def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
+    """The error for an argument that has not what a Tensor has; `error` itself where all are what they should be."""
+    for place, (parameter, value) in enumerate(
+        zip(inspect.signature(function).parameters.values(), args, strict=False)
+    ):
+        if parameter.annotation == "Tensor" and not isinstance(value, Tensor):
+            return must_be_tensor(function.__name__, parameter.name, place, value)
+    return error
+
+
+def takes_out(function: F) -> F:
+    """`function` that takes the keyword `out` too."""
+    return _with_keywords(function, True)  # type: ignore[return-value]
+
+
+def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any]:
+    """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            try:
+                return function(*args)
+            except AttributeError as error:
+                raise _not_a_tensor(function, args, error) from error
+        for name, numpy_name in NUMPY_NAMES.items():
+            if numpy_name in kwargs:
+                kwargs[name] = kwargs.pop(numpy_name)
+        target = kwargs.pop("out", None) if out else None
+        result = function(*args, **kwargs)
+        return result if target is None else write_out(function.__name__, target, result)
+
+    return call

@@ -1,0 +1,49 @@
+"""In-place methods that call a Python function for each element: slow, and not differentiable, as in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core.tensor import Tensor, wrap
+from ..dispatch import inplace
+
+
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Overwrite each element with what the function makes of it."""
+    return _overwrite("apply_", callable, self)
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Overwrite each element with what the function makes of it and of that of `tensor`, broadcast to this shape."""
+    return _overwrite("map_", callable, self, tensor)
+
+
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """`map_` with the elements of two other tensors."""
+    return _overwrite("map2_", callable, self, x, y)
+
+
+def _overwrite(name: str, function: Callable[..., Any], self: Tensor, *others: Tensor) -> Tensor:
+    if not callable(function):
+        raise TypeError(f"{name}(): '{type(function).__name__}' object is not callable")
+    for tensor in (self, *others):
+        if tensor.requires_grad:
+            raise RuntimeError(
+                f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+            )
+        if tensor.device.type != "cpu":
+            raise TypeError(
+                f"{name}() is only implemented on CPU tensors; move the tensor with .cpu() before"
+            )
+        if tensor.dtype != self.dtype:
+            raise TypeError(f"{name}(): expected {self.dtype} like the tensor itself, got {tensor.dtype}")
+    shape = tuple(self.shape)
+    columns = [tensor.expand(shape).reshape(-1).tolist() for tensor in (self, *others)]
+    made = np.array([function(*values) for values in zip(*columns, strict=True)], self.dtype.numpy)
+    return inplace.copy_(self, wrap(made.reshape(shape)))
+
+
+METHODS = {"apply_": apply_, "map_": map_, "map2_": map2_}

@@ -1,0 +1,174 @@
+"""Arithmetic made of ops: scaled sums, divisions that round, fused products, limits from one side."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor
+from ..dispatch.declare import TensorLike, op
+from ..dispatch.samples import two
+from ..dispatch.tensor_function import tensor_function
+from . import binary, unary
+from .conversion import to
+
+
+def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, with PyTorch's rules of which `alpha` goes with which operands."""
+    if isinstance(alpha, (int, float)) and alpha == 1 and not isinstance(alpha, bool):
+        return other
+    category = max(_category(input), _category(other))
+    if isinstance(alpha, bool):
+        if category:
+            raise RuntimeError(f"{name}(): Boolean alpha only supported for Boolean results.")
+    elif not category and isinstance(alpha, int):
+        alpha = bool(alpha)
+    elif dtypes.scalar_category(alpha) > max(category, 1):
+        kind = "a complex" if category == 2 else "a floating point"
+        raise RuntimeError(
+            f"{name}(): For {'integral' if category < 2 else 'non-complex'} input tensors, argument alpha must not be "
+            f"{kind} number."
+        )
+    return other * alpha
+
+
+def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands and then the factor of a call in the former order: `add(input, alpha, other)`."""
+    factor, *operands = args
+    if isinstance(factor, Tensor) or not all(isinstance(operand, Tensor) for operand in operands):
+        kinds = ", ".join(type(arg).__name__ for arg in args)
+        raise TypeError(
+            f"{name}(): the arguments after the first, ({kinds}), are not {len(operands)} operands"
+        )
+    warnings.warn(
+        f"{name}(): the factor before the operands is deprecated; write {name}(..., {keyword}={factor})",
+        stacklevel=3,
+    )
+    return (*operands, factor)
+
+
+def _category(value: Any) -> int:
+    return value.dtype.category if isinstance(value, Tensor) else dtypes.scalar_category(value)
+
+
+@tensor_function()
+def add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    """input + alpha * other."""
+    if former:
+        other, alpha = factor_first("add", "alpha", (other, *former))
+    return binary.add(input, scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
+
+
+@tensor_function(aliases=("subtract",))
+def sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    """input - alpha * other."""
+    if former:
+        other, alpha = factor_first("sub", "alpha", (other, *former))
+    return binary.sub(input, scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
+
+
+@tensor_function()
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """other - alpha * input."""
+    return binary.sub(other, scaled("rsub", other, input, alpha))
+
+
+def _zero(F: Any, g: Any) -> Any:
+    return F.full_like(g, 0)
+
+
+@op(
+    grads={"input": _zero, "other": _zero},
+    promotion="same",
+    samples=two(0.6, 5.0),
+    reference=np.floor_divide,
+    method=False,
+    grad_name="DivBackward1",
+)
+def div_floor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """The quotient rounded down; unlike `floor_divide` with a gradient, which is 0."""
+    return F.floor_divide(input, other)
+
+
+@op(
+    grads={"input": _zero, "other": _zero},
+    promotion="same",
+    samples=two(0.6, 5.0),
+    reference=lambda x, y: np.trunc(x / y),
+    method=False,
+    grad_name="DivBackward1",
+)
+def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """The quotient rounded towards 0."""
+    down = F.floor_divide(input, other)
+    if down.dtype.kind not in "iu":
+        return F.trunc(input / other)
+    return down + F.cast((down < 0) & (down * other != input), down.dtype)
+
+
+@tensor_function(inplace=True, out=True, aliases=("divide",))
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, rounded as asked: None, 'floor' or 'trunc'."""
+    if rounding_mode is None:
+        return binary.div(input, other)
+    if rounding_mode == "floor":
+        return div_floor(input, other)
+    if rounding_mode == "trunc":
+        return div_trunc(input, other)
+    raise RuntimeError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}"
+    )
+
+
+@tensor_function(inplace=True, out=True)
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """`input` to the power of `exponent`, in float64, or complex128 where one is complex."""
+    is_complex = max(_category(input), _category(exponent)) == 3
+    dtype = dtypes.complex128 if is_complex else dtypes.float64
+    return binary.pow(*(to(x, dtype) if isinstance(x, Tensor) else x for x in (input, exponent)))
+
+
+@tensor_function(inplace=True, out=True)
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    if former:
+        tensor1, tensor2, value = factor_first("addcmul", "value", (tensor1, tensor2, *former))
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+@tensor_function(inplace=True, out=True)
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2."""
+    if former:
+        tensor1, tensor2, value = factor_first("addcdiv", "value", (tensor1, tensor2, *former))
+    if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
+        raise RuntimeError(
+            f"addcdiv(): Integer division with addcdiv is not supported, got {tensor1.dtype.name} and "
+            f"{tensor2.dtype.name}. Use torch.div(tensor1, tensor2, rounding_mode='trunc') or convert to floats."
+        )
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+@tensor_function(inplace=True, out=True)
+def clamp_min(input: Tensor, min: TensorLike) -> Tensor:
+    """The input where it is above `min`, else `min`."""
+    return unary.clamp(input, min)
+
+
+@tensor_function(inplace=True, out=True)
+def clamp_max(input: Tensor, max: TensorLike) -> Tensor:
+    """The input where it is below `max`, else `max`."""
+    return unary.clamp(input, None, max)
+
+
+@tensor_function()
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself."""
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("positive(): the `+` operator on a bool tensor is not supported.")
+    return input

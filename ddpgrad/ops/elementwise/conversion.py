@@ -1,0 +1,82 @@
+"""Functions on Tensors that are made of ops, and so need no gradient rule of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...backend.registry import backend_of
+from ...core.tensor import Tensor
+from ..dispatch.declare import primitive
+from ..dispatch.tensor_function import tensor_function
+from . import activation, unary
+
+# -- dtype and device ------------------------------------------------------------------------
+
+
+@primitive(
+    grads={"input": lambda F, g, device, source: F.move(g, source, device)},
+    method=False,
+    grad_name="ToCopyBackward0",
+)
+def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
+    """On another device; the gradient comes back."""
+    ...
+
+
+@tensor_function()
+def to(
+    input: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """On `device` and in `dtype` (either may be left out, or taken from another tensor); itself if nothing changes."""
+    flags = [arg for arg in args if isinstance(arg, bool)]  # non_blocking and copy by position
+    copy = copy or any(flags[1:])
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, bool):
+            pass
+        elif isinstance(arg, (str, devices.Device, int)):
+            device = arg
+        elif arg is not None:
+            dtype = arg
+    out = input
+    if device is not None:
+        target = devices.of(device)
+        if target != input.device:
+            backend_of(target.type)  # loads it, or says why not
+            out = move(out, target, input.device)
+    if dtype is not None and dtypes.of(dtype) is not out.dtype:
+        out = _cast(out, dtypes.of(dtype))
+    return unary.clone(out) if copy and out is input else out
+
+
+def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
+    if dtype.category < 2 and input._requires_grad:  # no gradient passes through integers
+        input = input.detach()
+    return unary.cast(input, dtype)
+
+
+@tensor_function(out=True)
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
+    return activation.softmax(input if dtype is None else to(input, dtype), dim)
+
+
+@tensor_function(out=True)
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The logarithm of `softmax`, without underflow."""
+    return activation.log_softmax(input if dtype is None else to(input, dtype), dim)
+
+
+@tensor_function()
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """In the dtype of `other`."""
+    return to(input, other.dtype)

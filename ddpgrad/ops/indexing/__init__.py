@@ -1,0 +1,1 @@
+"""Ops that read and write elements by their place."""

@@ -1,0 +1,316 @@
+"""Reading and writing slices, places and masks: `index_add`, `index_put`, `take`, `masked_select` …"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...core.tensor import Tensor
+from ..dispatch.inplace import copy_
+from ..dispatch.out import write_out
+from ..dispatch.tensor_function import tensor_function
+from ..dispatch.views import owned
+from ..elementwise import binary, unary
+from ..elementwise.arithmetic import scaled
+from ..reduction.reduce import wrap_dim
+from ..shape import shape
+from ..shape.diagonal import require_shape
+from ..shape.splitting import unbind
+from . import index as _index
+from .index import length_of, positions, require_inside
+from .scatter import REDUCTIONS, scatter_reduce
+
+
+def _slices(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[int, tuple[Any, ...]]:
+    """`dim` counted from the front, and the index of slices `index` of it."""
+    dim = wrap_dim(name, dim, input.ndim)
+    places = positions(name, input, index)
+    if places.ndim > 1:
+        raise IndexError(f"{name}(): Index should have dimension 1 or 0 (got {places.ndim})")
+    require_inside(name, places, dim, length_of(input, dim))
+    return dim, (slice(None),) * dim + (places.reshape(-1),)
+
+
+def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
+        )
+    if source.ndim and source.ndim != input.ndim and input.ndim:
+        error = IndexError if name == "index_copy" else RuntimeError
+        raise error(
+            f"{name}(): When source and destination are not scalars, their dimensionality must match. Source "
+            f"dimensionality ({source.ndim}), destination dimensionality ({input.ndim})"
+        )
+    count = index.numel()
+    if count != length_of(source, min(dim, max(source.ndim - 1, 0))):
+        error = IndexError if name == "index_copy" else RuntimeError
+        raise error(
+            f"{name}(): Number of indices ({count}) should be equal to source.size(dim): "
+            f"({length_of(source, min(dim, max(source.ndim - 1, 0)))}), for dim: {dim}"
+        )
+    rest, want = list(source.shape), list(input.shape)
+    if source.ndim and input.ndim:
+        del rest[dim], want[dim]
+        if rest != want:
+            raise RuntimeError(
+                f"{name}(): Source/destination tensor must have same slice shapes. Destination slice shape: {want} at "
+                f"dimension {dim} and source slice shape: {rest} at dimension 0."
+            )
+
+
+def _written_by_slices(
+    name: str, write: Any, input: Tensor, dim: int, index: Tensor, source: Tensor
+) -> Tensor:
+    wrapped, places = _slices(name, input, dim, index)
+    _require_source(name, input, wrapped, index, source)
+    if not input.ndim:
+        return owned(shape.reshape(write(shape.reshape(input, 1), places, shape.reshape(source, -1)), ()))
+    return write(input, places, source)
+
+
+@tensor_function(inplace=True, out=True)
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """`input` with alpha times the slices of `source` added to its slices `index` of `dim`."""
+    source = scaled("index_add", input, source, alpha)
+    return _written_by_slices("index_add", _index.index_put_add, input, dim, index, source)
+
+
+@tensor_function(inplace=True, out=True)
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`input` with its slices `index` of `dim` replaced by those of `source`."""
+    return _written_by_slices("index_copy", _index.index_put, input, dim, index, source)
+
+
+@tensor_function(inplace=True)
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """`input` with one value in its slices `index` of `dim`."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
+        )
+    dim, places = _slices("index_fill", input, dim, index)
+    if isinstance(value, Tensor):
+        value = value.to(input.dtype)
+        if value.requires_grad:  # a place that is named twice counts once
+            chosen = _index.index_put(
+                input.new_zeros(length_of(input, dim), dtype=dtypes.bool_), places[-1:], True
+            )
+            sizes = [-1 if d == dim else 1 for d in range(input.ndim)]
+            return binary.where(shape.reshape(chosen, sizes), value, input)
+    if not input.ndim:
+        return owned(shape.reshape(_index.index_put(shape.reshape(input, 1), places, value), ()))
+    return _index.index_put(input, places, value)
+
+
+@tensor_function(inplace=True, out=True)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`scatter_reduce` by whole slices: 'prod', 'mean', 'amax' or 'amin'."""
+    if reduce not in REDUCTIONS[1:]:
+        raise RuntimeError(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+        )
+    wrapped, _ = _slices("index_reduce", input, dim, index)
+    _require_source("index_reduce", input, wrapped, index, source)
+    if input.ndim:
+        index = shape.reshape(index, (1,) * wrapped + (-1,) + (1,) * (input.ndim - wrapped - 1))
+        index = shape.expand(index, source.shape)
+    elif source.ndim != index.ndim:
+        source, index = shape.reshape(source, ()), shape.reshape(index, ())
+    return scatter_reduce(input, wrapped, index, source, reduce, include_self=include_self)
+
+
+# -- places by index, by number over all, by mask ----------------------------------------------
+
+
+@tensor_function(inplace=True)
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with `values` at the places that the tensors `indices`, one a dimension, name; or added there."""
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(
+            f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
+        )
+    if values.dtype is not input.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {input.dtype.name} for the destination and "
+            f"{values.dtype.name} for the source."
+        )
+    places = tuple([slice(None) if i is None else i for i in indices])
+    write = _index.index_put_add if accumulate else _index.index_put
+    return write(input, places, values.to(input.device) if not values.ndim else values)
+
+
+def _linear(name: str, input: Tensor, index: Tensor) -> Tensor:
+    places = positions(name, input, index)
+    total = input.numel()
+    if isinstance(places, np.ndarray) and places.size and (places.min() < -total or places.max() >= total):
+        bad = places[(places < -total) | (places >= total)][0]
+        raise IndexError(
+            f"out of range: {name}() tried to access index {bad} on a tensor of {total} elements."
+        )
+    return index
+
+
+@tensor_function(inplace=True)
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with the elements of `source` at the places `index` of all its elements in order."""
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {input.dtype.name} and "
+            f"source.dtype = {source.dtype.name}"
+        )
+    if source.numel() != index.numel():
+        raise RuntimeError(
+            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{source.numel()}, index.numel() = {index.numel()}"
+        )
+    _linear("put", input, index)
+    write = _index.index_put_add if accumulate else _index.index_put
+    flat = write(shape.reshape(input, -1), (shape.reshape(index, -1),), shape.reshape(source, -1))
+    return owned(shape.reshape(flat, input.shape))
+
+
+@tensor_function(out=True)
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at the places `index` of all elements in order."""
+    flat = shape.reshape(input, -1)
+    return owned(
+        shape.reshape(_index.index_by(flat, shape.reshape(_linear("take", input, index), -1)), index.shape)
+    )
+
+
+@tensor_function(out=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with input and indices broadcast against each other in the other dimensions; without `dim`, over all."""
+    if indices.dtype.name != "int64":
+        raise RuntimeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.name}"
+        )
+    if dim is None:
+        return _index.gather(shape.reshape(input, -1), 0, shape.reshape(indices, -1))
+    if input.ndim != indices.ndim:
+        raise RuntimeError(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input.ndim} "
+            f"dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    dim = wrap_dim("take_along_dim", dim, input.ndim)
+    common = np.broadcast_shapes(*((*t.shape[:dim], 1, *t.shape[dim + 1 :]) for t in (input, indices)))
+    indices = binary.where(indices < 0, indices + length_of(input, dim), indices)
+    parts = [shape.expand(t, (*common[:dim], t.shape[dim], *common[dim + 1 :])) for t in (input, indices)]
+    return _index.gather(parts[0], dim, parts[1])
+
+
+def _require_mask(name: str, mask: Tensor) -> None:
+    if mask.dtype.name != "bool":
+        raise RuntimeError(f"{name}: expected BoolTensor for mask, got {mask.dtype.name}")
+
+
+@tensor_function(out=True)
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where `mask`, broadcast against `input`, is True, as a vector."""
+    _require_mask("masked_select", mask)
+    if input._array.shape != mask._array.shape:
+        size = np.broadcast_shapes(input.shape, mask.shape)
+        input, mask = shape.expand(input, size), shape.expand(mask, size)
+    return _index.index_by(input, mask)
+
+
+@tensor_function(inplace=True)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """`input` with the elements of `source`, in order, where `mask` is True."""
+    _require_mask("masked_scatter_", mask)
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same dtypes but got {input.dtype.name} and {source.dtype.name}"
+        )
+    size = np.broadcast_shapes(input.shape, mask.shape)
+    input, mask = shape.expand(input, size), shape.expand(mask, size)
+    count = int(mask.sum())
+    if count > source.numel():
+        raise RuntimeError(
+            f"masked_scatter: expected source to have at least as many elements as the mask has True ({count}), got "
+            f"{source.numel()}"
+        )
+    if not size:
+        return shape.reshape(source, -1)[0] if count else unary.clone(input)
+    return _index.index_put(input, mask, shape.narrow(shape.reshape(source, -1), 0, 0, count))
+
+
+@tensor_function()
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` with `src` as the slice `index` of `dim`."""
+    return _with_region("select_scatter", input, src, lambda out: _index.select(out, dim, index))
+
+
+@tensor_function(out=True)
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """A copy of `input` with `src` at start:end:step of `dim`."""
+    dim = wrap_dim("slice_scatter", dim, input.ndim)
+    place = (slice(None),) * dim + (slice(start, end, step),)
+    return _with_region("slice_scatter", input, src, lambda out: _index.subscript(out, place))
+
+
+def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
+    out = unary.clone(input)
+    region = view(out)
+    require_shape(name, region, src)
+    copy_(region, src)
+    return out
+
+
+@tensor_function()
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
+    if not as_tuple:
+        return _index.nonzero(input) if out is None else write_out("nonzero", out, _index.nonzero(input))
+    return unbind(_index.nonzero(shape.reshape(input, 1) if not input.ndim else input), 1)
+
+
+@tensor_function()
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """`nonzero` cut or filled up to `size` rows."""
+    found = _index.nonzero(input)[:size]
+    return shape.constant_pad(found, ((0, size - found.shape[0]), (0, 0)), fill_value)
+
+
+@tensor_function(method=False)
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A tensor like `input` with one value, a number or a tensor without dimensions."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
+        )
+    return _index.index_put(input, (...,), value.to(input.dtype) if isinstance(value, Tensor) else value)
+
+
+@tensor_function()
+def argwhere(input: Tensor) -> Tensor:
+    """Indices of the elements that are not zero, one row each."""
+    return _index.nonzero(input)
+
+
+@tensor_function(method=False, out=True)
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    choices: tuple[Any, Any] = (input, other)
+    return binary.where(condition, *choices)
+
+
+@tensor_function(method=False)
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Places among all elements in order, as one tensor of places for each dimension of `shape`."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    out: list[Tensor] = []
+    indices = indices.to(dtypes.int64)
+    for n in reversed(sizes):
+        out.append(binary.remainder(indices, n))
+        indices = binary.floor_divide(indices, n)
+    return tuple(reversed(out))

@@ -1,0 +1,1 @@
+"""Ops behind layers: convolution, pooling, attention, recurrence, normalisation, dropout, embedding."""

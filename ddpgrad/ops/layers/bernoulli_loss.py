@@ -1,0 +1,49 @@
+"""The cross entropy of a probability with a target in [0, 1], elementwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core.tensor import Tensor
+from ..dispatch.declare import op
+
+# Where PyTorch stops, so that a wrong certainty costs much, but not infinitely much.
+_LOWEST_LOG = -100.0
+_SMALLEST_SLOPE = 1e-12
+
+
+def _adapt(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    array = input._array
+    if isinstance(array, np.ndarray) and not ((array >= 0) & (array <= 1)).all():
+        raise RuntimeError(
+            f"binary_cross_entropy(): all elements of input should be between 0 and 1, got values from {array.min()} "
+            f"to {array.max()}; for scores of any size use binary_cross_entropy_with_logits"
+        )
+    return input, target
+
+
+def _log(F: Any, p: Any) -> Any:
+    """log(p), -100 where that is smaller (at 0 no infinity is computed on the way)."""
+    positive = p > 0
+    safe = F.where(positive, p, F.full_like(p, 1))
+    return F.where(positive, F.maximum(F.log(safe), F.full_like(p, _LOWEST_LOG)), F.full_like(p, _LOWEST_LOG))
+
+
+@op(
+    grads={
+        "input": lambda F, g, input, target: (
+            g * (input - target) / F.maximum(input * (1 - input), F.full_like(input, _SMALLEST_SLOPE))
+        ),
+        "target": lambda F, g, input: g * (_log(F, 1 - input) - _log(F, input)),
+    },
+    adapt=_adapt,
+    samples=lambda rng: [((rng.uniform(0.1, 0.9, (3, 4)), rng.uniform(0, 1, (3, 4))), {})],
+    reference=lambda x, t: -t * np.log(x) - (1 - t) * np.log(1 - x),
+    method=False,
+    grad_name="BinaryCrossEntropyBackward0",
+)
+def bernoulli_loss(F: Any, input: Tensor, target: Tensor) -> Tensor:
+    """-target log(input) - (1 - target) log(1 - input); logarithms stop at -100."""
+    return -(target * _log(F, input) + (1 - target) * _log(F, 1 - input))

@@ -1,0 +1,278 @@
+"""Normalisation over features or over a batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core.tensor import Tensor
+from ..dispatch.declare import composite, op
+
+
+def _layer_norm_rule(
+    F: Any,
+    g: Any,
+    needs: Any,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    ndim: int,
+    eps: float,
+    mean: Any,
+    rstd: Any,
+) -> Any:
+    return F.layer_norm_backward(g, input, weight, bias, ndim, eps, mean, rstd)
+
+
+def _np_layer_norm(x: Any, w: Any = None, b: Any = None, ndim: int = 1, eps: float = 1e-5) -> Any:
+    axes = tuple(range(-ndim, 0))
+    out = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
+    return out * (1 if w is None else w) + (0 if b is None else b)
+
+
+@op(
+    joint=_layer_norm_rule,
+    extras=("mean", "rstd"),
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 5)), rng.standard_normal(5), rng.standard_normal(5)), {}),
+        ((rng.standard_normal((2, 3, 5)), rng.standard_normal((3, 5)), rng.standard_normal((3, 5)), 2), {}),
+        ((rng.standard_normal((4, 5)),), {}),
+    ],
+    reference=_np_layer_norm,
+    method=False,
+    grad_name="NativeLayerNormBackward0",
+)
+def layer_norm(
+    F: Any,
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    ndim: int = 1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The last `ndim` dimensions brought to mean 0 and variance 1, then scaled and shifted."""
+    dims = tuple(range(len(input.shape) - ndim, len(input.shape)))
+    centred = input - F.mean(input, dims, True)
+    rstd = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
+    out = centred * rstd
+    if weight is not None:
+        out = out * weight
+    if bias is not None:
+        out = out + bias
+    return out, None, None  # type: ignore[return-value]
+
+
+@composite
+def layer_norm_backward(
+    F: Any, g: Any, input: Any, weight: Any, bias: Any, ndim: int, eps: float, mean: Any, rstd: Any
+) -> tuple[Any, Any, Any]:
+    """The gradients of `layer_norm`; works out the statistics again, so that it has a gradient itself."""
+    n = len(input.shape)
+    dims, lead = tuple(range(n - ndim, n)), tuple(range(n - ndim))
+    centred = input - F.mean(input, dims, True)
+    rstd = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
+    normal = centred * rstd
+    scaled = g if weight is None else g * weight
+    grad_input = rstd * (scaled - F.mean(scaled, dims, True) - normal * F.mean(scaled * normal, dims, True))
+    grad_weight = None if weight is None else (F.sum(g * normal, lead) if lead else g * normal)
+    grad_bias = None if bias is None else (F.sum(g, lead) if lead else g)
+    return grad_input, grad_weight, grad_bias
+
+
+def _channels(values: Any, n: int, F: Any) -> Any:
+    """A (C,) array as (1, C, 1, …) of `n` dimensions."""
+    return F.reshape(values, (1, -1) + (1,) * (n - 2))
+
+
+def _batch_norm_rule(
+    F: Any, g: Any, needs: Any, input: Any, weight: Any, bias: Any, eps: float, mean: Any, rstd: Any
+) -> Any:
+    return F.batch_norm_backward(g, input, weight, bias, eps, mean, rstd)
+
+
+def _np_batch_norm(x: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Any:
+    axes = (0, *range(2, x.ndim))
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    mean, var = x.mean(axes), x.var(axes)
+    out = (x - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + eps)
+    out = out * (1 if w is None else w.reshape(shape)) + (0 if b is None else b.reshape(shape))
+    return out, mean, 1 / np.sqrt(var + eps), var
+
+
+@op(
+    joint=_batch_norm_rule,
+    outputs=4,
+    extras=("mean", "rstd", "var"),
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 3, 2, 2)), rng.standard_normal(3), rng.standard_normal(3)), {}),
+        ((rng.standard_normal((6, 3)),), {}),
+    ],
+    reference=_np_batch_norm,
+    method=False,
+    grad_name="NativeBatchNormBackward0",
+)
+def batch_norm_train(
+    F: Any, input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Each channel (dimension 1) brought to mean 0 and variance 1 over the batch.
+
+    Returns the result, and without gradients the channels' mean, 1/deviation and biased variance.
+    """
+    return F.batch_norm(input, weight, bias, eps)
+
+
+@composite
+def batch_norm(F: Any, input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    """The kernel of `batch_norm_train`: (result, mean, 1/deviation, biased variance)."""
+    n = len(input.shape)
+    dims = (0, *range(2, n))
+    mean = F.mean(input, dims)
+    centred = input - _channels(mean, n, F)
+    var = F.mean(centred * centred, dims)
+    rstd = F.rsqrt(var + eps)
+    out = centred * _channels(rstd, n, F)
+    if weight is not None:
+        out = out * _channels(weight, n, F)
+    if bias is not None:
+        out = out + _channels(bias, n, F)
+    return out, mean, rstd, var
+
+
+@composite
+def batch_norm_backward(
+    F: Any, g: Any, input: Any, weight: Any, bias: Any, eps: float, mean: Any, rstd: Any
+) -> tuple[Any, Any, Any]:
+    """The gradients of `batch_norm_train`; works out the statistics again, so that it has a gradient itself."""
+    n = len(input.shape)
+    dims = (0, *range(2, n))
+    centred = input - F.mean(input, dims, True)
+    spread = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
+    normal = centred * spread
+    scaled = g if weight is None else g * _channels(weight, n, F)
+    grad_input = spread * (scaled - F.mean(scaled, dims, True) - normal * F.mean(scaled * normal, dims, True))
+    grad_weight = None if weight is None else F.sum(g * normal, dims)
+    grad_bias = None if bias is None else F.sum(g, dims)
+    return grad_input, grad_weight, grad_bias
+
+
+def _np_rms_norm(x: Any, w: Any = None, ndim: int = 1, eps: float = 1e-5) -> Any:
+    axes = tuple(range(-ndim, 0))
+    out = x / np.sqrt((x * x).mean(axes, keepdims=True) + eps)
+    return out if w is None else out * w
+
+
+def _rms_norm_rule(
+    F: Any, g: Any, needs: Any, input: Any, weight: Any, ndim: int, eps: float, rstd: Any
+) -> Any:
+    return F.rms_norm_backward(g, input, weight, ndim, eps, rstd)
+
+
+@op(
+    joint=_rms_norm_rule,
+    extras=("rstd",),
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 5)), rng.standard_normal(5)), {}),
+        ((rng.standard_normal((2, 3, 5)), rng.standard_normal((3, 5)), 2, 0.1), {}),
+        ((rng.standard_normal((4, 5)),), {}),
+    ],
+    reference=_np_rms_norm,
+    method=False,
+    grad_name="FusedRmsNormBackward0",
+)
+def rms_norm(F: Any, input: Tensor, weight: Tensor | None = None, ndim: int = 1, eps: float = 1e-5) -> Tensor:
+    """The last `ndim` dimensions divided by the root of their mean square, then scaled."""
+    dims = tuple(range(len(input.shape) - ndim, len(input.shape)))
+    out = input * F.rsqrt(F.mean(input * input, dims, True) + eps)
+    return (out if weight is None else out * weight), None  # type: ignore[return-value]
+
+
+@composite
+def rms_norm_backward(
+    F: Any, g: Any, input: Any, weight: Any, ndim: int, eps: float, rstd: Any
+) -> tuple[Any, Any]:
+    """The gradients of `rms_norm`; works out the mean square again, so that it has a gradient itself."""
+    n = len(input.shape)
+    dims, lead = tuple(range(n - ndim, n)), tuple(range(n - ndim))
+    inverse = F.rsqrt(F.mean(input * input, dims, True) + eps)
+    normal = input * inverse
+    scaled = g if weight is None else g * weight
+    grad_input = inverse * (scaled - normal * F.mean(scaled * normal, dims, True))
+    grad_weight = None if weight is None else (F.sum(g * normal, lead) if lead else g * normal)
+    return grad_input, grad_weight
+
+
+def _np_group_norm(x: Any, w: Any = None, b: Any = None, groups: int = 1, eps: float = 1e-5) -> Any:
+    rows = x.reshape(x.shape[0], groups, -1)
+    out = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + eps)
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    out = out.reshape(x.shape) * (1 if w is None else w.reshape(shape))
+    return out + (0 if b is None else b.reshape(shape))
+
+
+def _group_norm_rule(
+    F: Any,
+    g: Any,
+    needs: Any,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    groups: int,
+    eps: float,
+    mean: Any,
+    rstd: Any,
+) -> Any:
+    return F.group_norm_backward(g, input, weight, bias, groups, eps, mean, rstd)
+
+
+def _grouped(F: Any, x: Any, groups: int, eps: float) -> tuple[Any, Any]:
+    """(N, groups, elements of a group): normalised, and (N, groups, 1): 1 / deviation."""
+    rows = F.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    centred = rows - F.mean(rows, 2, True)
+    rstd = F.rsqrt(F.mean(centred * centred, 2, True) + eps)
+    return centred * rstd, rstd
+
+
+@op(
+    joint=_group_norm_rule,
+    extras=("mean", "rstd"),
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 4, 3)), rng.standard_normal(4), rng.standard_normal(4), 2), {}),
+        ((rng.standard_normal((3, 4)), None, None, 2, 0.1), {}),
+    ],
+    reference=_np_group_norm,
+    method=False,
+    grad_name="NativeGroupNormBackward0",
+)
+def group_norm(
+    F: Any,
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    groups: int = 1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each of `groups` of channels (dimension 1) brought to mean 0 and variance 1, then each channel scaled and shifted."""
+    n = len(input.shape)
+    out = F.reshape(_grouped(F, input, groups, eps)[0], tuple(input.shape))
+    if weight is not None:
+        out = out * _channels(weight, n, F)
+    if bias is not None:
+        out = out + _channels(bias, n, F)
+    return out, None, None  # type: ignore[return-value]
+
+
+@composite
+def group_norm_backward(
+    F: Any, g: Any, input: Any, weight: Any, bias: Any, groups: int, eps: float, mean: Any, rstd: Any
+) -> tuple[Any, Any, Any]:
+    """The gradients of `group_norm`; works out the statistics again, so that it has a gradient itself."""
+    n = len(input.shape)
+    dims = (0, *range(2, n))
+    normal, spread = _grouped(F, input, groups, eps)
+    scaled = F.reshape(g if weight is None else g * _channels(weight, n, F), tuple(normal.shape))
+    grad = spread * (scaled - F.mean(scaled, 2, True) - normal * F.mean(scaled * normal, 2, True))
+    grad_weight = None if weight is None else F.sum(g * F.reshape(normal, tuple(input.shape)), dims)
+    grad_bias = None if bias is None else F.sum(g, dims)
+    return F.reshape(grad, tuple(input.shape)), grad_weight, grad_bias

@@ -1,0 +1,161 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core.tensor import Tensor
+from ..creation.factories import full
+from ..dispatch.declare import op, primitive
+from ..elementwise.binary import masked_fill
+
+
+def _t(F: Any, x: Any) -> Any:
+    """The last two dimensions exchanged."""
+    n = len(x.shape)
+    return F.transpose(x, n - 2, n - 1)
+
+
+def _matmul_grad_input(F: Any, g: Any, other: Any, input_shape: Any) -> Any:
+    if len(other.shape) == 1:  # (..., k) @ (k,): g has lost the last dimension
+        return g * other if len(input_shape) == 1 else F.unsqueeze(g, len(g.shape)) * other
+    if len(input_shape) == 1:  # (k,) @ (..., k, n)
+        return F.sum_to(
+            F.squeeze(F.matmul(other, F.unsqueeze(g, len(g.shape))), (len(other.shape) - 1,)), input_shape
+        )
+    if len(other.shape) == 2 and len(g.shape) > 2:
+        # One large product instead of many small ones.
+        flat = F.matmul(F.reshape(g, (math.prod(g.shape[:-1]), g.shape[-1])), _t(F, other))
+        return F.reshape(flat, (*g.shape[:-1], other.shape[0]))
+    return F.matmul(g, _t(F, other))
+
+
+def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
+    if len(input.shape) == 1:
+        if len(other_shape) == 1:
+            return g * input
+        return F.reshape(input, (-1, 1)) * F.unsqueeze(g, len(g.shape) - 1)
+    if len(other_shape) == 1:
+        return F.sum_to(
+            F.squeeze(F.matmul(_t(F, input), F.unsqueeze(g, len(g.shape))), (len(input.shape) - 1,)),
+            other_shape,
+        )
+    if len(other_shape) == 2 and len(g.shape) > 2:
+        # The sum over the batch is part of one large product.
+        rows = math.prod(g.shape[:-1])
+        flat = F.reshape(input, (rows, input.shape[-1]))
+        return F.matmul(_t(F, flat), F.reshape(g, (rows, g.shape[-1])))
+    return F.matmul(_t(F, input), g)
+
+
+_C_NAMES = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
+    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def _c_name(x: Tensor) -> str:
+    """The dtype as PyTorch's message has it."""
+    return _C_NAMES.get(x.dtype.name, x.dtype.name)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(str(n) for n in shape)
+
+
+def _check_matmul(input: Tensor, other: Tensor) -> None:
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        wrong = other if isinstance(input, Tensor) else input
+        raise TypeError(f"matmul(): both arguments must be Tensor, got {type(wrong).__name__}")
+    a, b = input._array, other._array
+    if a.ndim == 0 or b.ndim == 0:
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
+        )
+    if a.dtype != b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {_c_name(input)} != {_c_name(other)}; convert one "
+            "with Tensor.to(dtype)"
+        )
+    columns, rows = a.shape[-1], b.shape[-2 if b.ndim > 1 else -1]
+    if columns != rows:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({_times(a.shape)} and {_times(b.shape)}): the first has "
+            f"{columns} columns, the second {rows} rows"
+        )
+
+
+def _pairs(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
+    return lambda rng: [((rng.standard_normal(a), rng.standard_normal(b)), {}) for a, b in shapes]
+
+
+@primitive(
+    grads={"input": _matmul_grad_input, "other": _matmul_grad_other},
+    check=_check_matmul,
+    samples=_pairs(
+        ((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 2)),
+        ((5, 1, 2, 3), (2, 3, 2)), ((3,), (4, 3, 2)), ((4, 2, 3), (3,)),
+    ),
+    reference=np.matmul,
+    grad_name=lambda shape: f"{('Dot', 'Mv', 'Mm', 'Bmm')[min(len(shape), 3)]}Backward0",
+)  # fmt: skip
+def matmul(F: Any, input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product (..., n, k) @ (..., k, m) with broadcasting of the leading dimensions."""
+    ...
+
+
+def _linear_rule(F: Any, g: Any, needs: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
+    flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
+    grad_input = grad_weight = grad_bias = None
+    if needs[0]:
+        grad_input = F.matmul(flat_g, weight)
+        if len(g.shape) != 2:
+            grad_input = F.reshape(grad_input, tuple(input.shape))
+    if needs[1]:
+        flat_input = input if len(g.shape) == 2 else F.reshape(input, (flat_g.shape[0], weight.shape[1]))
+        grad_weight = F.matmul(F.transpose(flat_g, 0, 1), flat_input)
+    if needs[2]:
+        grad_bias = F.sum(flat_g, 0)
+    return grad_input, grad_weight, grad_bias
+
+
+def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
+    if input.ndim == 0 or input.shape[-1] != weight.shape[-1]:
+        rows = input.numel() // input.shape[-1] if input.ndim and input.shape[-1] else 0
+        raise RuntimeError(
+            f"linear(): mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1] if input.ndim else 0} and "
+            f"{weight.shape[1]}x{weight.shape[0]}): the input {list(input.shape)} must end in in_features="
+            f"{weight.shape[1]}"
+        )
+    if input._array.dtype != weight._array.dtype:
+        raise RuntimeError(
+            f"linear(): mat1 and mat2 must have the same dtype, but got {input.dtype.name} and {weight.dtype.name}"
+        )
+    return input, weight, bias
+
+
+@op(
+    joint=_linear_rule,
+    adapt=_adapt_linear,
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 3)), rng.standard_normal((2, 3)), rng.standard_normal(2)), {}),
+        ((rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 3))), {}),
+        ((rng.standard_normal(3), rng.standard_normal((2, 3)), rng.standard_normal(2)), {}),
+    ],
+    reference=lambda x, w, b=0.0: x @ w.T + b,
+    method=False,
+    grad_name="AddmmBackward0",
+)
+def linear(F: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input` (*, in) times `weight` (out, in) transposed, plus `bias` (out)."""
+    out = F.matmul(input, F.transpose(weight, 0, 1))
+    return out if bias is None else out + bias
+
+
+def nothing_of(x: Tensor) -> Tensor:
+    """Zeros in place of `x`, with its history: for results that PyTorch joins to the graph though they do not depend on x."""
+    return masked_fill(x, full((), True, device=x.device), 0)

@@ -1,0 +1,1 @@
+"""Ops that bring elements together: reductions, running reductions, order, counts, norms."""

@@ -1,0 +1,302 @@
+"""Distinct elements, places in sorted sequences, and histograms. No derivative is written for what is here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...autograd.refusal import without_derivative
+from ...backend import dtype as dtypes
+from ...backend.registry import backend_for
+from ...core import return_types
+from ...core.tensor import Tensor, wrap
+from ..creation.factories import linspace
+from ..dispatch.explain import require_one_kind
+from ..dispatch.tensor_function import tensor_function
+from .reduce import require_order, widened, wrap_dim
+
+
+def _asked(
+    name: str,
+    input: Tensor,
+    values: Any,
+    inverse: Any,
+    counts: Any,
+    return_inverse: bool,
+    return_counts: bool,
+) -> Any:
+    """The values of function `name` alone, or with what is asked for besides, as Tensors."""
+    results = [without_derivative(wrap(values), name, input)]
+    results += [wrap(inverse)] if return_inverse else []
+    results += [wrap(counts)] if return_counts else []
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+@tensor_function()
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct elements, or slices along `dim`, in order.
+
+    With `return_inverse`, also where each element of `input` is among them; with
+    `return_counts`, also how often each occurs. Each nan is an element of its own.
+    """
+    array = input._array
+    require_order("unique", input)
+    if dim is not None:
+        dim = wrap_dim("unique", dim, input.ndim)
+        if not input.numel() and input.shape[dim] and input.ndim:
+            raise RuntimeError(
+                f"unique(): There are 0 sized dimensions other than dim {dim}, so unique cannot be applied to shape "
+                f"{list(input.shape)}"
+            )
+    values, inverse, counts = backend_for(array).unique(array, dim if input.ndim else None)
+    return _asked("unique", input, values, inverse, counts, return_inverse, return_counts)
+
+
+@tensor_function()
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements, or slices along `dim`, that differ from the one before; results besides as in `unique`."""
+    F = backend_for(input._array)
+    along = 0 if dim is None else wrap_dim("unique_consecutive", dim, input.ndim)
+    x = F.reshape(input._array, (-1,)) if dim is None or not input.ndim else input._array
+    length = x.shape[along]
+    counts = F.full((length,), 1, dtypes.int64) if length else F.full((0,), 0, dtypes.int64)
+    if not length:
+        return _asked(
+            "unique_consecutive", input, x, F.reshape(counts, (0,)), counts, return_inverse, return_counts
+        )
+    others = tuple(d for d in range(x.ndim) if d != along)
+    differs = F.narrow(x, along, 1, length - 1) != F.narrow(x, along, 0, length - 1)
+    new = F.cat([F.full((1,), True, dtypes.bool_), F.any(differs, others, False) if others else differs])
+    first = F.reshape(F.nonzero(new), (-1,))
+    inverse = F.cumsum(new, 0) - 1
+    ends = F.cat([first[1:], F.full((1,), length, dtypes.int64)])
+    if dim is None:
+        inverse = F.reshape(inverse, input.shape)
+    values = F.index_select(x, along, first)
+    return _asked("unique_consecutive", input, values, inverse, ends - first, return_inverse, return_counts)
+
+
+def _is_right(name: str, right: bool, side: str | None) -> bool:
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"{name}(): side can only be 'left' or 'right' but got {side}")
+    if right and side == "left":
+        raise RuntimeError(
+            f"{name}(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    return right or side == "right"
+
+
+@tensor_function(method=False, out=True)
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where each of `input` would be inserted in `sorted_sequence`, which is sorted along its last dimension.
+
+    `sorted_sequence` has one dimension, or the leading dimensions of `input`. Before equal
+    elements, or behind them with `right` or side="right". sorter: indices that sort the sequence.
+    """
+    upper = _is_right("searchsorted", right, side)
+    F = backend_for(sorted_sequence._array)
+    values = input._array if isinstance(input, Tensor) else F.asarray(input)
+    sequence = sorted_sequence._array
+    require_one_kind("searchsorted", sequence, values)
+    if sequence.ndim == 0:
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension"
+        )
+    if sequence.ndim > 1 and sequence.shape[:-1] != values.shape[:-1]:
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+            f"and input value tensor must match, but we got boundaries tensor {list(sequence.shape)} and input value "
+            f"tensor {list(values.shape)}"
+        )
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise RuntimeError(
+                f"searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
+                f"{list(sequence.shape)} and got sorter tensor {list(sorter.shape)}"
+            )
+        if sorter.dtype is not dtypes.int64:
+            raise RuntimeError(
+                f"searchsorted(): sorter must be a tensor of long dtype but got {sorter.dtype.name}"
+            )
+        size = sequence.shape[-1]
+        if sorter.numel() and not bool(((sorter._array >= 0) & (sorter._array < size)).all()):
+            raise RuntimeError("searchsorted(): sorter index out of range")
+        sequence = F.gather(sequence, sequence.ndim - 1, sorter._array)
+    found = F.searchsorted(sequence, values, upper)
+    return wrap(F.cast(found, dtypes.int32 if out_int32 else dtypes.int64))
+
+
+@tensor_function(method=False, out=True)
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """The index of the bucket of each of `input` between sorted `boundaries`; a boundary belongs to the bucket
+    that it ends, or with `right` to the one that it begins."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(
+            f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})"
+        )
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+@tensor_function()
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, … occurs in a vector of integers, or the sum of the weights of its occurrences."""
+    array = input._array
+    if input.dtype.category != 1:
+        raise NotImplementedError(
+            f'"bincount_cpu" not implemented for {input.dtype.name}; integers are counted'
+        )
+    if minlength < 0:
+        raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
+    if input.ndim != 1 or (input.numel() and bool(array.min() < 0)):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != input.shape:
+        raise RuntimeError(
+            f"bincount(): weights should have the same shape as input, got {list(weights.shape)} and {list(input.shape)}"
+        )
+    F = backend_for(array)
+    if weights is None:
+        return wrap(F.cast(F.bincount(array, None, minlength), dtypes.int64))
+    kind = dtypes.float32 if weights.dtype is dtypes.float32 else dtypes.float64
+    return wrap(F.cast(F.bincount(array, F.cast(weights._array, kind), minlength), kind))
+
+
+def _range(name: str, array: Any, low: float, high: float, margin: float) -> tuple[float, float]:
+    """The limits of a histogram: those given, or of the data where both are equal; `margin` around a single value."""
+    if low > high:
+        raise RuntimeError(f"torch.{name}: max must be larger than min, got {low} and {high}")
+    if low == high and array.size:
+        low, high = float(array.min()), float(array.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.{name}: range of [{low}, {high}] is not finite")
+    return (low - margin, high + margin) if low == high else (low, high)
+
+
+@tensor_function(out=True)
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of `bins` equal parts of [min, max]; of the data's range when both are equal."""
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}; use x.float()')
+    if bins <= 0:
+        raise RuntimeError(f"bins must be > 0, got {bins}")
+    F = backend_for(input._array)
+    array = F.cast(F.reshape(input._array, (-1,)), widened(input._array.dtype))
+    low, high = _range("histc", array, min, max, 1)
+    inside = array[(array >= low) & (array <= high)]
+    place = F.cast((inside - low) / (high - low) * bins, dtypes.int64)
+    place = F.minimum(place, F.full_like(place, bins - 1))
+    return wrap(F.cast(F.bincount(place, None, bins), input.dtype))
+
+
+@tensor_function(out=True)
+def histogram(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    """(how many elements, or their weights, lie in each bin; the edges of the bins).
+
+    bins: a number of equal bins over `range`, or of the data, or the edges. A bin contains its
+    left edge, and the last one its right edge too. density: divided by the total and the widths.
+    """
+    flat = input._array.reshape(-1, 1)
+    edges = [bins.detach().clone()] if isinstance(bins, Tensor) else [int(bins)]
+    hist, found = _histogram("histogram", input, flat, edges, range, weight, density)
+    return return_types.histogram(hist, found[0])
+
+
+@tensor_function(method=False)
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    """(histogram of points (…, N) over N dimensions, the edges in each): as `histogram`.
+
+    bins: one number for all dimensions, N numbers, or N vectors of edges; range: 2 N numbers.
+    """
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}"
+        )
+    points = input._array.reshape(-1, input.shape[-1])
+    edges = [int(bins)] * points.shape[1] if isinstance(bins, int) else list(bins)
+    if len(edges) != points.shape[1]:
+        raise RuntimeError(
+            f"torch.histogramdd: expected {points.shape[1]} sequences of bin edges for a {points.shape[1]}-dimensional "
+            f"histogram but got {len(edges)}"
+        )
+    hist, found = _histogram("histogramdd", input, points, edges, range, weight, density)
+    return return_types.histogramdd(hist, tuple(found))
+
+
+def _histogram(
+    name: str,
+    input: Tensor,
+    points: Any,
+    bins: Sequence[Any],
+    range: Sequence[float] | None,
+    weight: Tensor | None,
+    density: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}; use x.float()')
+    if range is not None and len(range) != 2 * len(bins):
+        raise RuntimeError(f"torch.{name}: for a {len(bins)}-dimensional histogram range should have "
+                           f"{2 * len(bins)} elements, but got {len(range)}")  # fmt: skip
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"torch.{name}: if weight tensor is provided, input tensor and weight tensor should have the same dtype, "
+            f"got {input.dtype.name} and {weight.dtype.name}"
+        )
+    F = backend_for(points)
+    place: Any = 0
+    inside: Any = F.full((points.shape[0],), True, dtypes.bool_)
+    edges: list[Tensor] = []
+    for d, given in enumerate(bins):
+        column = F.asarray(points[:, d])
+        if isinstance(given, Tensor):
+            edge = given
+        else:
+            low, high = (0.0, 0.0) if range is None else (range[2 * d], range[2 * d + 1])
+            low, high = (
+                _range(name, column, low, high, 0.5) if column.size or range is not None else (0.0, 1.0)
+            )
+            edge = linspace(low, high, given + 1, dtype=input.dtype, device=input.device)
+        edges.append(edge)
+        parts = edge.shape[0] - 1
+        inside &= (column >= edge._array[0]) & (column <= edge._array[-1])
+        bin = F.searchsorted(edge._array, column, True) - 1
+        place = place * parts + F.clamp(bin, 0, parts - 1)
+    sizes = tuple(e.shape[0] - 1 for e in edges)
+    weights = None if weight is None else F.reshape(weight._array, (-1,))[inside]
+    counts = F.cast(F.bincount(place[inside], weights, math.prod(sizes)), input.dtype)
+    hist = F.reshape(counts, sizes)
+    if density:
+        hist = hist / hist.sum()
+        for d, edge in enumerate(edges):
+            widths = edge._array[1:] - edge._array[:-1]
+            hist = hist / F.reshape(widths, tuple(-1 if i == d else 1 for i, _ in enumerate(sizes)))
+    return wrap(hist), edges

@@ -1,0 +1,1 @@
+"""Ops that change shapes: views, joins, splits, diagonals."""

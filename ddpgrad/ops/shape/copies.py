@@ -1,0 +1,39 @@
+"""View functions that copy: `permute_copy`, `squeeze_copy` …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.tensor import Tensor
+from ..elementwise import unary
+from ..indexing import index
+from . import diagonal, rearranging, shape, splitting, strided
+
+
+def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
+    def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        made = view(input, *args, **kwargs)
+        return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
+
+    copy.__name__ = copy.__qualname__ = f"{name}_copy"
+    copy.__doc__ = f"What `{name}` shows, in new memory."
+    return copy
+
+
+alias_copy = _copying("alias", lambda input: input)
+as_strided_copy = _copying("as_strided", strided.as_strided)
+detach_copy = _copying("detach", Tensor.detach)
+diagonal_copy = _copying("diagonal", diagonal.diagonal)
+expand_copy = _copying("expand", shape.expand)
+permute_copy = _copying("permute", shape.permute)
+select_copy = _copying("select", index.select)
+split_copy = _copying("split", splitting.split)
+split_with_sizes_copy = _copying("split_with_sizes", splitting.split_with_sizes)
+squeeze_copy = _copying("squeeze", shape.squeeze)
+t_copy = _copying("t", rearranging.t)
+transpose_copy = _copying("transpose", shape.transpose)
+unbind_copy = _copying("unbind", splitting.unbind)
+unfold_copy = _copying("unfold", strided.unfold)
+unsqueeze_copy = _copying("unsqueeze", shape.unsqueeze)
+view_copy = _copying("view", strided.view)

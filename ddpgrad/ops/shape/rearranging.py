@@ -1,0 +1,339 @@
+"""Functions made of shape ops: dimensions moved, added, removed or repeated; and these changes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...autograd.accumulate import edge_of, set_history
+from ...autograd.grad_mode import mode
+from ...autograd.views import check_writable
+from ...core.modes import inference
+from ...core.tensor import Size, Tensor, wrap
+from ..creation.factories import from_numpy
+from ..dispatch.tensor_function import tensor_function
+from ..dispatch.views import owned
+from ..elementwise import unary
+from ..indexing import index
+from ..reduction.reduce import wrap_dim
+from . import shape, strided
+
+Ints = Sequence[int]
+
+
+@tensor_function()
+def t(input: Tensor) -> Tensor:
+    """A matrix transposed; a vector as it is."""
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return shape.transpose(input, 0, 1) if input.ndim == 2 else shape.view(input, input.shape)
+
+
+@tensor_function(aliases=("moveaxis",))
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """Dimensions `source` moved to the places `destination`; a view."""
+    sources = [source] if isinstance(source, int) else list(source)
+    targets = [destination] if isinstance(destination, int) else list(destination)
+    if len(sources) != len(targets):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({sources} dims) should contain the same number of dims "
+            f"as destination ({targets} dims)"
+        )
+    sources = [wrap_dim("movedim", d, input.ndim) for d in sources]
+    targets = [wrap_dim("movedim", d, input.ndim) for d in targets]
+    for name, dims in (("source", sources), ("destination", targets)):
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({dims})")
+    if not input.ndim:
+        return shape.view(input, ())
+    rest = iter(d for d in range(input.ndim) if d not in sources)
+    dims = [sources[targets.index(i)] if i in targets else next(rest) for i in range(input.ndim)]
+    return shape.permute(input, *dims)
+
+
+moveaxis = movedim
+
+
+def _reversed(input: Tensor) -> Tensor:
+    """All dimensions in reverse order: `Tensor.T`."""
+    return shape.permute(input, tuple(range(input._array.ndim - 1, -1, -1)))
+
+
+def _matrix_transpose(name: str) -> Any:
+    def transposed(input: Tensor) -> Tensor:
+        if input.ndim < 2:
+            raise RuntimeError(
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor."
+            )
+        out = shape.transpose(input, -2, -1)
+        return out.conj() if name in ("mH", "H", "adjoint()") and input.dtype.is_complex else out
+
+    return transposed
+
+
+def _h(input: Tensor) -> Tensor:
+    if input.ndim not in (0, 2):
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
+        )
+    return _matrix_transpose("H")(input) if input.ndim else shape.view(input, ())
+
+
+@tensor_function()
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dimensions exchanged, complex numbers conjugated."""
+    return _matrix_transpose("adjoint()")(input)
+
+
+PROPERTIES = {"T": _reversed, "mT": _matrix_transpose("mT"), "H": _h, "mH": _matrix_transpose("mH")}
+"""Attributes of Tensor that are views."""
+
+
+@tensor_function()
+def ravel(input: Tensor) -> Tensor:
+    """The elements as one dimension, in order; a view where they lie so."""
+    return shape.reshape(contiguous(input), -1)
+
+
+@tensor_function()
+def unflatten(input: Tensor, dim: int, sizes: Ints) -> Tensor:
+    """Dimension `dim` as several, of the given `sizes`; one may be -1."""
+    dim = wrap_dim("unflatten", dim, input.ndim)
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    length = input.shape[dim] if input.ndim else 1
+    known = 1
+    for n in sizes:
+        known *= n if n != -1 else 1
+    if known != length and not (-1 in sizes and known and length % known == 0):
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({length}) in the input "
+            "tensor"
+        )
+    return shape.view(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1 :]))
+
+
+@tensor_function(method=False)
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
+    """`input` expanded to `size`; a view."""
+    return shape.expand(input, size)
+
+
+@tensor_function()
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` expanded to the shape of `other`; a view."""
+    return shape.expand(input, other.shape)
+
+
+@tensor_function()
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """The same memory in the shape of `other`."""
+    return shape.view(input, other.shape)
+
+
+@tensor_function()
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """The same elements in the shape of `other`."""
+    return shape.reshape(input, other.shape)
+
+
+@tensor_function(out=True)
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`narrow` in new memory."""
+    return unary.clone(shape.narrow(input, dim, start, length))
+
+
+@tensor_function()
+def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor itself when its elements lie in order, else a copy where they do.
+
+    Memory formats other than the contiguous one change nothing here: elements lie in order of the dimensions.
+    """
+    return input if input._array.flags.c_contiguous else shape.to_contiguous(input)
+
+
+@tensor_function()
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """The tensor repeated `dims` times, missing leading dimensions taken as 1."""
+    times = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    return shape.repeat(input, (1,) * (input.ndim - len(times)) + tuple(times))
+
+
+@tensor_function()
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element (of `dim`, or of all as one dimension) repeated; `repeats` is a number or one for each."""
+    if repeats is None:  # repeat_interleave(repeats): how often each index comes
+        if input.ndim != 1 or input.dtype.name not in ("int32", "int64"):
+            raise RuntimeError(
+                f"repeats must be a vector of int32 or int64, got {input.ndim} dimensions of {input.dtype.name}"
+            )
+        counts = input.numpy(force=True)
+        return from_numpy(_repeated(counts).astype(counts.dtype)).to(input.device)
+    if dim is None:
+        input, dim = shape.flatten(input) if input.ndim != 1 else input, 0
+    dim = wrap_dim("repeat_interleave", dim, input.ndim)
+    length = input.shape[dim] if input.ndim else 1
+    counts = repeats.numpy(force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1:
+        raise RuntimeError(f"repeats must be 0-dim or 1-dim tensor of int32 or int64, got {counts.dtype}")
+    if (counts < 0).any():
+        raise RuntimeError("repeats can not be negative")
+    if counts.size == 1:
+        counts = counts.reshape(1).repeat(length)
+    if counts.size != length:
+        raise RuntimeError(
+            f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.size} and "
+            f"input.size({dim}) = {length}"
+        )
+    chosen = _repeated(counts)
+    if output_size is not None and output_size != chosen.size:
+        raise RuntimeError(
+            f"repeat_interleave: Invalid output_size, expected {chosen.size} but got {output_size}"
+        )
+    return index.index_select(input, dim, from_numpy(chosen).to(input.device))
+
+
+def _repeated(counts: np.ndarray) -> np.ndarray:
+    """Each index as often as `counts` says."""
+    return np.arange(counts.size).repeat(counts)
+
+
+@tensor_function()
+def rot90(input: Tensor, k: int = 1, dims: Ints = (0, 1)) -> Tensor:
+    """The plane of two dimensions turned by k times 90 degrees, from the first towards the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
+    first, second = (wrap_dim("rot90", d, input.ndim) for d in dims)
+    if first == second:
+        raise RuntimeError(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
+    turns = k % 4
+    if turns == 1:
+        return owned(shape.transpose(shape.flip(input, second), first, second))
+    if turns == 2:
+        return shape.flip(input, first, second)
+    if turns == 3:
+        return shape.flip(shape.transpose(input, first, second), second)
+    return unary.clone(input)
+
+
+@tensor_function()
+def fliplr(input: Tensor) -> Tensor:
+    """Columns in reverse order."""
+    if input.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return shape.flip(input, 1)
+
+
+@tensor_function()
+def flipud(input: Tensor) -> Tensor:
+    """Rows in reverse order."""
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return shape.flip(input, 0)
+
+
+# -- in place: the tensor keeps its memory and gets another shape -----------------------------
+
+
+def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Make `tensor` itself the view `view(tensor, …)` of its memory, history included."""
+    check_writable(name, tensor)
+    alias = tensor
+    if tensor._view is None:
+        alias = wrap(tensor._array)
+        alias._versions = tensor._versions
+        if tensor._requires_grad and mode.enabled:
+            alias._grad_fn, alias._output_nr = edge_of(tensor)  # type: ignore[assignment]
+            alias._requires_grad = True
+    tensor._versions[0] += 1
+    out = view(alias, *args, **kwargs)
+    tensor._array = out._array
+    before = tensor._view
+    if before is None:
+        tensor._reshaped = True
+    else:
+        tensor._view = out._view
+        if not mode.enabled and not isinstance(before.root, int) and out._view is not None:
+            # It is still a recorded view, whose history is made again when it is next used.
+            tensor._view = out._view._replace(root=None)
+    if out._requires_grad and out._grad_fn is not None:
+        set_history(tensor, out._grad_fn, out._output_nr)
+    return tensor
+
+
+def _in_place(name: str, view: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return become(name, self, view, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name[:-1]}` in place: the tensor itself gets the other shape."
+    return method
+
+
+IN_PLACE = {
+    f"{name}_": _in_place(f"{name}_", view)
+    for name, view in (
+        ("squeeze", shape.squeeze), ("unsqueeze", shape.unsqueeze), ("transpose", shape.transpose), ("t", t),
+        ("swapaxes", shape.transpose), ("swapdims", shape.transpose), ("as_strided", strided.as_strided),
+    )
+}  # fmt: skip
+"""Methods of Tensor that change its shape in place."""
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
+    if self._requires_grad and not inference.on:
+        raise RuntimeError("cannot resize variables that require grad")
+    size = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if size == self._array.shape:
+        return self
+    count = Size(size).numel()
+    room = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
+    if count <= room:
+        steps = strided.contiguous_strides(size)
+        self._array = strided.as_strided(self.detach(), size, steps)._array
+    else:
+        fresh = unary.clone(strided.as_strided(self.detach(), (room,), (1,)))
+        self._array = shape.constant_pad(fresh, ((0, count - room),), 0)._array.reshape(size)
+    self._versions[0] += 1
+    return self
+
+
+def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    """The shape of `other`, in place."""
+    return resize_(self, other.shape)
+
+
+def set_(
+    self: Tensor,
+    source: Tensor | strided.UntypedStorage | None = None,
+    storage_offset: Any = None,
+    size: Any = None,
+    stride: Any = None,
+) -> Tensor:
+    """Share the memory, and take the shape, of `source` (of a strided part of it); without one, have no element."""
+    check_writable("set_", self)
+    taken: Any = source.as_tensor(self.dtype) if isinstance(source, strided.UntypedStorage) else source
+    if taken is None:
+        taken = self.new_empty(0)
+    if taken.dtype is not self.dtype:
+        raise RuntimeError(
+            f"set_(): the source has dtype {taken.dtype.name}, the tensor {self.dtype.name}; they must be the same"
+        )
+    if size is not None:
+        size = (size,) if isinstance(size, int) else tuple(size)
+        steps = stride or strided.contiguous_strides(size)
+        taken = strided.as_strided(taken, size, steps, storage_offset or 0)
+    self._array, self._versions = taken._array, taken._versions
+    self._versions[0] += 1
+    self._accumulator = None  # graphs that were made before lead to what it was
+    return self

@@ -1,0 +1,255 @@
+"""Views made of sizes and steps in memory: `as_strided`, `unfold`; and what their gradients share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...backend.dtype import DType
+from ...backend.elementary.shape import bytes_before
+from ...core.tensor import Tensor, wrap
+from ..dispatch import inplace
+from ..dispatch.declare import op, primitive
+from ..dispatch.samples import calls
+from ..dispatch.tensor_function import tensor_function
+from ..dispatch.views import owned
+from ..elementwise import unary
+from ..reduction.reduce import wrap_dim
+from .diagonal import require_shape
+from .shape import view as _view_in_shape
+
+Ints = Sequence[int]
+
+
+def places(size: Ints, stride: Ints, offset: int = 0) -> np.ndarray:
+    """Where the elements of a strided tensor lie in memory, in elements from its start."""
+    found = np.asarray(offset, dtype=np.int64)
+    for n, step in zip(size, stride, strict=True):
+        found = found[..., None] + np.arange(n) * step
+    return found
+
+
+def contiguous_strides(size: Ints) -> tuple[int, ...]:
+    """Steps in elements of a tensor of `size` whose elements lie in order."""
+    steps, step = [], 1
+    for n in reversed(size):
+        steps.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(steps))
+
+
+def _strided_rule(F: Any, g: Any, input_shape: Any, size: Ints, stride: Ints, delta: int, own: Ints) -> Any:
+    to, back = places(size, stride, delta), places(input_shape, own)
+    if not to.size or not back.size:
+        return F.new_zeros(g, tuple(input_shape))
+    low = min(int(to.min()), int(back.min()))
+    length = max(int(to.max()), int(back.max())) - low + 1
+    memory = F.place(F.reshape(g, (-1,)), (length,), F.asarray(to.reshape(-1) - low))
+    counts = np.bincount(back.reshape(-1) - low, minlength=length)
+    if counts.max() > 1:  # where elements of the input share a place, each gets its part
+        memory = memory / F.cast(F.asarray(np.maximum(counts, 1)), memory.dtype)
+    return F.reshape(F.getitem(memory, F.asarray(back.reshape(-1) - low)), tuple(input_shape))
+
+
+@primitive(
+    grads={"input": _strided_rule},
+    view=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 4)), (2, 2), (4, 1), 1, (4, 1)), {}),
+        ((rng.standard_normal((3, 4)), (3, 5), (1, 2), 0, (4, 1)), {}),
+        ((rng.standard_normal((3, 4)), (), (), 2, (4, 1)), {}),
+    ],
+    reference=lambda x, size, stride, delta, own: x.reshape(-1)[places(size, stride, delta)],
+    method=False,
+    grad_name="AsStridedBackward0",
+)
+def strided(F: Any, input: Tensor, size: Ints, stride: Ints, delta: int, own: Ints) -> Tensor:
+    """A view with these sizes and steps that starts `delta` elements after `input`, whose steps are `own`."""
+    ...
+
+
+@tensor_function()
+def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None) -> Tensor:
+    """A view of the memory under `input`: element (i, j, …) lies at storage_offset + i * stride[0] + j * stride[1] + …"""
+    size, stride = tuple([int(n) for n in size]), tuple([int(n) for n in stride])
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if stride and min(stride) < 0:
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+        )
+    array = input._array
+    owner = _owner(array)
+    start = bytes_before(array, owner) // array.itemsize
+    offset = start if storage_offset is None else int(storage_offset)
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    length = owner.nbytes // array.itemsize
+    needed = offset + 1 + sum([(n - 1) * step for n, step in zip(size, stride, strict=True)])
+    if 0 not in size and needed > length:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage of "
+            f"{needed} elements are out of bounds for storage of {length} elements"
+        )
+    out = strided(input, size, stride, offset - start, input.stride())
+    if input._view is not None and out._view is not None:
+        # It may show what `input` does not: a write through it reaches the base directly.
+        base = out._view.base
+        step = (strided, (size, stride, offset - base.storage_offset(), base.stride()))
+        out._view = out._view._replace(steps=(step,))
+    return out
+
+
+@tensor_function()
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None
+) -> Tensor:
+    """A copy of `input` with `src` written where `as_strided` of it points."""
+    out = unary.clone(input) if input.is_contiguous() else input.contiguous()
+    region = as_strided(out, size, stride, storage_offset)
+    require_shape("as_strided_scatter", region, src)
+    inplace.copy_(region, src)
+    return out
+
+
+def _unfolded(shape: Ints, dimension: int, size: int, step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Size and steps (over a contiguous input) of `unfold`."""
+    own = contiguous_strides(shape)
+    if not shape:
+        return (size,), (1,)
+    count = (shape[dimension] - size) // step + 1
+    sizes = (*shape[:dimension], count, *shape[dimension + 1 :], size)
+    return sizes, (*own[:dimension], own[dimension] * step, *own[dimension + 1 :], own[dimension])
+
+
+def _adapt_unfold(input: Tensor, dimension: int, size: int, step: int) -> tuple[Any, ...]:
+    dimension = wrap_dim("unfold", dimension, input.ndim)
+    length = input.shape[dimension] if input.ndim else 1
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if size > length:
+        raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {length} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    return input, dimension, int(size), int(step)
+
+
+def _unfold_rule(F: Any, g: Any, input_shape: Any, dimension: int, size: int, step: int) -> Any:
+    sizes, strides = _unfolded(input_shape, dimension, size, step)
+    return _strided_rule(F, g, input_shape, sizes, strides, 0, contiguous_strides(input_shape))
+
+
+@primitive(
+    grads={"input": _unfold_rule},
+    adapt=_adapt_unfold,
+    view=True,
+    samples=calls((0, 2, 1), (2, 2, 2), (-1, 3, 1), (1, 1, 2)),
+    reference=lambda x, d, size, step: np.lib.stride_tricks.sliding_window_view(x, size, d)[
+        (slice(None),) * (d % x.ndim) + (slice(None, None, step),)
+    ],
+)
+def unfold(F: Any, input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` along `dimension`, `step` apart, with their elements as the last dimension; a view."""
+    ...
+
+
+@op(
+    adapt=lambda input, dtype: (input, _require_readable_as(input, dtype)),
+    view=True,
+    samples=lambda rng: [((rng.standard_normal((2, 3)), dtype), {}) for dtype in ("int64", "int32")],
+    reference=lambda x, dtype: x.view(dtype),
+    method=False,
+)
+def view_dtype(F: Any, input: Tensor, dtype: Any) -> Tensor:
+    """The same bytes read as another dtype; the last dimension grows or shrinks with the size of an element."""
+    return input.view(dtype)
+
+
+def _require_readable_as(input: Tensor, dtype: Any) -> np.dtype[Any]:
+    kind = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
+    mine = input.element_size()
+    if mine == kind.itemsize:
+        return kind
+    if not input.ndim:
+        raise RuntimeError(
+            f"self.dim() cannot be 0 to view {input.dtype!r} as {dtype!r} (different element sizes)"
+        )
+    if input.stride(-1) != 1:
+        raise RuntimeError(
+            f"self.stride(-1) must be 1 to view {input.dtype!r} as {dtype!r} (different element sizes)"
+        )
+    if kind.itemsize > mine and input.shape[-1] * mine % kind.itemsize:
+        raise RuntimeError(
+            f"self.size(-1) must be divisible by {kind.itemsize // mine} to view {input.dtype!r} as {dtype!r}, got "
+            f"{input.shape[-1]}"
+        )
+    return kind
+
+
+def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+    """The same memory in another shape, or read as another dtype; an error where that needs a copy."""
+    if dtype is None and shape and shape[0].__class__ is DType:
+        dtype = shape[0]
+    return _view_in_shape(input, *shape) if dtype is None else owned(view_dtype(input.detach(), dtype))
+
+
+def storage_offset(input: Tensor) -> int:
+    """Where `input` starts in its storage, in elements."""
+    array = input._array
+    return bytes_before(array, _owner(array)) // array.itemsize
+
+
+class UntypedStorage:
+    """The memory that a tensor and its views share, in bytes."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner  # a raw array
+
+    @property
+    def device(self) -> Any:
+        return wrap(self._owner).device
+
+    def nbytes(self) -> int:
+        return self._owner.nbytes
+
+    size = __len__ = nbytes
+
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return wrap(self._owner).data_ptr()
+
+    def as_tensor(self, dtype: DType) -> Tensor:
+        """All of the memory as one dimension of `dtype`."""
+        dense = self._owner.transpose(np.argsort([-s for s in self._owner.strides], kind="stable").tolist())
+        return wrap(dense.reshape(-1).view(dtype.numpy))
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """The memory on `device`: itself where it is there, else a copy."""
+        moved = wrap(self._owner).to(device)._array
+        return self if moved is self._owner else UntypedStorage(moved)
+
+    def cpu(self) -> UntypedStorage:
+        """The memory on the host."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The memory on a GPU, the current one by default."""
+        return self.to(device="cuda" if device is None else device)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self._owner is other._owner
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _owner(array: Any) -> Any:
+    """The raw array that has the memory under `array`."""
+    base = array.base
+    return array if base is None or base.__class__ is not array.__class__ else base
+
+
+def untyped_storage(input: Tensor) -> UntypedStorage:
+    """The memory that `input` shares with its views."""
+    return UntypedStorage(_owner(input._array))

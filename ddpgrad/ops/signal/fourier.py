@@ -1,0 +1,337 @@
+"""Discrete Fourier transforms: `ddpgrad.fft` and the three kernels that its functions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...backend.elementary.fourier import SWAPPED
+from ...backend.registry import to_device
+from ...core.tensor import Tensor, wrap
+from ..dispatch.declare import primitive
+from ..dispatch.tensor_function import tensor_function
+from ..dispatch.vocabulary import VOCABULARY
+from ..reduction.reduce import wrap_dim
+from ..shape import shape
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+@primitive(
+    grads={"input": lambda F, g, dim, norm, forward: F.fft_c2c(g, dim, norm, forward)},
+    method=False,
+    grad_name="FftC2CBackward0",
+)
+def fft_c2c(F: Any, input: Tensor, dim: Sequence[int], norm: str, forward: bool) -> Tensor:
+    """The transform of a complex tensor along `dim`; `norm` says which direction is divided by the length."""
+    ...
+
+
+def _r2c_rule(F: Any, g: Any, input_shape: Any, dim: int, norm: str, forward: bool) -> Any:
+    widths = [(0, 0)] * len(input_shape)
+    widths[dim] = (0, input_shape[dim] - g.shape[dim])
+    return F.real(F.fft_c2c(F.constant_pad(g, widths, 0.0), (dim,), SWAPPED[norm], not forward))
+
+
+@primitive(grads={"input": _r2c_rule}, method=False, holomorphic=False, grad_name="FftR2CBackward0")
+def fft_r2c(F: Any, input: Tensor, dim: int, norm: str, forward: bool) -> Tensor:
+    """The first half, and one, of the transform of a real tensor, whose other half mirrors it."""
+    ...
+
+
+def _c2r_rule(F: Any, g: Any, input_shape: Any, dim: int, n: int, norm: str, forward: bool) -> Any:
+    grad = F.fft_r2c(g, dim, SWAPPED[norm], not forward)
+    # What the forward mirrored counts twice: all but the mean and, for even n, the highest frequency.
+    size = input_shape[dim]
+    twice = n - size
+    parts = [
+        F.narrow(grad, dim, 0, 1), F.narrow(grad, dim, 1, twice) * 2,
+        F.narrow(grad, dim, 1 + twice, size - 1 - twice),
+    ]  # fmt: skip
+    return F.cat([p for p in parts if p.shape[dim]], dim)
+
+
+@primitive(grads={"input": _c2r_rule}, method=False, grad_name="FftC2RBackward0")
+def fft_c2r(F: Any, input: Tensor, dim: int, n: int, norm: str, forward: bool) -> Tensor:
+    """The real transform, of length `n`, of the first half of a spectrum that mirrors itself."""
+    ...
+
+
+# -- arguments ---------------------------------------------------------------------------------------
+
+
+def _norm(norm: str | None) -> str:
+    if norm not in (None, "backward", "forward", "ortho"):
+        raise RuntimeError(f'Invalid normalization mode: "{norm}"; it is "backward", "forward" or "ortho"')
+    return norm or "backward"
+
+
+def _floating(name: str, input: Tensor) -> Tensor:
+    """Integers as the default floating-point type; float16 has no transform here."""
+    if input.dtype.category < 2:
+        return input.to(dtypes.get_default_dtype())
+    if input.dtype.itemsize < 4:
+        raise RuntimeError(f"{name}: Unsupported dtype {input.dtype.name}; use float32 or float64")
+    return input
+
+
+def _complex(name: str, input: Tensor) -> Tensor:
+    input = _floating(name, input)
+    if input.dtype.is_complex:
+        return input
+    return input.to(dtypes.complex128 if input.dtype is dtypes.float64 else dtypes.complex64)
+
+
+def _real(name: str, input: Tensor) -> Tensor:
+    if input.dtype.is_complex:
+        raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}")
+    return _floating(name, input)
+
+
+def _length(n: int | None, otherwise: int) -> int:
+    size = otherwise if n is None or n == -1 else int(n)
+    if size < 1:
+        raise RuntimeError(f"Invalid number of data points ({size}) specified")
+    return size
+
+
+def _resized(input: Tensor, sizes: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """Cut off, or followed by zeros, to the given sizes."""
+    widths = [(0, 0)] * input.ndim
+    for size, dim in zip(sizes, dims, strict=True):
+        if input.shape[dim] > size:
+            input = shape.narrow(input, dim, 0, size)
+        widths[dim] = (0, size - input.shape[dim])
+    return VOCABULARY.constant_pad(input, widths, 0.0) if any(high for _, high in widths) else input
+
+
+def _sizes_and_dims(
+    name: str, input: Tensor, s: Sequence[int] | None, dim: Sequence[int] | int | None
+) -> tuple[list[int | None], list[int]]:
+    """The wanted size, or None, of each dimension to transform."""
+    s = [s] if isinstance(s, int) else s
+    if dim is None:
+        count = input.ndim if s is None else len(s)
+        if count > input.ndim:
+            raise RuntimeError(
+                f"{name}: Got shape with {count} values but input tensor only has {input.ndim} dimensions."
+            )
+        dims = list(range(input.ndim - count, input.ndim))
+    else:
+        dims = [wrap_dim(name, d, input.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"{name}: FFT dims must be unique, got {dim}")
+        if s is not None and len(s) != len(dims):
+            raise RuntimeError(
+                f"{name}: When given, dim and shape arguments must have the same length, got {list(s)} and {list(dims)}"
+            )
+    sizes: list[int | None] = [None] * len(dims) if s is None else [None if n == -1 else int(n) for n in s]
+    return sizes, dims
+
+
+# -- complex to complex ----------------------------------------------------------------------------------
+
+
+def _c2c(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    input = _complex(name, input)
+    sizes, dims = _sizes_and_dims(name, input, s, dim)
+    if not dims:
+        return input
+    input = _resized(input, [_length(n, input.shape[d]) for n, d in zip(sizes, dims, strict=True)], dims)
+    return fft_c2c(input, tuple(dims), _norm(norm), forward)
+
+
+@tensor_function(method=False, out=True)
+def fft_fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform along `dim`, cut or padded with zeros to length `n`; norm: 'forward', 'backward' or 'ortho'."""
+    return _c2c("fft", input, None if n is None else (n,), (dim,), norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `fft`."""
+    return _c2c("ifft", input, None if n is None else (n,), (dim,), norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """The transform along several dimensions, all by default, resized to `s`."""
+    return _c2c("fftn", input, s, dim, norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """The inverse of `fftn`."""
+    return _c2c("ifftn", input, s, dim, norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_fft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """The transform along two dimensions, the last by default."""
+    return _c2c("fft2", input, s, dim, norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ifft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `fft2`."""
+    return _c2c("ifft2", input, s, dim, norm, False)
+
+
+# -- real to complex ---------------------------------------------------------------------------------------
+
+
+def _r2c(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    """The last of the dimensions is the real one; in the forward direction it comes first."""
+    input = _real(name, input)
+    sizes, dims = _sizes_and_dims(name, input, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    input = _resized(input, [_length(n, input.shape[d]) for n, d in zip(sizes, dims, strict=True)], dims)
+    out = fft_r2c(input, dims[-1], _norm(norm), forward)
+    return fft_c2c(out, tuple(dims[:-1]), _norm(norm), forward) if dims[:-1] else out
+
+
+@tensor_function(method=False, out=True)
+def fft_rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform of a real tensor: n // 2 + 1 elements, which determine the rest."""
+    return _r2c("rfft", input, None if n is None else (n,), (dim,), norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `hfft`."""
+    return _r2c("ihfft", input, None if n is None else (n,), (dim,), norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """The transform of a real tensor along several dimensions; the last has n // 2 + 1 elements."""
+    return _r2c("rfftn", input, s, dim, norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """The inverse of `hfftn`."""
+    return _r2c("ihfftn", input, s, dim, norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_rfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """`rfftn` along two dimensions."""
+    return _r2c("rfft2", input, s, dim, norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_ihfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """`ihfftn` along two dimensions."""
+    return _r2c("ihfft2", input, s, dim, norm, False)
+
+
+# -- complex to real ---------------------------------------------------------------------------------------
+
+
+def _c2r(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    input = _complex(name, input)
+    sizes, dims = _sizes_and_dims(name, input, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    last = dims[-1]
+    n = _length(sizes[-1], 2 * (input.shape[last] - 1))
+    wanted = [_length(size, input.shape[d]) for size, d in zip(sizes[:-1], dims[:-1], strict=True)]
+    input = _resized(input, [*wanted, n // 2 + 1], dims)
+    if dims[:-1]:
+        input = fft_c2c(input, tuple(dims[:-1]), _norm(norm), forward)
+    return fft_c2r(input, last, n, _norm(norm), forward)
+
+
+@tensor_function(method=False, out=True)
+def fft_irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `rfft`; `n` is the length of the result, 2 * (size - 1) by default."""
+    return _c2r("irfft", input, None if n is None else (n,), (dim,), norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The real transform of a signal that mirrors itself in time, given by its first half."""
+    return _c2r("hfft", input, None if n is None else (n,), (dim,), norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """The inverse of `rfftn`."""
+    return _c2r("irfftn", input, s, dim, norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+    """`hfft` along the last, `fft` along the other dimensions."""
+    return _c2r("hfftn", input, s, dim, norm, True)
+
+
+@tensor_function(method=False, out=True)
+def fft_irfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """`irfftn` along two dimensions."""
+    return _c2r("irfft2", input, s, dim, norm, False)
+
+
+@tensor_function(method=False, out=True)
+def fft_hfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+    """`hfftn` along two dimensions."""
+    return _c2r("hfft2", input, s, dim, norm, True)
+
+
+# -- frequencies and shifts ----------------------------------------------------------------------------------
+
+
+def _frequencies(values: np.ndarray, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    out = wrap(to_device(values.astype(target.numpy), devices.of(device)))
+    return out.requires_grad_() if requires_grad else out
+
+
+def fftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The frequencies of `fft`'s elements for `n` samples that lie `d` apart: 0, positive, then negative ones."""
+    return _frequencies(np.fft.fftfreq(n, d), dtype, device, requires_grad)
+
+
+def rfftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The frequencies of `rfft`'s elements for `n` samples that lie `d` apart."""
+    return _frequencies(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
+
+
+def _shifted(name: str, input: Tensor, dim: Any, half: Any) -> Tensor:
+    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [wrap_dim(name, d, input.ndim) for d in dims]
+    return VOCABULARY.roll(input, tuple(half(input.shape[d]) for d in dims), tuple(dims)) if dims else input
+
+
+@tensor_function(method=False)
+def fft_fftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """Negative frequencies before the positive ones, along `dim` (all by default)."""
+    return _shifted("fftshift", input, dim, lambda n: n // 2)
+
+
+@tensor_function(method=False)
+def fft_ifftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    return _shifted("ifftshift", input, dim, lambda n: (n + 1) // 2)

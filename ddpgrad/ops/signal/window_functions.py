@@ -1,0 +1,131 @@
+"""Window functions for spectral analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...backend.registry import to_device
+from ...core.tensor import Tensor, wrap
+
+
+def _window(
+    name: str,
+    length: int,
+    periodic: bool,
+    formula: Callable[[np.ndarray], np.ndarray],
+    dtype: Any,
+    device: Any,
+    requires_grad: bool,
+) -> Tensor:
+    """`formula` of places that run from 0 to 1; a periodic window leaves out the last."""
+    target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    if not target.is_floating_point:
+        raise RuntimeError(f"{name} expects floating point dtypes, got: {target!r}")
+    if length < 0:
+        raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
+    if length <= 1:
+        values = np.ones(length)
+    else:
+        values = formula(np.arange(length) / (length if periodic else length - 1))
+    out = wrap(to_device(values.astype(target.numpy), devices.of(device)))
+    return out.requires_grad_() if requires_grad else out
+
+
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The Hann window, (1 - cos(2 pi x)) / 2."""
+    return _window(
+        "hann_window", window_length, periodic, lambda x: 0.5 - 0.5 * np.cos(2 * math.pi * x), dtype, device,
+        requires_grad,
+    )  # fmt: skip
+
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The Hamming window, alpha - beta cos(2 pi x)."""
+    return _window(
+        "hamming_window", window_length, periodic, lambda x: alpha - beta * np.cos(2 * math.pi * x), dtype, device,
+        requires_grad,
+    )  # fmt: skip
+
+
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The Blackman window, 0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x)."""
+    return _window(
+        "blackman_window", window_length, periodic,
+        lambda x: 0.42 - 0.5 * np.cos(2 * math.pi * x) + 0.08 * np.cos(4 * math.pi * x), dtype, device, requires_grad,
+    )  # fmt: skip
+
+
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The triangular window that is 0 at its ends."""
+    return _window(
+        "bartlett_window",
+        window_length,
+        periodic,
+        lambda x: 1 - np.abs(2 * x - 1),
+        dtype,
+        device,
+        requires_grad,
+    )
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The Kaiser window, I0(beta sqrt(1 - (2x - 1)^2)) / I0(beta)."""
+
+    def formula(x: np.ndarray) -> np.ndarray:
+        return np.i0(beta * np.sqrt(np.maximum(1 - (2 * x - 1) ** 2, 0))) / np.i0(beta)
+
+    return _window("kaiser_window", window_length, periodic, formula, dtype, device, requires_grad)

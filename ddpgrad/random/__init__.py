@@ -1,0 +1,68 @@
+"""The random streams of a rank: its default generator, seeds and states.
+
+Every rank has a default generator of its own (`default_generator`). Kernels that make
+their own numbers on a device, such as dropout, take a key from `Generator.raw64`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.rank_local import RankLocal
+from .generator import Generator
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
+
+
+_default: RankLocal[Generator] = RankLocal(Generator)
+
+
+def default_generator() -> Generator:
+    """The calling rank's generator: what draws when no generator is given."""
+    return _default.get()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Restart this rank's default generator from `seed`, and return it."""
+    return default_generator().manual_seed(seed)
+
+
+def seed() -> int:
+    """Restart this rank's default generator from a seed that the operating system draws; return it."""
+    return default_generator().seed()
+
+
+def initial_seed() -> int:
+    """The seed that this rank's default generator was last restarted from."""
+    return default_generator().initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of this rank's default generator, a uint8 tensor."""
+    return default_generator().get_state()
+
+
+def set_rng_state(new_state: Tensor | np.ndarray) -> None:
+    """Continue this rank's default generator from `new_state`."""
+    default_generator().set_state(new_state)
+
+
+@contextlib.contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
+    """Run a block after which this rank's default generator stands where it stood before.
+
+    devices: accepted for PyTorch's sake; device kernels draw their keys from the host's stream.
+    """
+    if not enabled:
+        yield
+        return
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

@@ -1,0 +1,279 @@
+"""Numbers of other distributions, from uniform and normal ones, by the algorithms of PyTorch's CPU kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend import dtype as dtypes
+
+Shape = int | Sequence[int]
+
+_THIRD = float(np.float32(1) / np.float32(3))  # of this precision in PyTorch, also for float64 draws
+_DRAWS = 1 << 14  # draws at a time
+_FEW = 10.0  # Poisson rates from here on are drawn by rejection
+
+
+class Variates:
+    """What `Generator` draws besides uniform and normal numbers, integers and permutations."""
+
+    __slots__ = ()
+
+    def _unit(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+        raise NotImplementedError
+
+    def _scalar_normal(self) -> float:
+        raise NotImplementedError
+
+    def _words32(self, count: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def _words64(self, count: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def _double(self, shape: Shape) -> np.ndarray:
+        """Uniform float64 numbers in [0, 1)."""
+        return self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64)).reshape(shape_tuple(shape))
+
+    def exponential(self, shape: Shape, dtype: Any = np.float32, rate: float = 1.0) -> np.ndarray:
+        """An array of `shape` from the exponential distribution with mean 1 / `rate`."""
+        kind = floating(dtype)
+        if not rate > 0.0:
+            raise RuntimeError(f"exponential needs rate > 0, got rate={rate}")
+        unit = self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64))
+        return (np.log1p(-unit) / -rate).astype(kind).reshape(shape_tuple(shape))
+
+    def bernoulli(self, p: float | np.ndarray, shape: Shape | None = None) -> np.ndarray:
+        """A bool array, True with probability `p`: one number and a `shape`, or an array of probabilities."""
+        if shape is not None:
+            return self._below(float(p), shape_tuple(shape))
+        probabilities = np.asarray(p)
+        if not ((probabilities >= 0) & (probabilities <= 1)).all():
+            raise RuntimeError("bernoulli needs probabilities in [0, 1]")
+        unit = self._unit(probabilities.size, probabilities.dtype)
+        return unit.reshape(probabilities.shape) < probabilities
+
+    def _below(self, p: float, shape: tuple[int, ...]) -> np.ndarray:
+        """A bool array of `shape`: where a uniform float64 number is below `p`."""
+        if not 0.0 <= p <= 1.0:
+            raise RuntimeError(f"bernoulli needs a probability in [0, 1], got {p}")
+        drawn = np.empty(math.prod(shape), np.bool_)
+        # A number of 53 bits is below p when its bits, as an integer, are below this.
+        limit = math.ceil(p * 2.0**53)
+        for start in range(0, drawn.size, _DRAWS):  # words of one block stay in the cache
+            block = drawn[start : start + _DRAWS]
+            words = self._words32(2 * block.size)
+            high = words[0::2] & np.uint64((1 << 21) - 1)
+            np.less(high, limit >> 32, out=block)
+            # The other 32 bits decide only once in two million draws.
+            for i in np.flatnonzero(high == limit >> 32):
+                block[i] = int(words[2 * i + 1]) < limit & 0xFFFFFFFF
+        return drawn.reshape(shape)
+
+    def geometric(self, shape: Shape, p: float) -> np.ndarray:
+        """A float64 array of `shape`: the number of trials up to the first success of probability `p`."""
+        if not 0 < p < 1:
+            raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+        return np.ceil(np.log(self._double(shape)) / math.log1p(-p))
+
+    def cauchy(
+        self, shape: Shape, dtype: Any = np.float32, median: float = 0.0, sigma: float = 1.0
+    ) -> np.ndarray:
+        """An array of `shape` from the Cauchy distribution."""
+        kind = floating(dtype)
+        if not sigma > 0:
+            raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+        return (median + sigma * np.tan(math.pi * (self._double(shape) - 0.5))).astype(kind)
+
+    def log_normal(
+        self, shape: Shape, dtype: Any = np.float32, mean: float = 1.0, std: float = 2.0
+    ) -> np.ndarray:
+        """An array of `shape` of numbers whose logarithms are normal, with `mean` and `std`."""
+        kind = floating(dtype)
+        if not std > 0:
+            raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+        count = math.prod(shape_tuple(shape))
+        normal = np.array([self._scalar_normal() for _ in range(count)], dtype=np.float64)
+        return np.exp(normal * std + mean).astype(kind).reshape(shape_tuple(shape))
+
+    def whole(self, shape: Shape, dtype: dtypes.DType) -> np.ndarray:
+        """An array of `shape` with integers from 0 to the largest that `dtype` holds exactly."""
+        count = math.prod(shape_tuple(shape))
+        kind = dtype.numpy
+        if dtype.category == 0:
+            return (self._words32(count) & np.uint64(1)).reshape(shape_tuple(shape))
+        if dtype.category == 1:
+            span = int(np.iinfo(kind).max) + 1
+        else:
+            span = (1 << {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]) + 1
+        words = self._words64(count) if kind.itemsize == 8 else self._words32(count)
+        return (words % np.uint64(span)).astype(np.int64).reshape(shape_tuple(shape))
+
+    def poisson(self, rates: np.ndarray) -> np.ndarray:
+        """A float64 array of counts, one for each of `rates`."""
+        rates = np.asarray(rates, dtype=np.float64)
+        if not (rates >= 0).all():
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+        drawn = [self._poisson(rate) for rate in rates.reshape(-1).tolist()]
+        return np.array(drawn, dtype=np.float64).reshape(rates.shape)
+
+    def _one(self) -> float:
+        return float(self._unit(1, np.dtype(np.float64))[0])
+
+    def _poisson(self, rate: float) -> float:
+        if rate >= _FEW:
+            return self._poisson_by_rejection(rate)
+        if rate == 0:
+            return 0
+        # Knuth's: how many uniform numbers can be multiplied before the product falls to exp(-rate).
+        limit, product, count = math.exp(-rate), 1.0, 0
+        while True:
+            product *= self._one()
+            if product <= limit:
+                return count
+            count += 1
+
+    def _poisson_by_rejection(self, rate: float) -> float:
+        """Transformed rejection with squeeze: https://doi.org/10.1016/0167-6687(93)90997-4 (PTRS)."""
+        root, log_rate = math.sqrt(rate), math.log(rate)
+        b = 0.931 + 2.53 * root
+        a = -0.059 + 0.02483 * b
+        inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+        accepted = 0.9277 - 3.6224 / (b - 2.0)
+        while True:
+            u = self._one() - 0.5
+            v = self._one()
+            distance = 0.5 - abs(u)
+            count = math.floor((2.0 * a / distance + b) * u + rate + 0.43)
+            if distance >= 0.07 and v <= accepted:
+                return count
+            if count < 0 or (distance < 0.013 and v > distance):
+                continue
+            left = math.log(v) + math.log(inverse_alpha) - math.log(a / (distance * distance) + b)
+            if left <= -rate + count * log_rate - math.lgamma(count + 1):
+                return count
+
+    def binomial(self, counts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+        """A float64 array: how many of `counts` trials succeed, each with the probability beside it."""
+        shape = np.broadcast_shapes(counts.shape, probabilities.shape)
+        pairs = zip(
+            np.broadcast_to(counts, shape).flat, np.broadcast_to(probabilities, shape).flat, strict=True
+        )
+        drawn = [self._binomial(float(n), float(p)) for n, p in pairs]
+        return np.array(drawn, dtype=np.float64).reshape(shape)
+
+    def _binomial(self, count: float, p: float) -> float:
+        if math.isnan(count) or math.isnan(p):
+            return math.nan
+        if count <= 0 or p <= 0:
+            return 0.0
+        if p >= 1:
+            return count
+        if p > 0.5:
+            return count - self._binomial(count, 1 - p)
+        if count * p >= _FEW:
+            return self._binomial_by_rejection(count, p)
+        # How many geometric waiting times fit into `count` trials.
+        waited, successes, log_miss = 0.0, 0, math.log1p(-p)
+        while True:
+            unit = self._one()
+            waited += math.ceil(math.log(unit) / log_miss) if unit else math.inf
+            if waited > count:
+                return successes
+            successes += 1
+
+    def _binomial_by_rejection(self, count: float, p: float) -> float:
+        """Transformed rejection: https://doi.org/10.1080/00949659308811496 (BTRS)."""
+        deviation = math.sqrt(count * p * (1 - p))
+        b = 1.15 + 2.53 * deviation
+        a = -0.0873 + 0.0248 * b + 0.01 * p
+        accepted = 0.92 - 4.2 / b
+        odds = p / (1 - p)
+        alpha = (2.83 + 5.1 / b) * deviation
+        mode = math.floor((count + 1) * p)
+        while True:
+            u = self._one() - 0.5
+            v = self._one()
+            distance = 0.5 - abs(u)
+            k = math.floor((2 * a / distance + b) * u + count * p + 0.5)
+            if k < 0 or k > count:
+                continue
+            if distance >= 0.07 and v <= accepted:
+                return k
+            left = math.log(v * alpha / (a / (distance * distance) + b))
+            # The logarithm of the probability of k over that of the mode.
+            right = (k - mode) * math.log(odds) + _log_ways(count, k) - _log_ways(count, mode)
+            if left <= right:
+                return k
+
+    def standard_gamma(self, alpha: np.ndarray) -> np.ndarray:
+        """A float64 array of draws from gamma distributions of shapes `alpha` and rate 1."""
+        drawn = [self._gamma(a) for a in np.asarray(alpha, dtype=np.float64).reshape(-1).tolist()]
+        return np.array(drawn, dtype=np.float64).reshape(alpha.shape)
+
+    def _gamma(self, alpha: float) -> float:
+        """By squeezed rejection from a normal number: https://doi.org/10.1145/358407.358414."""
+        scale = 1.0
+        if alpha < 1.0:
+            if alpha == 0.0:
+                return 0.0
+            scale = (1 - self._one()) ** (1 / alpha)
+            alpha += 1.0
+        d = alpha - _THIRD
+        c = 1 / math.sqrt(9 * d)
+        while True:
+            x = self._scalar_normal()
+            while 1 + c * x <= 0:
+                x = self._scalar_normal()
+            v = (1 + c * x) ** 3
+            u = 1 - self._one()
+            square = x * x
+            if u < 1 - 0.0331 * square * square or math.log(u) < 0.5 * square + d * (1 - v + math.log(v)):
+                return scale * d * v
+
+    def multinomial(self, weights: np.ndarray, num_samples: int, replacement: bool = False) -> np.ndarray:
+        """Indices drawn in proportion to `weights` (..., categories): int64 (..., num_samples)."""
+        weights = np.asarray(weights)
+        kind = floating(weights.dtype)
+        categories = weights.shape[-1]
+        if num_samples <= 0:
+            raise RuntimeError(f"cannot sample num_samples={num_samples}; it must be at least 1")
+        if not replacement and num_samples > categories:
+            raise RuntimeError(
+                f"cannot sample {num_samples} of {categories} categories without replacement; "
+                "pass replacement=True or fewer samples"
+            )
+        with np.errstate(invalid="ignore"):
+            if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
+                raise RuntimeError(
+                    "multinomial needs finite weights >= 0 with a sum > 0 in every row, found others"
+                )
+        if num_samples == 1 or not replacement:
+            # The first of races whose speeds are the weights: https://doi.org/10.1016/j.ipl.2005.11.003
+            scores = weights / self.exponential(weights.shape, kind)
+            return np.argsort(-scores, axis=-1, kind="stable")[..., :num_samples].astype(np.int64)
+        cumulative = np.cumsum(weights, axis=-1)
+        cumulative /= cumulative[..., -1:]
+        draws = self._unit(weights.size // categories * num_samples, np.dtype(np.float64))
+        rows = zip(cumulative.reshape(-1, categories), draws.reshape(-1, num_samples), strict=True)
+        found = np.stack([np.searchsorted(row, drawn, side="left") for row, drawn in rows])
+        return found.astype(np.int64).reshape(*weights.shape[:-1], num_samples)
+
+
+def shape_tuple(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def floating(dtype: Any) -> np.dtype[Any]:
+    kind = dtypes.of(dtype)
+    if not kind.is_floating_point:
+        raise RuntimeError(f"this distribution needs a floating-point dtype, got {kind!r}")
+    return kind.numpy
+
+
+def _log_ways(count: float, k: float) -> float:
+    """log of the number of ways to choose k of `count`."""
+    return math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)

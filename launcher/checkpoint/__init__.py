@@ -1,0 +1,1 @@
+"""Checkpoints that are whole or invisible, of a run over any number of ranks."""

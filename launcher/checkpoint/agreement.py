@@ -1,0 +1,51 @@
+"""What the ranks of a job do together around a checkpoint: one acts, all learn how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ddpgrad
+from ddpgrad import distributed
+from ddpgrad.core.errors import CheckpointError
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """This rank and the number of ranks; (0, 1) without a process group."""
+    if not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def any_rank(flag: bool) -> bool:
+    """Whether `flag` is true on a rank."""
+    if rank_and_world_size()[1] == 1:
+        return flag
+    found = ddpgrad.tensor([int(flag)])
+    distributed.all_reduce(found, distributed.ReduceOp.MAX)
+    return bool(found.item())
+
+
+def on_rank_0(action: Callable[[], None]) -> None:
+    """Run `action` on rank 0; all ranks wait for it and learn whether it failed."""
+    rank, _ = rank_and_world_size()
+    on_all_ranks(action if rank == 0 else lambda: None)
+
+
+def on_all_ranks(action: Callable[[], Any]) -> list[Any]:
+    """The results of `action` by rank. When it fails on one rank it raises on all, so that none waits."""
+    rank, world_size = rank_and_world_size()
+    result, failure, cause = None, None, None
+    try:
+        result = action()
+    except (CheckpointError, OSError) as error:
+        failure, cause = str(error), error
+    outcomes: list[Any] = [[result, failure]]
+    if world_size > 1:
+        outcomes = [None] * world_size
+        distributed.all_gather_object(outcomes, [result, failure])
+    for failed, (_, reason) in enumerate(outcomes):
+        if reason is not None:
+            where = f"rank {failed}: " if world_size > 1 else ""
+            raise CheckpointError(f"{where}{reason}") from (cause if failed == rank else None)
+    return [result for result, _ in outcomes]

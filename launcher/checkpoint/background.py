@@ -1,0 +1,98 @@
+"""Writing in the background: a thread in each rank that writes, and how rank 0's learns that all have written.
+
+The threads use no collective, which would come between those of the training: they leave reports
+in the hidden folder of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddpgrad.core import environment
+from ddpgrad.core.errors import CheckpointError
+
+_LOOK_S = 0.02
+
+
+class Writer:
+    """One thread at a time, which keeps its error for whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: CheckpointError | None = None
+        self._given_up = threading.Event()
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Run `write` in a thread. Python does not end before it has."""
+        self._given_up.clear()
+        self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint writer")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being written; raises what went wrong since the last call."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def give_up(self) -> None:
+        """Wait for no more reports of other ranks."""
+        self._given_up.set()
+
+    def collect(self, folder: Path, ranks: int) -> list[Any]:
+        """What ranks 1 to `ranks` - 1 have reported, when they all have; CheckpointError if one failed."""
+        reports = []
+        until = time.monotonic() + environment.timeout()
+        for rank in range(1, ranks):
+            path = _report(folder, rank)
+            # Asking for the file itself, and not for the folder's entries: those may be old on NFS.
+            while not path.exists():
+                if self._given_up.wait(_LOOK_S) or time.monotonic() > until:
+                    raise CheckpointError(
+                        f"rank {rank} has not finished its part of the checkpoint in {folder}"
+                    )
+            report = json.loads(path.read_text())
+            path.unlink()
+            if report["error"] is not None:
+                raise CheckpointError(f"rank {rank}: {report['error']}")
+            reports.append(report["result"])
+        return reports
+
+    def _run(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except CheckpointError as error:
+            self._error = error
+            # The program may never ask again.
+            print(f"checkpoint writer: {error}", file=sys.stderr)
+
+
+def report(folder: Path, rank: int, action: Callable[[], Any]) -> None:
+    """Run `action` and leave its result, plain data, or its error in `folder` for rank 0's `collect`."""
+    result, failure = None, None
+    try:
+        result = action()
+    except CheckpointError as error:
+        failure = error
+    path = _report(folder, rank)
+    begun = path.with_suffix(".begun")
+    try:
+        begun.write_text(json.dumps({"result": result, "error": None if failure is None else str(failure)}))
+        os.replace(begun, path)
+    except OSError as error:
+        failure = failure or CheckpointError(f"cannot write {path}: {error}")
+    if failure is not None:
+        raise failure
+
+
+def _report(folder: Path, rank: int) -> Path:
+    return folder / f".rank_{rank}.report"

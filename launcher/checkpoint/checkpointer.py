@@ -1,0 +1,329 @@
+"""Checkpointer: checkpoints that are whole or invisible, of a run over any number of ranks.
+
+A checkpoint is written into a hidden folder, every file and the folder are put on stable
+storage, and one rename makes it visible. A crash at any moment leaves the checkpoints
+that were there. Files hold no pickles: loading one runs no code from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddpgrad.core import environment
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.files.serialization import load, save
+
+from .. import preemption
+from . import generators, shards
+from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
+from .background import Writer, report
+from .manifest import Entry, File, Manifest, check_name, verify
+from .retention import Retention
+from .shards import Share
+from .store import Store
+
+_GENERATORS = "generators"  # the object that holds every rank's random generators
+
+
+class Checkpointer:
+    """Checkpoints in `folder`.
+
+        checkpoints = Checkpointer("run/checkpoints", every=100)
+        first = checkpoints.resume(model=model, optimizer=optimizer, loader=loader) or 0
+        for step in range(first, steps):
+            ...
+            checkpoints.step(step, model=model, optimizer=optimizer, loader=loader)
+
+    All ranks call every method except `latest`, `paths` and `read`. An object is stored as its
+    `state_dict()`, or as it is when it has none. It is rank 0's state that is stored, except for
+    objects with a true `state_is_per_rank`, such as a DataLoader, and for those whose state is spread
+    over the ranks: what their `sharded_state_dict()` gives on each rank is a part of one nested dict,
+    which any number of ranks gets whole by `load_state_dict`. The random generators of all ranks
+    (ddpgrad's, Python's, NumPy's) are always included.
+
+    keep         how many of the newest stay (None: all)
+    keep_every   those of a step that this divides stay, too
+    best         'min' or 'max': the one with the lowest or highest metric stays, too
+    every        how many steps lie between the checkpoints that `step` saves
+    sharded      all ranks write, each its part of the parameters and of the optimizer's state; without
+                 it rank 0 writes all, except for what is spread over the ranks
+    background   save only copies the state; threads write it while training goes on
+    fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
+                 always when ddprun has restarted the job.
+
+    One job writes into a folder at a time. Errors are CheckpointErrors on all ranks.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int | None = 2,
+        *,
+        keep_every: int | None = None,
+        best: str | None = None,
+        every: int | None = None,
+        sharded: bool = False,
+        background: bool = False,
+        fall_back: bool = False,
+    ) -> None:
+        if every is not None and every < 1:
+            raise ValueError(f"every must be at least 1, or None; got {every}")
+        self.folder = Path(folder)
+        self.every, self.sharded, self.fall_back = every, sharded, fall_back
+        self._store = Store(self.folder, Retention(keep, keep_every, best))
+        self._room: dict[tuple[str, str], np.ndarray] = {}  # for copies of the state
+        self._writer = Writer() if background else None
+
+    # -- writing -----------------------------------------------------------------------
+
+    def step(self, step: int, metric: float | None = None, /, **objects: Any) -> None:
+        """Call this after every step: it saves when a checkpoint is due.
+
+        When a signal asks the job to end (see preemption.py), all ranks agree on the step, save
+        and leave the script by SystemExit. Costs one small all-reduce.
+        """
+        asked = any_rank(preemption.requested())
+        if asked or (self.every is not None and (step + 1) % self.every == 0):
+            self.save(step, metric, **objects)
+        if asked:
+            self.wait()
+            preemption.end(step)
+
+    def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
+        """Commit a checkpoint after `step`, and delete what need not be kept; its folder.
+
+        A checkpoint of the same step is replaced. If anything fails, what was there stays. With
+        `background`, an error of the last save is raised by the next, or by `wait`.
+        """
+        if not isinstance(step, int) or step < 0:
+            raise ValueError(f"step must be an integer >= 0, got {step!r}")
+        for name in objects:
+            check_name(name)
+        if len({name.casefold() for name in (*objects, _GENERATORS)}) < len(objects) + 1:
+            raise CheckpointError(
+                f"the names {sorted(objects)} collide with each other or with {_GENERATORS!r} on a file "
+                "system that ignores case"
+            )
+        self.wait()
+        rank, ranks = rank_and_world_size()
+        shared = {name: obj for name, obj in objects.items() if not getattr(obj, "state_is_per_rank", False)}
+        mine: list[Share] = []
+
+        def take() -> list[Any]:
+            own = {name: obj.state_dict() for name, obj in objects.items() if name not in shared}
+            own[_GENERATORS] = generators.states()
+            mine.extend(shards.shares(shared, own, rank, ranks, self.sharded))
+            together = b"" if self.sharded and ranks > 1 else _to_bytes(own)
+            return [together, {share.name: share.digest for share in mine if share.digest}]
+
+        taken = on_all_ranks(take)
+        _check_alike([digests for _, digests in taken])
+        if rank == 0 and taken[0][0]:
+            states = [_from_bytes(data) for data, _ in taken]
+            mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
+        begun = on_all_ranks(lambda: str(self._store.begin(step)) if rank == 0 else None)
+        self._write(_Job(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
+        return self._store.place(step)
+
+    def _write(self, job: _Job, rank: int) -> None:
+        if self._writer is not None:
+            job.shares = [share.snapshot(self._room) for share in job.shares]
+            writer = self._writer
+            if rank == 0:
+                writer.start(lambda: job.finish(lambda: writer.collect(job.hidden, job.ranks)))
+            elif job.shares:
+                writer.start(lambda: report(job.hidden, rank, job.write))
+            else:
+                report(job.hidden, rank, dict)
+            return
+        try:
+            written = on_all_ranks(job.write)
+        except BaseException:
+            if rank == 0:
+                job.store.discard(job.hidden)
+            raise
+        on_rank_0(lambda: job.finish(lambda: written[1:], written[0]))
+
+    def wait(self) -> None:
+        """Return when the last save with `background` is on stable storage; raises its error."""
+        writer = self._writer
+        if writer is None:
+            return
+        rank, _ = rank_and_world_size()
+        try:
+            on_all_ranks(lambda: writer.wait() if rank else None)
+        except CheckpointError:
+            writer.give_up()
+            with contextlib.suppress(CheckpointError):  # that the part is missing: the error above says why
+                writer.wait()
+            raise
+        on_rank_0(writer.wait)
+
+    # -- reading -----------------------------------------------------------------------
+
+    def latest(self) -> Path | None:
+        """The folder of the newest checkpoint, or None. Its bytes are not checked here."""
+        found = self._store.found()
+        return found[-1][1] if found else None
+
+    def paths(self) -> list[Path]:
+        """The folders of all checkpoints, the newest last. Their bytes are not checked here."""
+        return [path for _, path in self._store.found()]
+
+    def resume(self, **objects: Any) -> int | None:
+        """Load the newest checkpoint into `objects`; the step to go on with, or None if there is none.
+
+        An object gets its state by `load_state_dict`; a dict or list is refilled in place.
+        This rank's random generators continue where they were. Before anything is changed,
+        every byte of the checkpoint is checked, on every rank. CheckpointError if it is
+        damaged or lacks one of the objects.
+
+        With another number of ranks than the checkpoint was made by, a rank that was not there
+        gets generators derived from rank 0's, and rank 0's state of an object whose state is per
+        rank. Whether that can be taken over is the object's to say (a DataLoader's position can
+        where its sampler's is global: see `launcher.prepare`).
+        """
+        for name, obj in objects.items():
+            if not hasattr(obj, "load_state_dict") and not isinstance(obj, (dict, list)):
+                raise TypeError(
+                    f"resume({name}=…): {type(obj).__name__} has no load_state_dict and cannot be refilled; "
+                    f"use `read({name!r})`"
+                )
+        outcomes = on_all_ranks(self._newest)
+        if len(set(outcomes)) > 1:
+            seen = ", ".join(f"rank {rank}: {path}" for rank, path in enumerate(outcomes))
+            raise CheckpointError(
+                f"the ranks see different checkpoints ({seen}): {self.folder} must be shared"
+            )
+        if outcomes[0] is None:
+            return None
+        newest = Path(outcomes[0])
+        loaded: dict[str, Any] = {}
+        manifests: list[Manifest] = []
+        on_all_ranks(lambda: manifests.append(self._load(newest, objects, loaded)))
+        for name, obj in objects.items():
+            _restore(obj, loaded[name])
+        rank, _ = rank_and_world_size()
+        if rank < manifests[0].world_size:
+            generators.restore(loaded[_GENERATORS])
+        else:
+            generators.restore_derived(loaded[_GENERATORS], rank)
+        return manifests[0].step + 1
+
+    def _newest(self) -> str | None:
+        """The checkpoint to resume from: the newest, or the newest that is whole."""
+        found = [path for _, path in self._store.found()]
+        if not found:
+            return None
+        if not (self.fall_back or environment.restart_count()):
+            return str(found[-1])
+        for path in reversed(found):
+            try:
+                verify(path)
+            except (CheckpointError, OSError) as error:
+                warnings.warn(f"{error}. Going back to the checkpoint before it", stacklevel=2)
+                continue
+            return str(path)
+        raise CheckpointError(f"no checkpoint in {self.folder} is whole; the newest is {found[-1]}")
+
+    def read(self, name: str) -> Any:
+        """What the newest checkpoint holds under `name`, on the CPU; of per-rank objects, a list by rank."""
+        newest = self.latest()
+        if newest is None:
+            raise CheckpointError(f"{self.folder} holds no checkpoint")
+        return shards.load_object(newest, name, _find(self._verify(newest), name, newest))
+
+    def _load(self, path: Path, names: Any, into: dict[str, Any]) -> Manifest:
+        """Fill `into` with this rank's states from the checkpoint at `path`."""
+        manifest = self._verify(path)
+        rank, _ = rank_and_world_size()
+        for name in (*names, _GENERATORS):
+            entry = _find(manifest, name, path)
+            into[name] = shards.load_object(path, name, entry, rank)
+        return manifest
+
+    def _verify(self, path: Path) -> Manifest:
+        """Check every byte at `path`; the error tells whether an older checkpoint is whole."""
+        try:
+            return verify(path)
+        except (CheckpointError, OSError) as error:
+            raise CheckpointError(f"{error}. {self._advice(path)}") from error
+
+    def _advice(self, damaged: Path) -> str:
+        paths = [path for _, path in self._store.found()]
+        for path in reversed(paths[: paths.index(damaged)]):
+            try:
+                verify(path)
+            except (CheckpointError, OSError):
+                continue
+            return f"The older checkpoint {path} is whole: to go on from it, move {damaged} away and resume"
+        return f"There is no older checkpoint in {self.folder} that is whole"
+
+
+class _Job:
+    """One checkpoint that is being written: what this rank writes of it, and what rank 0 does in the end."""
+
+    def __init__(
+        self, store: Store, hidden: Path, step: int, metric: float | None, ranks: int, shares: list[Share]
+    ) -> None:
+        self.store, self.hidden, self.ranks, self.shares = store, hidden, ranks, shares
+        self._step, self._metric = step, metric
+
+    def write(self) -> dict[str, Any]:
+        """Write this rank's files; by object what is to be known of each, as plain data."""
+        with self.store.writing(self._step):
+            return {share.name: asdict(share.write(self.hidden)) for share in self.shares}
+
+    def finish(self, others: Callable[[], Sequence[Any]], own: dict[str, Any] | None = None) -> None:
+        """On rank 0: write its files, unless `own` says that they are, and commit when all `others` are there."""
+        try:
+            written = [self.write() if own is None else own, *others()]
+            files = [{name: File(**file) for name, file in part.items()} for part in written]
+            with self.store.writing(self._step):
+                entries = {share.name: shards.entry(self.hidden, share, files) for share in self.shares}
+            self.store.commit(self.hidden, Manifest(self._step, self.ranks, entries, self._metric))
+        finally:
+            self.store.discard(self.hidden)
+
+
+def _check_alike(digests: Sequence[dict[str, str]]) -> None:
+    for rank, found in enumerate(digests):
+        for name, digest in digests[0].items():
+            if found.get(name) != digest:
+                raise CheckpointError(
+                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: what is written by "
+                    "all ranks must have the same names and sizes on all"
+                )
+
+
+def _find(manifest: Manifest, name: str, path: Path) -> Entry:
+    if name not in manifest.objects:
+        raise CheckpointError(f"checkpoint {path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
+    return manifest.objects[name]
+
+
+def _restore(obj: Any, state: Any) -> None:
+    if hasattr(obj, "load_state_dict"):
+        obj.load_state_dict(state)
+    else:
+        obj.clear()
+        obj.update(state) if isinstance(obj, dict) else obj.extend(state)
+
+
+def _to_bytes(state: Any) -> bytes:
+    buffer = io.BytesIO()
+    save(state, buffer)
+    return buffer.getvalue()
+
+
+def _from_bytes(data: bytes) -> Any:
+    return load(io.BytesIO(data), map_location="cpu")

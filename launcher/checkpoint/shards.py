@@ -1,0 +1,209 @@
+"""What each rank writes of a checkpoint's objects, and how an object is put together again by any number of ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddpgrad import nn
+from ddpgrad.core.errors import CheckpointError
+from ddpgrad.files.serialization import pack, unpack
+from ddpgrad.files.tensor_file import read, write
+from ddpgrad.nn.parallel import DistributedDataParallel
+from ddpgrad.optim import Optimizer
+
+from .manifest import Entry, File, file_name, write_file
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank writes of the object `name`: one file with `arrays`, named by their places in the state.
+
+    layout: see `manifest.Entry`; dealt: by the name of each array of a 'split' object, the rank that writes it.
+    """
+
+    name: str
+    layout: str
+    file: str
+    arrays: Mapping[str, np.ndarray]
+    metadata: Mapping[str, str]
+    dealt: Mapping[str, int]
+    digest: str = ""
+    """Of a 'split' object: the same on all ranks where they agree on names, types and shapes."""
+
+    def snapshot(self, room: dict[tuple[str, str], np.ndarray]) -> Share:
+        """The same with arrays of its own, so that it stays as it is while the original changes.
+
+        room: by object and array, those of the last snapshot, which nobody needs any more: memory that
+        the system has already given takes a copy several times as fast.
+        """
+        arrays = {}
+        for name, array in self.arrays.items():
+            to = room.get((self.name, name))
+            if to is None or (to.shape, to.dtype) != (array.shape, array.dtype):
+                to = room[self.name, name] = np.empty(array.shape, array.dtype)
+            np.copyto(to, array)
+            arrays[name] = to
+        return replace(self, arrays=arrays)
+
+    def write(self, folder: Path) -> File:
+        """Make the file, on stable storage."""
+        return write_file(folder / self.file, lambda file: write(file, self.arrays, self.metadata))
+
+
+def whole(name: str, state: Any, layout: str) -> Share:
+    """The share of the one rank that writes all of an object."""
+    arrays, metadata = _pack(name, state)
+    return Share(name, layout, file_name(name), arrays, metadata, {})
+
+
+def shares(
+    objects: Mapping[str, Any], own: Mapping[str, Any], rank: int, ranks: int, sharded: bool
+) -> list[Share]:
+    """What `rank` of `ranks` writes: of `objects`, and of the per-rank states `own` where they are `sharded`.
+
+    An object that is spread over the ranks (it has a `sharded_state_dict`) is always written by all.
+    With `sharded`, parameters and states of optimizers, which are the same everywhere, are dealt out so
+    that every rank writes as much. All else (buffers, plain data) is rank 0's.
+    """
+    found = []
+    for name, obj in objects.items():
+        if hasattr(obj, "sharded_state_dict"):
+            state = obj.sharded_state_dict()
+            found.append(_part(name, "parts", state, rank, ranks) if ranks > 1 else whole(name, state, "one"))
+        elif sharded and ranks > 1 and isinstance(obj, (nn.Module, Optimizer)):
+            found.append(_split(name, obj, rank, ranks))
+        elif rank == 0:
+            state = obj.state_dict() if hasattr(obj, "state_dict") else obj
+            found.append(whole(name, state, "one"))
+    if sharded and ranks > 1:
+        found += [_part(name, "each", state, rank, ranks) for name, state in own.items()]
+    return found
+
+
+def _part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
+    arrays, metadata = _pack(name, state)
+    return Share(name, layout, file_name(name, rank, ranks), arrays, metadata, {})
+
+
+def _split(name: str, obj: Any, rank: int, ranks: int) -> Share:
+    arrays, metadata = _pack(name, obj.state_dict())
+    sizes = {key: array.nbytes for key, array in arrays.items()}
+    dealt = _deal(sizes, _differing(obj, arrays), ranks)
+    mine = {key: array for key, array in arrays.items() if dealt[key] == rank}
+    if rank:
+        metadata = {"format": "ddpgrad part"}
+    described = repr(sorted((key, str(array.dtype), array.shape) for key, array in arrays.items()))
+    digest = hashlib.sha256(described.encode()).hexdigest()
+    return Share(name, "split", file_name(name, rank, ranks), mine, metadata, dealt, digest)
+
+
+def _differing(obj: Any, names: Iterable[str]) -> set[str]:
+    """Those of the arrays `names` in the state of `obj` that may not be the same on all ranks.
+
+    These are a module's buffers: until the next forward every rank has its own, and rank 0's count.
+    """
+    if isinstance(obj, Optimizer):
+        return set()
+    inner = obj.module if isinstance(obj, DistributedDataParallel) else obj
+    return set(names) - {name for name, _ in inner.named_parameters()}
+
+
+def _deal(sizes: Mapping[str, int], differing: set[str], ranks: int) -> dict[str, int]:
+    """By name, which rank writes an array: `differing` rank 0; the others, the largest first, who has least."""
+    dealt = {name: 0 for name in sizes if name in differing}
+    load = [sum(sizes[name] for name in dealt)] + [0] * (ranks - 1)
+    for name in sorted(sizes.keys() - differing, key=lambda name: (-sizes[name], name)):
+        rank = load.index(min(load))
+        dealt[name] = rank
+        load[rank] += sizes[name]
+    return dealt
+
+
+def entry(folder: Path, share: Share, written: Sequence[Mapping[str, File]]) -> Entry:
+    """How the object of rank 0's `share` lies in `folder`, given what each rank has written; adds its index."""
+    if share.layout in ("one", "list"):
+        return Entry(share.layout, {share.file: written[0][share.name]})
+    ranks = len(written)
+    files = {file_name(share.name, rank, ranks): written[rank][share.name] for rank in range(ranks)}
+    for rank, name in enumerate(files):
+        if not (folder / name).exists():
+            raise CheckpointError(
+                f"rank 0 does not see {folder / name}, which rank {rank} wrote: the folder must be shared"
+            )
+    if share.layout == "split":
+        parts = list(files)
+        table = {name: parts[rank] for name, rank in share.dealt.items()}
+        size = {"total_size": sum(file.size for file in files.values())}
+        # As files in several parts have it on the Hub, so that other programs find the arrays.
+        text = json.dumps({"metadata": size, "weight_map": table}, indent=1) + "\n"
+        name = f"{share.name}.safetensors.index.json"
+        files[name] = write_file(folder / name, lambda file: file.write(text.encode()))
+    return Entry(share.layout, files)
+
+
+def load_object(folder: Path, name: str, entry: Entry, rank: int | None = None) -> Any:
+    """The state of an object, on the CPU; of one with a state for every rank those by rank, or that of `rank`.
+
+    A rank that was not there gets rank 0's.
+    """
+    files = entry.tensor_files
+    if entry.layout == "split":
+        return _join(folder, files)
+    if entry.layout == "parts":
+        state = _load(folder / files[0])
+        for file in files[1:]:
+            state = _merged(state, _load(folder / file))
+        return state
+    if entry.layout == "each":
+        if rank is not None:
+            return _load(folder / files[rank if rank < len(files) else 0])
+        return [_load(folder / file) for file in files]
+    state = _load(folder / files[0])
+    if entry.layout == "list":
+        if not isinstance(state, list) or not state:
+            raise CheckpointError(f"{folder / files[0]} holds no list of the states of ranks")
+        if rank is not None:
+            return state[rank if rank < len(state) else 0]
+    return state
+
+
+def _join(folder: Path, files: Sequence[str]) -> Any:
+    arrays: dict[str, np.ndarray] = {}
+    first: dict[str, str] = {}
+    for file in files:
+        found, metadata = _read(folder / file)
+        arrays |= found
+        first = first or metadata
+    return unpack(arrays, first, str(folder / files[0]), "cpu")
+
+
+def _load(path: Path) -> Any:
+    arrays, metadata = _read(path)
+    return unpack(arrays, metadata, str(path), "cpu")
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    with open(path, "rb") as file:
+        return read(file, str(path), to_end=True)
+
+
+def _merged(first: Any, second: Any) -> Any:
+    """The union of two nested dicts; where both hold the same, the first counts."""
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        return first
+    both = {key: _merged(value, second[key]) if key in second else value for key, value in first.items()}
+    return type(first)({**both, **{key: value for key, value in second.items() if key not in first}})
+
+
+def _pack(name: str, state: Any) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    try:
+        return pack(state)
+    except CheckpointError as error:
+        raise CheckpointError(f"{name}: {error}") from error

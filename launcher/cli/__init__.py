@@ -1,0 +1,1 @@
+"""The command line: ddprun and its subcommands."""

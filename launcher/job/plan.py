@@ -1,0 +1,207 @@
+"""What ddprun is going to start: how many ranks on how many processes, and with which environment."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpgrad.core import environment
+from ddpgrad.core.errors import LaunchError
+
+from .hosts import Host, places, spelt
+from .screen import Screen
+
+if TYPE_CHECKING:
+    from .nodes import Nodes
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job: `world_size` ranks in `procs` processes, each running `target` with `arguments`."""
+
+    world_size: int
+    procs: int
+    target: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    debug: bool = False
+    only_rank: int | None = None
+    mpi: bool = False
+    """Something else than ddprun itself starts the processes: mpiexec, or srun."""
+    slurm: bool = False
+    nnodes: int = 1
+    node_rank: int | None = None
+    rdzv_id: str = ""
+    mpiexec: str | None = None
+    timeout: float | None = None
+    threads: int | None = None
+    as_torch: bool = False
+    watchdog: float | None = None
+    max_restarts: int = 0
+    min_procs: int | None = None
+    restart_count: int = 0
+    hosts: tuple[Host, ...] = ()
+    """Where mpiexec starts the processes; none: here, or where Slurm wants them."""
+    log_dir: Path | None = None
+    trace: Path | None = None
+    nodes: Nodes | None = None
+    """The other ddprun instances that are part of the job."""
+    screen: Screen = field(default_factory=Screen)
+    address: str = "127.0.0.1"
+    job: str = field(default_factory=lambda: secrets.token_hex(6))
+    port: int = field(default_factory=lambda: _free_port())
+
+    def check(self) -> None:
+        """Raise LaunchError, saying what to change, if the plan cannot be carried out."""
+        n, procs = self.world_size, self.procs
+        if n < 1:
+            raise LaunchError(f"-n {n}: at least one rank is needed")
+        if procs < 1:
+            raise LaunchError(f"--procs {procs}: at least one process is needed")
+        if procs > n:
+            raise LaunchError(
+                f"--procs {procs} is more than -n {n} ranks: every process must host at least one rank. "
+                f"Use --procs {n} or fewer, or -n {procs}."
+            )
+        if self.debug and procs != 1:
+            raise LaunchError(f"--debug hosts all ranks in one process, but --procs {procs} was given")
+        if self.only_rank is not None and not (self.debug and 0 <= self.only_rank < n):
+            raise LaunchError(
+                f"--only-rank {self.only_rank} chooses one of the ranks 0 to {n - 1} of a --debug run; "
+                "add --debug, or change the number"
+            )
+        if self.debug and self.mpi:
+            raise LaunchError("--debug runs all ranks in one process without MPI; leave out --mpi")
+        if self.hosts and places(self.hosts) < procs:
+            raise LaunchError(
+                f"--hosts {spelt(self.hosts)} has room for {places(self.hosts)} processes, and the job has {procs}: give each "
+                "host a number, as in node1:4,node2:4, or host several ranks in a process with --procs"
+            )
+        if self.slurm and self.procs % self.nnodes:
+            raise LaunchError(
+                f"--procs {procs} processes cannot be dealt evenly to --nnodes {self.nnodes}; give a multiple of it"
+            )
+        if self.mpiexec is not None and not self.mpi:
+            raise LaunchError(f"--mpiexec {self.mpiexec} has a meaning only with --mpi")
+        if self.timeout is not None and not self.timeout > 0:
+            raise LaunchError(f"--timeout {self.timeout:g}: the seconds must be positive")
+        if self.threads is not None and self.threads < 1:
+            raise LaunchError(f"--threads {self.threads}: at least one thread is needed")
+        if self.watchdog is not None and not self.watchdog > 0:
+            raise LaunchError(f"--watchdog {self.watchdog:g}: the seconds must be positive")
+        if self.max_restarts < 0:
+            raise LaunchError(f"--max-restarts {self.max_restarts}: the number must not be negative")
+        if self.min_procs is not None and not (
+            self.min_procs >= 1 and (self.min_procs <= procs or self.awaits_nodes)
+        ):
+            raise LaunchError(
+                f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
+            )
+        if self.debug and (self.watchdog or self.max_restarts or self.log_dir):
+            raise LaunchError(
+                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts "
+                "and --log-dir"
+            )
+        self._check_target()
+
+    def _check_target(self) -> None:
+        if self.module:
+            # The top-level name only: looking deeper would import the user's package here.
+            top = self.target.partition(".")[0]
+            if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
+                raise LaunchError(f"no module named {top!r} in {Path.cwd()} or on Python's path")
+        elif not Path(self.target).exists():
+            raise LaunchError(f"script {self.target} does not exist (looked in {Path.cwd()})")
+        elif not Path(self.target).is_file():
+            raise LaunchError(f"script {self.target} is not a file")
+
+    @property
+    def awaits_nodes(self) -> bool:
+        """Whether other ddprun instances are yet to join, whose processes are not counted here."""
+        return self.nnodes > 1 and not self.slurm and self.nodes is None
+
+    def ranks(self, proc: int) -> range:
+        """The ranks that process `proc` hosts."""
+        return environment.ranks_of(proc, self.procs, self.world_size)
+
+    def environment(self, proc: int | None) -> dict[str, str]:
+        """The environment of process `proc`; None: of a process that learns its number from MPI."""
+        variables = {
+            "WORLD_SIZE": str(self.world_size),
+            "DDPGRAD_JOB": self.job,
+            "DDPGRAD_PROCS": str(self.procs),
+            # ddpgrad needs no address; scripts written for torchrun read one.
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+            "DDPRUN_RESTART_COUNT": str(self.restart_count),
+            "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
+        }
+        if self.as_torch:
+            variables["DDPGRAD_AS_TORCH"] = "1"
+        if self.debug:
+            variables["DDPGRAD_DEBUGGER"] = "1"
+        if self.only_rank is not None:
+            variables["DDPGRAD_ONLY_RANK"] = str(self.only_rank)
+        if self.trace is not None:
+            variables["DDPGRAD_TRACE"] = str(self.trace.absolute())
+        if self.timeout is not None:
+            variables["DDPGRAD_TIMEOUT"] = f"{self.timeout:g}"
+        result = environment.child_environment(**variables)
+        result.pop("DDPGRAD_PROC", None)  # an outer job's
+        if proc is not None:
+            result["DDPGRAD_PROC"] = str(proc)
+        for name in _THREAD_VARIABLES:
+            # N processes with a thread pool each on every core would slow one another down.
+            if self.threads is not None:
+                result[name] = str(self.threads)
+            else:
+                result.setdefault(name, "1")
+        return result
+
+    def command(self, report: str, *, agent: bool = False) -> list[str]:
+        """The command line of one process; `report` says where it reports to (see channel.py).
+
+        agent: with an agent before it (see agent.py), where the launcher does not start it itself.
+        """
+        # -P: a file launcher.py in the working directory must not shadow this package.
+        kind = "module" if self.module else "script"
+        if not agent:
+            begin = ["ddpgrad.launcher.job.child", report]
+        else:
+            begin = [
+                "ddpgrad.launcher.job.agent_proxy" if self.hosts else "ddpgrad.launcher.job.agent",
+                report,
+                self.job,
+            ]
+        return [sys.executable, "-P", "-m", *begin, kind, self.target, *self.arguments]
+
+
+def new_job() -> dict[str, Any]:
+    """The fields of a Plan that no two attempts share."""
+    return {"job": secrets.token_hex(6), "port": _free_port()}
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def label(ranks: range) -> str:
+    """'rank 3' or 'ranks 4-7'."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

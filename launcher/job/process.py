@@ -1,0 +1,103 @@
+"""A process of a job: runs the script in the ranks that it hosts and says how that ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from ddpgrad.core import environment, rank_local
+from ddpgrad.core.environment import Launch
+from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.failure import blame, children, exit_codes, heartbeat, leftovers
+from ddpgrad.distributed.failure.cause import exit_status, failure_of
+from ddpgrad.distributed.failure.channel import Failure, Sender
+from ddpgrad.distributed.ranks import host
+
+from .. import preemption
+from . import rank_stream
+
+
+def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str]) -> int:
+    """Run `target`, a 'script' or a 'module', in the ranks of this process; returns the exit code.
+
+    `sender` leads to the launcher; without one, in a debug run, failures are printed here.
+    """
+    try:
+        launch = environment.launch()
+    except LaunchError as error:
+        _tell(sender, Failure((), time.monotonic(), "exit code 1", str(error), f"{error}\n"))
+        return 1
+    if sender is not None:
+        sender.hello(launch.ranks)
+    if launch.mpi:
+        # Not the launcher is the parent here, but whatever started this process must not die alone.
+        children.die_with_parent(os.getppid(), signal.SIGKILL)
+    _prepare_streams(sender, launch)
+    if sender is not None and launch.job is not None:
+        leftovers.prepare(launch.job, launch.proc)
+    if sender is not None:
+        heartbeat.start(sender)
+    preemption.prepare(sender is not None)
+    if len(launch.ranks) == 1:
+        _export_torchrun_variables(launch)
+    try:
+        if environment.as_torch():
+            from .. import as_torch
+
+            as_torch.install()
+        if kind == "module":
+            host.run_module(target, arguments, launch)
+        else:
+            host.run_script(target, arguments, launch)
+    except BaseException as error:
+        status = exit_status(error)
+        if status != 0:
+            _tell(sender, failure_of(error, launch))
+            return status
+    if preemption.saved_step is not None:
+        if sender is not None:
+            sender.preempted(preemption.saved_step)
+        return exit_codes.PREEMPTED
+    if sender is not None:
+        sender.done()
+    return 0
+
+
+def _tell(sender: Sender | None, failure: Failure) -> None:
+    if sender is not None:
+        try:
+            sender.failed(failure)
+            return
+        except OSError as lost:
+            print(f"ddprun: lost the launcher ({lost})", file=sys.stderr)
+    print(blame.describe([failure]), end="", file=sys.__stderr__)
+
+
+def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
+    """Lines at once, with their rank where the launcher cannot tell it; crashes to the launcher."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    faulthandler.enable(file=sys.stderr.fileno() if sender is None else sender.fd)
+    if launch.world_size > 1 and (launch.mpi or len(launch.ranks) > 1):
+        rank_stream.install(lambda: _current_rank(launch))
+
+
+def _current_rank(launch: Launch) -> int | None:
+    """The rank that prints; None for a thread that belongs to none of several."""
+    key = rank_local.bound()
+    if isinstance(key, host.Member):
+        return key.rank
+    return launch.ranks[0] if len(launch.ranks) == 1 else None
+
+
+def _export_torchrun_variables(launch: Launch) -> None:
+    """What scripts written for torchrun read, where one process is one rank."""
+    local = environment.local_rank_and_size() if launch.mpi and launch.procs == launch.world_size else None
+    number, size = local or (launch.ranks[0], launch.world_size)
+    environment.export(RANK=str(launch.ranks[0]), LOCAL_RANK=str(number), LOCAL_WORLD_SIZE=str(size))

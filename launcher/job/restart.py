@@ -1,0 +1,89 @@
+"""Whether, when and how a job that failed is started again."""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from ddpgrad.distributed.failure.channel import Failure
+
+from .hosts import places, spelt
+from .plan import Plan, new_job
+from .signals import Signals
+
+# Seconds before the first restart; twice as long before each one that follows, up to the last figure.
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+# Another attempt would find the same: ranks that run different programs, a damaged checkpoint.
+_HOPELESS = ("mismatch",)
+
+
+class Restarts:
+    """Grants up to `plan.max_restarts` restarts.
+
+    Refused: after an error that was there in the attempt before, too, when neither attempt
+    finished an optimizer step; it is in the program, and would only come again.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._left = plan.max_restarts
+        self._pause = _FIRST_PAUSE_S
+        self._before_first_step: str | None = None
+
+    def after(
+        self, plan: Plan, failure: Failure | None, steps: int, lost: Collection[str] = ()
+    ) -> Plan | None:
+        """The plan for another attempt after `failure`, or None when the job has ended for good.
+
+        lost: names of hosts to leave out; the processes that the others have places for take over their ranks.
+        """
+        if failure is None or plan.max_restarts == 0:
+            return None
+        if failure.cause in _HOPELESS:
+            _say(f"no restart: a {failure.cause} comes again")
+            return None
+        if steps == 0 and self._before_first_step == failure.error:
+            _say("no restart: the same error came before the first optimizer step twice")
+            return None
+        self._before_first_step = failure.error if steps == 0 else None
+        if steps:
+            self._pause = _FIRST_PAUSE_S
+        if self._left == 0:
+            _say(f"no restart: {plan.max_restarts} were allowed and made")
+            return None
+        hosts = tuple(host for host in plan.hosts if host.name not in lost)
+        procs = min(plan.procs, places(hosts)) if lost else plan.procs
+        least = plan.procs if plan.min_procs is None else plan.min_procs
+        if procs < least:
+            _say(
+                f"no restart: without {', '.join(lost)} there are places for {procs} processes, on {spelt(hosts)}, and "
+                f"the job needs {least}; --min-procs {procs} would let it go on"
+            )
+            return None
+        self._left -= 1
+        if lost:
+            _say(
+                f"going on without {', '.join(lost)}: {plan.world_size} ranks in {procs} processes on {spelt(hosts)}"
+            )
+        elif failure.reason == "killed by SIGKILL" and plan.min_procs is not None:
+            # Most often memory has run out: fewer processes of the same ranks, and the same bits.
+            procs = max(plan.min_procs, procs - 1)
+        return replace(plan, **new_job(), procs=procs, hosts=hosts, restart_count=plan.restart_count + 1)
+
+    def pause(self, selector: selectors.BaseSelector, signals: Signals) -> bool:
+        """Wait before the next attempt; False when a signal came instead."""
+        _say(f"restarting in {self._pause:g} s from the newest whole checkpoint")
+        until = time.monotonic() + self._pause
+        self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
+        while not signals.pending and (left := until - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                key.data(key.fd)
+        return not signals.pending
+
+
+def _say(text: str) -> None:
+    print(f"ddprun: {text}.", file=sys.stderr, flush=True)

@@ -1,0 +1,54 @@
+"""Which output goes to the screen and which to log files: torchrun's --tee and --redirects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddpgrad.core.errors import LaunchError
+
+_BOTH = 3  # 1: standard output, 2: standard error, 3: both, 0: neither
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What is shown and what is kept, by rank. A process counts as the first rank that it hosts.
+
+    With log files all output is kept, and rank 0's is shown; --tee shows a stream as well as
+    keeping it, --redirects keeps it only. Without log files all is shown.
+    """
+
+    logs: bool = False
+    tee: Mapping[int | None, int] = field(default_factory=dict)
+    redirects: Mapping[int | None, int] = field(default_factory=dict)
+
+    def shows(self, ranks: range, stream: int) -> bool:
+        """Whether `stream` (1: output, 2: error) of a process that hosts `ranks` goes to the screen."""
+        if not self.logs:
+            return True
+        chosen = bool(self.tee) or bool(self.redirects)
+        if not chosen:
+            return ranks[0] == 0
+        return self._has(self.tee, ranks, stream) or not self._has(self.redirects, ranks, stream)
+
+    def kept(self, ranks: range, stream: int) -> bool:
+        """Whether it goes to a log file."""
+        return self.logs
+
+    @staticmethod
+    def _has(table: Mapping[int | None, int], ranks: range, stream: int) -> bool:
+        return bool(table.get(ranks[0], table.get(None, 0)) & stream)
+
+
+def parse(option: str, text: str | None) -> dict[int | None, int]:
+    """What `text`, as in '3' or '0:1,1:2' (rank:streams), asks for; under None the streams of all other ranks."""
+    table: dict[int | None, int] = {}
+    for part in text.split(",") if text else ():
+        rank, colon, streams = part.rpartition(":")
+        if streams not in ("0", "1", "2", "3") or (colon and not rank.isdecimal()):
+            raise LaunchError(
+                f"{option} takes 0 (nothing), 1 (standard output), 2 (standard error) or 3 (both), for all ranks "
+                f"or as RANK:STREAMS,...; got {text!r}"
+            )
+        table[int(rank) if colon else None] = int(streams)
+    return table

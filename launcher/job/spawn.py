@@ -1,0 +1,108 @@
+"""Starts the processes of a job on this host, so that none of them outlives the launcher."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.failure import children
+
+from .plan import Plan, label
+
+
+@dataclass(eq=False)
+class Process:
+    """A started process and the launcher's ends of its pipes."""
+
+    popen: subprocess.Popen[bytes]
+    ranks: range
+    prefix: str
+    """What the launcher puts before its lines; nothing for mpiexec, whose processes do that themselves."""
+    report: int | None = None
+    """Where the process's messages arrive; None for mpiexec, whose processes connect by themselves."""
+
+    def ended(self) -> int | None:
+        """The exit status (negative: minus the signal), or None while the process runs.
+
+        The process stays a zombie until `reap`: see children.py.
+        """
+        return children.exit_status(self.popen.pid)
+
+    def send_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and to everything that it started and did not move away."""
+        children.send_group(self.popen.pid, number)
+
+    def reap(self) -> None:
+        self.popen.wait()
+
+
+def start(plan: Plan) -> list[Process]:
+    """Start all processes of `plan` on this host."""
+    # One rank alone has the launcher's own streams: there is nothing to tell apart.
+    own_streams = plan.world_size == 1
+    # Rank 0 may draw a progress bar, which needs a terminal of its own.
+    own_terminal = os.isatty(2)
+    processes: list[Process] = []
+    try:
+        for proc in range(plan.procs):
+            ranks = plan.ranks(proc)
+            receiving, sending = os.pipe()
+            popen = popen_in_group(
+                plan.command(f"fd:{sending}"),
+                plan.environment(proc),
+                stdout=None if own_streams else subprocess.PIPE,
+                stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
+                pass_fds=(sending,),
+            )
+            os.close(sending)
+            processes.append(Process(popen, ranks, f"[{label(ranks)}] ", receiving))
+    except OSError as error:
+        for process in processes:
+            process.send_group(signal.SIGKILL)
+            process.reap()
+        raise LaunchError(
+            f"only {len(processes)} of {plan.procs} processes could be started: {error}. "
+            "Use fewer with --procs, or raise the limit (ulimit -n, ulimit -u)."
+        ) from error
+    return processes
+
+
+def popen_in_group(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    *,
+    stdout: int | None,
+    stderr: int | None,
+    pass_fds: Sequence[int] = (),
+    at_launcher_death: signal.Signals = signal.SIGKILL,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a process group of its own which gets a signal when the launcher dies.
+
+    In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    environment: None for the launcher's own.
+    """
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        process_group=0,
+        preexec_fn=functools.partial(children.die_with_parent, os.getpid(), at_launcher_death),
+    )
+
+
+def replace_this_process(plan: Plan) -> NoReturn:
+    """Become the one process of a debug run, so that a debugger has the terminal for itself."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = plan.command("none")
+    os.execve(command[0], command, plan.environment(0))
