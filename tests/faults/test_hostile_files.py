@@ -237,6 +237,7 @@ def test_any_change_of_a_sound_file_is_refused(tmp_path, sound, place, put, cut)
     read(path)
 
 
+@pytest.mark.full
 def test_a_fuzzer_finds_nothing(tmp_path, sound):
     """Atheris looks for inputs that lead to new branches of the readers, for some seconds."""
     if importlib.util.find_spec("atheris") is None:
