@@ -210,9 +210,9 @@ def test_long_texts_and_long_batches_do_not_block_each_other():
     found = list(loader(sent.Texts(6), None, prefetch_factor=3))
     assert found == [f"{index} " * 200_000 for index in range(6)]
     many = loader(
-        sent.Numbers(1), batch_sampler=[[0] * 300_000] * 6, collate_fn=sent.as_text, prefetch_factor=3
+        sent.Numbers(1), batch_sampler=[[0] * 150_000] * 6, collate_fn=sent.as_text, prefetch_factor=3
     )
-    assert [len(batch) for batch in many] == [300_000] * 6
+    assert [len(batch) for batch in many] == [150_000] * 6
 
 
 def test_workers_share_the_datasets_arrays():
