@@ -48,6 +48,12 @@ PARITY = HERE / "parity"
 LEFT_OUT = pytest.StashKey[str]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak", type=float, default=10.0, metavar="S", help="seconds of random kills and restarts"
+    )
+
+
 def _asked(config: pytest.Config) -> set[str]:
     """The marks that the command line names; a path into tests/parity asks for PyTorch, too."""
     into_parity = any("parity" in argument for argument in config.args)
