@@ -1,16 +1,31 @@
-"""Shared fixtures: devices by parameter, mpiexec, and a check that a test leaves no global state behind."""
+"""What runs where and in how many processes, devices by parameter, and a check that a test leaves no global state."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ddpgrad
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster")]
+
+import namespaces  # noqa: E402
+
+# Where this is set, as in many containers, every rank would compile all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests here start processes and wait for them. They come first: what computes fills the rest.
+SLOW = ("distributed", "examples", "faults", "launcher", "test_proof.py", "test_same_bits.py")
 
 
 def _cuda_missing() -> str | None:
@@ -18,6 +33,85 @@ def _cuda_missing() -> str | None:
     if find_spec("cupy") is None:
         return "CuPy is not installed"
     return None if ddpgrad.cuda.is_available() else "no CUDA device"
+
+
+# By mark: why its tests are left out unless `-m` names it; None where they can run.
+WHY_NOT: dict[str, Callable[[], str | None]] = {
+    "full": lambda: "minutes",
+    "gpu": _cuda_missing,
+    "torch": lambda: "minutes, too",
+    "slurm": lambda: None if shutil.which("salloc") else "no Slurm",
+    "netns": namespaces.why_not,
+    "mpi": lambda: "test_start_the_marked_tests runs them",
+}
+PARITY = HERE / "parity"
+LEFT_OUT = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak", type=float, default=10.0, metavar="S", help="seconds of random kills and restarts"
+    )
+
+
+def _asked(config: pytest.Config) -> set[str]:
+    """The marks that the command line names; a path into tests/parity asks for PyTorch, too."""
+    into_parity = any("parity" in argument for argument in config.args)
+    return {*re.findall(r"\w+", config.option.markexpr), *(["torch"] if into_parity else [])}
+
+
+def _under_mpi(config: pytest.Config) -> bool:
+    return config.getoption("only_mpi", False) or config.getoption("with_mpi", False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread the files over pytest-xdist's workers, one more than cores, as tests wait much of their time.
+
+    Not where `-n` says how many, nor for one file, a debugger, `-s`, or under mpiexec.
+    """
+    option = config.option
+    if hasattr(config, "workerinput") or getattr(option, "numprocesses", 0) is not None:
+        return
+    one = len(config.args) == 1 and ".py" in config.args[0]
+    if not (one or option.usepdb or option.trace or option.capture == "no" or _under_mpi(config)):
+        option.numprocesses, option.dist = len(os.sched_getaffinity(0)) + 1, "loadfile"
+        option.loadscopereorder = False
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To import what compares with PyTorch takes half a minute."""
+    return True if collection_path == PARITY and "torch" not in _asked(config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here or takes long, unless its mark or a single test is asked for."""
+    items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in SLOW)
+    if _under_mpi(config) or any("::" in argument for argument in config.args):
+        return
+    asked = _asked(config)
+    why = {mark: reason for mark, ask in WHY_NOT.items() if mark not in asked and (reason := ask())}
+    marks = [next((mark for mark in why if item.get_closest_marker(mark)), "") for item in items]
+    config.hook.pytest_deselected(items=[item for item, mark in zip(items, marks, strict=True) if mark])
+    items[:] = [item for item, mark in zip(items, marks, strict=True) if not mark]
+    left = [f"{count} {mark} ({why[mark]})" for mark, count in Counter(marks).items() if mark]
+    if "torch" in why:
+        left.append("tests/parity")
+    config.stash[LEFT_OUT] = ", ".join(left)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """All workers leave out the same; what one of them says is shown."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", "")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left := config.stash.get(LEFT_OUT, ""):
+        terminalreporter.write_line(f"left out: {left}; `pytest -m MARK` runs them")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +33,6 @@ class Ended:
 
     code: int
     output: str
-    seconds: float
 
 
 class Job:
@@ -42,7 +40,6 @@ class Job:
 
     def __init__(self, world_size: int, procs: int, program: str, *arguments: str, **variables: str) -> None:
         self.token = secrets.token_hex(6)
-        self._began = time.monotonic()
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-W", "error", "-c", _CHILD, str(HERE / program), *arguments],
@@ -66,7 +63,7 @@ class Job:
         results = []
         for process in self.processes:
             output, _ = process.communicate(timeout=timeout)
-            results.append(Ended(process.returncode, output, time.monotonic() - self._began))
+            results.append(Ended(process.returncode, output))
         left = [name for name in os.listdir("/dev/shm") if self.token in name]
         assert left == [], "segments stayed behind"
         return results
@@ -105,7 +102,6 @@ def mpi_job():
     def run(
         world_size: int, procs: int, program: str, *arguments: str, timeout: float = 150, **variables: str
     ):
-        began = time.monotonic()
         hosted = {} if world_size == procs else {"DDPGRAD_PROCS": str(procs), "WORLD_SIZE": str(world_size)}
         child = ["-c", _CHILD] if hosted else []
         done = subprocess.run(
@@ -124,6 +120,6 @@ def mpi_job():
             timeout=timeout,
             check=False,
         )
-        return Ended(done.returncode, done.stdout, time.monotonic() - began)
+        return Ended(done.returncode, done.stdout)
 
     return run

@@ -23,7 +23,7 @@ if rank == size - 1:
     if fault == "finished":
         sys.exit(0)
     if fault == "asleep":
-        time.sleep(4)
+        time.sleep(float(os.environ["DDPGRAD_TIMEOUT"]) + 4)
         sys.exit(0)
     if fault == "sent":  # what was sent before the end still arrives
         for other in range(size - 1):

@@ -31,7 +31,7 @@ try:
     if wrong and fault == "finished":
         sys.exit(0)
     if wrong and fault == "asleep":
-        time.sleep(5)
+        time.sleep(float(os.environ["DDPGRAD_TIMEOUT"]) + 4)
     if wrong and fault == "dtype":
         communicator.all_reduce(np.ones(100_000, np.float64), label="fc1.weight")
     elif fault == "swapped":

@@ -15,7 +15,7 @@ sys.path.append(str(HERE.parents[1] / "cluster"))
 
 import namespaces  # noqa: E402
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,8 @@ def two_hosts() -> Iterator[namespaces.Run]:
         yield run
 
 
-@pytest.mark.parametrize(
-    "transport", ["auto", "mpi"], ids="by-{}".format
-)  # pytest-mpi skips what is called mpi
+# pytest-mpi skips what is called mpi
+@pytest.mark.parametrize("transport", ["auto", "mpi"], ids="by-{}".format)
 def test_the_contract_over_two_hosts(two_hosts, transport):
     ended = two_hosts(2, [sys.executable, HERE / "contract.py", transport])
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -68,7 +68,7 @@ def check(run: trace_files.Run, ranks: int) -> None:
             assert step.own == pytest.approx(step.whole - step.exposed)
 
 
-@pytest.mark.parametrize("procs", [1, 2])
+@pytest.mark.parametrize("procs", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_run_is_recorded_rank_by_rank(tmp_path: Path, procs: int):
     script = tmp_path / "script.py"
     script.write_text(_PROGRAM)

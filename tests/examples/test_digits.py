@@ -9,6 +9,7 @@ import digits
 import pytest
 
 
+@pytest.mark.full
 def test_two_ranks_learn_to_read_digits(run):
     pytest.importorskip("sklearn")
     done = run(2, "digits.py")

@@ -44,6 +44,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
     ]
 
 
+@pytest.mark.full
 def test_metrics_beyond_the_checkpoint_are_made_again(run, text, tmp_path):
     options = ["--data", str(text), "--steps", "6", "--save-every", "2", "--run", "r", *SMALL]
     new = run(1, "train_gpt.py", *options, "--resume")

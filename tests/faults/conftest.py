@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests, and the option that runs the long ones."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "launcher"))
 from running import Ddprun
 from training import ddprun_in, run_undisturbed
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--soak", type=float, default=10.0, metavar="S", help="seconds of random kills and restarts"
-    )
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Each name in FOLDER is given to what reads such files: a folder to a Checkpointer, a file to `load` and to
 `safetensors.load_file`. A line of JSON says how each ended, what it took of the processor's
-time, and by how many MB memory grew.
+time, and by how many MB memory grew; the first line is what starting took.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def ways(path: Path) -> list:
 
 
 def main() -> None:
+    print(time.process_time())
     # What is imported when it is first used is no matter of the files.
     warm = Path(sys.argv[1]) / ".warm"
     ddpgrad.save({"a": ddpgrad.ones(2)}, warm)

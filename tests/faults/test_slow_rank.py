@@ -15,12 +15,10 @@ print("done")
 """
 
 
-_FULL = pytest.mark.faults_full
-
-
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("slow", "seconds"),
-    [pytest.param(0, 0.4, marks=_FULL), pytest.param(2, 0.05, marks=_FULL), (1, 0.01)],
+    [(0, 0.4), (2, 0.05), (1, 0.01)],
 )
 def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
     script = ddprun.script(SCRIPT.replace("SLOW", str(slow)).replace("SECONDS", str(seconds)))

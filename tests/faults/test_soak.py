@@ -1,6 +1,6 @@
 """A long run in which ranks are killed again and again: the same bits in the end, and nothing grows.
 
-`pytest tests/faults/test_soak.py --soak 3600` makes it an hour; then a rank is killed every 20 s.
+`pytest -m full tests/faults/test_soak.py --soak 3600` makes it an hour; then a rank is killed every 20 s.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+
+import pytest
 
 # Trains until there is a file "enough", or for as many steps as are given.
 TRAIN = """
@@ -80,9 +82,10 @@ def results(out: str) -> list[str]:
     return sorted(line.partition("result")[2] for line in out.splitlines() if "result" in line)
 
 
+@pytest.mark.full
 def test_a_run_with_many_kills_ends_like_one_with_none(ddprun, request):
     seconds = request.config.getoption("--soak")
-    pause = 20.0 if seconds >= 60 else 1.0
+    pause = 20.0 if seconds >= 600 else 1.0
     chance = random.Random(int(seconds))
     script = ddprun.script(TRAIN, prelude="")
     running = subprocess.Popen(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from matrices import thinned
+from patience import patience
 from running import LOADER_PRELUDE
 
 SCRIPT = """
@@ -26,11 +28,14 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("fault", "timeout", "said"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", 0, r"DataLoader worker .*SIGKILL.*sample 5"),
-        ("raise ValueError('a broken picture')", 0, r"(?s)DataLoader worker.*sample 5.*a broken picture"),
-        ("time.sleep(600)", 3, r"timed out after 3 seconds.*sample 5"),
-    ],
+    thinned(
+        [
+            ("os.kill(os.getpid(), signal.SIGKILL)", 0, r"DataLoader worker .*SIGKILL.*sample 5"),
+            ("raise ValueError('a broken picture')", 0, r"(?s)DataLoader worker.*sample 5.*a broken picture"),
+            ("time.sleep(600)", 3, r"timed out after 3 seconds.*sample 5"),
+        ],
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ),
     ids=["killed", "raising", "stalled"],
 )
 def test_a_worker_that_fails_is_named(ddprun, fault, timeout, said):
@@ -43,7 +48,7 @@ def test_a_worker_that_fails_is_named(ddprun, fault, timeout, said):
 
 def test_a_worker_that_stalls_is_named_by_the_watchdog(ddprun):
     script = ddprun.script(SCRIPT.replace("FAULT", "time.sleep(600)").replace("TIMEOUT", "0"), LOADER_PRELUDE)
-    result = ddprun.run("-n", "2", "--watchdog", "5", script)
+    result = ddprun.run("-n", "2", "--watchdog", str(patience()), script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
     assert any("was in data loading" in line for line in result.said), result.err

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-# A run that takes longer hangs. What is promised (5 s) is for a machine with nothing else to do.
+from patience import patience
+
+# A run that takes longer hangs, and what is still there after so long stays. What is promised (5 s) is
+# for a machine with nothing else to do.
 LIMIT_S = 120
+LEFT_S = 30
 
 # Every test script starts with this. The notes let the test look for what is left of the job.
 PRELUDE = """\
@@ -69,7 +76,7 @@ _WITHOUT_DDPRUN = """
 if rank == 0: open("maps", "w").write(open("/proc/self/maps").read())
 for _ in range(24): wait()
 if rank == 1: FAULT  # culprit
-if rank == 2: time.sleep(2)
+if rank == 2: time.sleep(LATE)
 wait()
 """
 
@@ -79,13 +86,15 @@ class Ddprun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "tmp").mkdir()
+        # Names of sockets are short, and those of pytest's folders long.
+        self.temporary = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
         self.environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("DDPGRAD_", "OMP_", "PYTHONUNBUFFERED"))
         }
-        self.environment["TMPDIR"] = str(folder / "tmp")
+        self.environment["TMPDIR"] = str(self.temporary)
 
     def script(self, body: str, prelude: str = PRELUDE) -> str:
         (self.folder / "script.py").write_text(prelude + body)
@@ -109,8 +118,8 @@ class Ddprun:
     def check_without(self, command: list[str], how: str) -> None:
         """Run `command`, which starts three ranks of script.py without ddprun, and check what is said of `how` it failed."""
         fault, reason, culprit = WITHOUT_DDPRUN[how]
-        self.environment["DDPGRAD_TIMEOUT"] = "4"
-        self.script(_WITHOUT_DDPRUN.replace("FAULT", fault))
+        self.environment["DDPGRAD_TIMEOUT"] = str(patience())
+        self.script(_WITHOUT_DDPRUN.replace("FAULT", fault).replace("LATE", str(patience() / 2)))
         line = 1 + PRELUDE.count("\n") + 3
         for folder in ("", "run"):
             self.environment["DDPGRAD_LOG_DIR"] = folder
@@ -162,10 +171,10 @@ class Ddprun:
         self.check_nothing_left()
         return Result(popen.returncode, out, err)
 
-    def check_nothing_left(self, seconds: float = 2) -> None:
-        """No process of the job, no shared memory, no temporary file, or at least not for longer than `seconds`."""
+    def check_nothing_left(self) -> None:
+        """No process of the job, no shared memory, no temporary file: all goes, if not at once."""
         notes = list(self.folder.glob("left-*"))
-        deadline = time.monotonic() + seconds  # the kernel's signal at the launcher's death takes a moment
+        deadline = time.monotonic() + LEFT_S  # the kernel's signal at the launcher's death takes a moment
         while found := self._left(notes):
             assert time.monotonic() < deadline, f"left over: {found}"
             time.sleep(0.02)
@@ -175,9 +184,7 @@ class Ddprun:
         jobs = {note.read_text() for note in notes} - {"None", ""}
         # Loader workers and whatever else the ranks started have the job in the environment they began with.
         memory = [str(path) for job in jobs for path in Path("/dev/shm").glob(f"*{job}*")]
-        return (
-            alive or _processes_of(jobs) or memory + [str(path) for path in (self.folder / "tmp").rglob("*")]
-        )
+        return alive or _processes_of(jobs) or memory + [str(path) for path in self.temporary.rglob("*")]
 
 
 def _processes_of(jobs: set[str]) -> list[str]:

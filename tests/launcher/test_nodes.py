@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from matrices import thinned
+from patience import patience
 from restarting import TRAIN, results
 from running import LIMIT_S, Ddprun
 
@@ -59,9 +61,10 @@ def test_nodes_that_find_each_other_are_one_world(ddprun, endpoint):
     ddprun.check_nothing_left()
 
 
+@pytest.mark.full
 def test_a_rank_of_another_node_is_named_with_all_stacks(ddprun, endpoint):
     script = ddprun.script("\nif rank == 1: time.sleep(0.5); os.kill(os.getpid(), signal.SIGSTOP)\nwait()\n")
-    options = ["--watchdog", "6", "--log-dir", "run", script]
+    options = ["--watchdog", str(patience() + 2), "--log-dir", "run", script]
     first, second = (start(ddprun, endpoint, node, *options) for node in (0, 1))
     (code, _, err), (other, _, _) = ended(first, second)
     assert code == other == 3
@@ -72,7 +75,7 @@ def test_a_rank_of_another_node_is_named_with_all_stacks(ddprun, endpoint):
     ddprun.check_nothing_left()
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", thinned([0, 1], 0))
 def test_no_node_outlives_another(ddprun, endpoint, killed):
     script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
     nodes = [start(ddprun, endpoint, node, script) for node in (0, 1)]

@@ -6,11 +6,11 @@ import json
 import signal
 
 import pytest
+from matrices import thinned
+from patience import patience
 
 from ddpgrad.distributed.failure.phase import main_stack
 from ddpgrad.distributed.failure.watchdog import Progress, find
-
-WATCHDOG_S = 4
 
 STALLS = {
     "endless loop": ("[None for _ in iter(int, 1)]", "it began no collective and finished no step"),
@@ -19,14 +19,15 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize("stall", STALLS)
+@pytest.mark.parametrize("stall", thinned(STALLS, "endless loop", "stopped"))
 def test_a_stalled_rank_is_named_with_its_line(ddprun, stall):
     body, reason = STALLS[stall]
+    limit = str(patience())
     script = ddprun.script(f"\ndef work():\n    if rank == 1: {body}\n    wait()\nwork()\n")
-    result = ddprun.run("-n", "3", "--watchdog", str(WATCHDOG_S), "--log-dir", "logs", script)
+    result = ddprun.run("-n", "3", "--watchdog", limit, "--log-dir", "logs", script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
-    assert any(f"no progress for {WATCHDOG_S} s: {reason}" in line for line in result.said)
+    assert any(f"no progress for {limit} s: {reason}" in line for line in result.said)
     assert 'script.py", line 14 in work' in result.err
     assert len(result.said) <= 25
     report = json.loads((ddprun.folder / "logs" / "failure.json").read_text())
@@ -50,25 +51,28 @@ def test_a_stall_within_the_standard_library_is_the_users_line():
 
 
 def test_a_rank_that_says_it_is_alive_is_left_alone(ddprun):
-    script = ddprun.script("""
+    script = ddprun.script(
+        """
 from ddpgrad import launcher
 launcher.alive()  # which is what takes time at first
 wait()
 if rank == 1:
-    for _ in range(60):
-        time.sleep(0.1)
+    for _ in range(12):
+        time.sleep(LIMIT / 10)
         launcher.alive()
 wait()
-""")
-    assert ddprun.run("-n", "2", "--watchdog", "5", script).code == 0
+""".replace("LIMIT", str(patience()))
+    )
+    assert ddprun.run("-n", "2", "--watchdog", str(patience()), script).code == 0
 
 
 def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
+    limit = str(patience())
     script = ddprun.script("\nif rank == 1: time.sleep(60)\nwait()\n")
-    result = ddprun.run("-n", "2", "--timeout", "2", script)
+    result = ddprun.run("-n", "2", "--timeout", limit, script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
-    assert "rank 1 did not arrive within 2 seconds" in result.err
+    assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 
 def progress(rank: int, collectives: int, changed: float, beat: float = 100.0) -> Progress:
