@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ddpgrad.core import environment
 
@@ -59,10 +60,10 @@ class Job:
             for proc in range(procs)
         ]
 
-    def ended(self, timeout: float = 120) -> list[Ended]:
+    def ended(self) -> list[Ended]:
         results = []
         for process in self.processes:
-            output, _ = process.communicate(timeout=timeout)
+            output, _ = process.communicate(timeout=30 * patience())
             results.append(Ended(process.returncode, output))
         left = [name for name in os.listdir("/dev/shm") if self.token in name]
         assert left == [], "segments stayed behind"
@@ -99,9 +100,7 @@ def mpi_job():
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
     flags = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version or "open-mpi" in version else []
 
-    def run(
-        world_size: int, procs: int, program: str, *arguments: str, timeout: float = 150, **variables: str
-    ):
+    def run(world_size: int, procs: int, program: str, *arguments: str, **variables: str):
         hosted = {} if world_size == procs else {"DDPGRAD_PROCS": str(procs), "WORLD_SIZE": str(world_size)}
         child = ["-c", _CHILD] if hosted else []
         done = subprocess.run(
@@ -117,7 +116,7 @@ def mpi_job():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
+            timeout=30 * patience(),
             check=False,
         )
         return Ended(done.returncode, done.stdout)

@@ -83,7 +83,7 @@ def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
     ),
 )
 def test_several_hosts(mpi_job, ranks, procs, hosts, limit):
-    ended = mpi_job(ranks, procs, "contract.py", "hierarchical", limit, str(hosts), timeout=150)
+    ended = mpi_job(ranks, procs, "contract.py", "hierarchical", limit, str(hosts))
     assert ended.code == 0, ended.output
     assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(ranks)}
 

@@ -87,12 +87,12 @@ def test_a_job_name_cannot_leave_its_folder():
 
 
 def test_a_host_with_too_little_is_found_before_anything_waits(mpi_job):
-    ended = mpi_job(2, 2, "small_memory.py", "shm", timeout=90)
+    ended = mpi_job(2, 2, "small_memory.py", "shm")
     assert ended.code == 0, ended.output
     said = r"refused: not enough shared memory in /dev/shm: \d+ bytes wanted, 100000 available"
     assert len(re.findall(said, ended.output)) == 2, ended.output
 
 
 def test_mpi_takes_over_where_that_was_asked_for(mpi_job):
-    ended = mpi_job(2, 2, "small_memory.py", "shm,mpi", timeout=90)
+    ended = mpi_job(2, 2, "small_memory.py", "shm,mpi")
     assert ended.output.count("taken: mpi [2.0, 2.0, 2.0]") == 2, ended.output

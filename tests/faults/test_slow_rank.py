@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from patience import patience
 
 from ddpgrad.distributed.failure.watchdog import Progress
 from ddpgrad.launcher.job.straggler import Laggard
@@ -21,6 +22,7 @@ print("done")
     [(0, 0.4), (2, 0.05), (1, 0.01)],
 )
 def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
+    seconds *= patience() / 4  # what others take of the cores is no news
     script = ddprun.script(SCRIPT.replace("SLOW", str(slow)).replace("SECONDS", str(seconds)))
     result = ddprun.run("-n", "3", "--watchdog", "10", script)
     assert result.code == 0, result.err
