@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import ddpgrad as torch
-from ddpgrad import nn
-from ddpgrad.core import errors
+from ddpgrad import errors, nn
 
 
 def leaf() -> torch.Tensor:
