@@ -10,8 +10,7 @@ import numpy as np
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
 from ..backend.registry import backend_for, to_device
 from ..core.tensor import Tensor
-from .communicator.communicator import Communicator
-from .communicator.communicator import Work as ArrayWork
+from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup
 
 if TYPE_CHECKING:

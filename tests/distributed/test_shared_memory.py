@@ -32,9 +32,37 @@ def both():
         def run(fn):
             return [made.result(30) for made in [pool.submit(fn, end[1]) for end in ends]]
 
+        run.transports = [transport for transport, _ in ends]
         yield run
         for transport, _ in ends:
             transport.close()
+
+
+@pytest.mark.parametrize("length", [100, 300_000])
+@pytest.mark.parametrize("allocated", [False, True])
+def test_short_ways_give_what_the_general_ones_give(both, length, allocated):
+    """`AtOnce`, `SmallSum` and `InWindows` beside `InSlots` and `InShares`."""
+
+    def program(communicator):
+        rng = np.random.default_rng(communicator.rank)
+        numbers = rng.standard_normal(length).astype(np.float32)
+        array = communicator.allocate(length, np.float32) if allocated else np.empty(length, np.float32)
+        results = []
+        for op in ("sum", "avg", "max"):
+            array[...] = numbers
+            communicator.all_reduce(array, op)
+            results.append(array.tobytes())
+        array[...] = numbers
+        communicator.broadcast(array, 1)
+        results.append(array.tobytes())
+        results += [row.tobytes() for row in communicator.all_gather(numbers)]
+        results += [part.tobytes() for part in communicator.all_to_all(numbers)]
+        return [*results, communicator.reduce_scatter(numbers).tobytes()]
+
+    short = both(program)
+    for transport in both.transports:
+        transport._alone = False
+    assert both(program) == short
 
 
 def test_too_little_room_is_said_on_all_ranks_and_survived(both, monkeypatch):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..transports.base import COMPLETED, Call, Pending, Transport
+from ..transports.base import COMPLETED, Pending, Transport
+from ..transports.calls import Call
 from ..transports.mail import Message
 
 
-class Work:
+class ArrayWork:
     """A collective under way. Its arrays must not be touched before `wait` returns."""
 
     __slots__ = ("_finish", "_pending")

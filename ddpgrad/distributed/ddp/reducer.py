@@ -20,7 +20,7 @@ from ...backend.registry import backend_for
 from ...core import spans
 from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
-from ..communicator.communicator import Communicator, Work
+from ..communicator.communicator import ArrayWork, Communicator
 from .bucket import Gradient, Layout, plan
 from .comm_hooks import GradBucket, Hook, HookedWork
 from .finite import FiniteWatch
@@ -56,7 +56,7 @@ class Bucket:
             array = parameters[i]._array
             self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
         self.missing = len(layout.indices)
-        self.work: Work | HookedWork | None = None
+        self.work: ArrayWork | HookedWork | None = None
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""

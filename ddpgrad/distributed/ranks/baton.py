@@ -14,7 +14,8 @@ from typing import Protocol
 
 from ...core.errors import DistributedError
 from ..protocol import guard
-from ..transports.base import Call, Patience, Pending, Transport, again
+from ..transports.base import Patience, Pending, Transport, again
+from ..transports.calls import Call
 from ..transports.mail import Delivery, Message
 
 

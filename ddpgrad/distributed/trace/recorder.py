@@ -28,7 +28,8 @@ from ...core import environment, spans
 from ...core.environment import Launch
 from ...optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from ..communicator.communicator import Communicator, Port
-from ..transports.base import COMPLETED, Call, Pending
+from ..transports.base import COMPLETED, Pending
+from ..transports.calls import Call
 
 __all__ = ["recording", "start", "stop"]
 
