@@ -114,20 +114,20 @@ def init_process_group(
     """
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
-    member = world.current()
+    hosted = world.current()
     name = backends.check("init_process_group", backend)
-    for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
+    for what, given, actual in (("world_size", world_size, hosted.world_size), ("rank", rank, hosted.rank)):
         if given not in (-1, actual):
             raise LaunchError(
                 f"init_process_group({what}={given}): the launcher says {what} {actual}. Start the ranks with "
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
-    devices.set_local_rank(member.local_rank)
-    communicator = member.communicator(backends.TRANSPORTS[name], _seconds(timeout))
+    devices.set_local_rank(hosted.local_rank)
+    communicator = hosted.communicator(backends.TRANSPORTS[name], _seconds(timeout))
     # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
     communicator.barrier(label=f"init_process_group with {_versions()}")
     made = ProcessGroup(
-        communicator, range(member.world_size), member.local_rank, backends.told(name), "default"
+        communicator, range(hosted.world_size), hosted.local_rank, backends.told(name), "default"
     )
     _groups.get().append(made)
 
@@ -170,11 +170,11 @@ def new_group(
     name = backends.check("new_group", backend)
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
-    member = world.current()
-    communicator = member.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
+    hosted = world.current()
+    communicator = hosted.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    made = ProcessGroup(communicator, chosen, member.local_rank, backends.told(name), group_desc or "")
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, backends.told(name), group_desc or "")
     _groups.get().append(made)
     return made
 

@@ -15,7 +15,7 @@ KEPT = 20
 """How many collectives of a rank are remembered."""
 
 
-class Recent:
+class Progress:
     """What one rank did last.
 
     collectives   how many collectives and messages it has begun
@@ -69,15 +69,15 @@ class Waits:
 
 waits = Waits()
 
-_hosted: dict[int, Recent] = {}
+_hosted: dict[int, Progress] = {}
 
 
-def begin(rank: int) -> Recent:
+def begin(rank: int) -> Progress:
     """Start to remember what `rank` of this process does."""
-    found = _hosted[rank] = Recent()
+    found = _hosted[rank] = Progress()
     return found
 
 
-def hosted() -> dict[int, Recent]:
+def hosted() -> dict[int, Progress]:
     """By rank, what the ranks of this process did last."""
     return dict(_hosted)

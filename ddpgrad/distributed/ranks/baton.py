@@ -63,7 +63,7 @@ class Slot:
             raise again(self.error)
 
 
-class Scenery(Protocol):
+class PerRank(Protocol):
     """Changes what the process shows when the baton goes from one rank to another."""
 
     def enter(self, local: int) -> None: ...
@@ -74,9 +74,9 @@ class Scenery(Protocol):
 class Baton:
     """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
 
-    def __init__(self, ranks: Sequence[int], scene: Scenery | None = None) -> None:
+    def __init__(self, ranks: Sequence[int], per_rank: PerRank | None = None) -> None:
         self._ranks = ranks
-        self._scene = scene
+        self._per_rank = per_rank
         self._gates = [threading.Semaphore(0) for _ in ranks]
         self._waiting: list[Slot | None] = [None] * len(ranks)
         self._ended = [False] * len(ranks)
@@ -91,8 +91,8 @@ class Baton:
         """Block until rank `local` holds the baton."""
         self._gates[local].acquire()
         self.holder = local
-        if self._scene is not None:
-            self._scene.enter(local)
+        if self._per_rank is not None:
+            self._per_rank.enter(local)
         self._stop_if_asked()
 
     def wait(self, local: int, slot: Slot) -> None:
@@ -148,8 +148,8 @@ class Baton:
         return None
 
     def _hand_over(self, local: int, other: int) -> None:
-        if self._scene is not None:
-            self._scene.leave()
+        if self._per_rank is not None:
+            self._per_rank.leave()
         self._gates[other].release()
         self.receive(local)
 

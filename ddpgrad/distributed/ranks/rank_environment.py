@@ -19,7 +19,7 @@ from typing import Any
 
 from ...core import environment, rank_local
 from ...core.errors import DistributedError
-from .world import Member
+from .world import HostedRank
 
 _lock = threading.Lock()
 _users = 0
@@ -33,7 +33,7 @@ def shared_process() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            _undo[:] = [environment.replace(RankEnvironment(environment.mapping())), threading.Thread.start]
+            _undo[:] = [environment.replace(RankVariables(environment.mapping())), threading.Thread.start]
             threading.Thread.start = _start_for_rank  # type: ignore[method-assign]
     try:
         yield
@@ -45,15 +45,15 @@ def shared_process() -> Iterator[None]:
                 environment.replace(before)
 
 
-class RankEnvironment(MutableMapping[str, str]):
+class RankVariables(MutableMapping[str, str]):
     """The process's environment, with the calling rank's own variables in front."""
 
     def __init__(self, process: MutableMapping[str, str]) -> None:
         self._process = process
 
     def _own(self) -> dict[str, str]:
-        member = rank_local.bound()
-        return member.variables if isinstance(member, Member) else {}
+        hosted = rank_local.bound()
+        return hosted.variables if isinstance(hosted, HostedRank) else {}
 
     def __getitem__(self, name: str) -> str:
         own = self._own()
@@ -129,7 +129,7 @@ class Breakpoints:
         """It waits for others."""
 
 
-class Scene:
+class RankEnvironment:
     """What the process shows of the rank that holds the baton.
 
     ranks: those of this process. mains: the module `__main__` of each. folder: where modules are
@@ -146,7 +146,7 @@ class Scene:
         self._kept: list[dict[str, ModuleType]] = [{} for _ in mains]
         self._shown: int | None = None
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> RankEnvironment:
         self._main = sys.modules["__main__"]
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
         sys.meta_path.insert(place, self)  # type: ignore[arg-type]
