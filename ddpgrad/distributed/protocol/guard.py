@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from ...core.errors import DistributedError, MismatchError, RankFailedError, Sta
 ENDED_WELL = "has finished its program"
 """What a rank did that others still count on, and that is no failure of its own."""
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).absolute().parents[2]) + os.sep
 _INSIDE: dict[str, bool] = {}
 
 _E = TypeVar("_E", bound=DistributedError)
