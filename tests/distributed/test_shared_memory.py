@@ -18,8 +18,8 @@ from ddpgrad.distributed.transports.shm import segments
 
 
 @pytest.fixture
-def both():
-    """Two ends of one job in this process; `both(fn)` runs fn(communicator) at each at the same time."""
+def ends():
+    """Two ends of one job in this process: a pool, and the transport and communicator of each."""
     job = secrets.token_hex(4)
     with ThreadPoolExecutor(2) as pool:
 
@@ -28,19 +28,21 @@ def both():
             return transport, Communicator(proc, 2, "shm", Alone(transport))
 
         ends = list(pool.map(connect, range(2)))
-
-        def run(fn):
-            return [made.result(30) for made in [pool.submit(fn, end[1]) for end in ends]]
-
-        run.transports = [transport for transport, _ in ends]
-        yield run
+        yield pool, ends
         for transport, _ in ends:
             transport.close()
 
 
+@pytest.fixture
+def both(ends):
+    """`both(fn)` runs fn(communicator) at both ends at the same time."""
+    pool, communicators = ends[0], [communicator for _, communicator in ends[1]]
+    return lambda fn: [made.result(30) for made in [pool.submit(fn, c) for c in communicators]]
+
+
 @pytest.mark.parametrize("length", [100, 300_000])
 @pytest.mark.parametrize("allocated", [False, True])
-def test_short_ways_give_what_the_general_ones_give(both, length, allocated):
+def test_short_ways_give_what_the_general_ones_give(ends, both, length, allocated):
     """`AtOnce`, `SmallSum` and `InWindows` beside `InSlots` and `InShares`."""
 
     def program(communicator):
@@ -60,7 +62,7 @@ def test_short_ways_give_what_the_general_ones_give(both, length, allocated):
         return [*results, communicator.reduce_scatter(numbers).tobytes()]
 
     short = both(program)
-    for transport in both.transports:
+    for transport, _ in ends[1]:
         transport._alone = False
     assert both(program) == short
 

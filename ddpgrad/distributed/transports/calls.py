@@ -1,13 +1,12 @@
 """The collectives that every transport carries, one class for each; all others are built from them.
 
-A call is one rank's part in one collective. `complete` makes the results wherever this process can read the arrays of
-all ranks: in its own memory, in shared memory, or in what has arrived.
+A call is one rank's part in one collective. Where this process can read the arrays of all ranks, in its own
+memory or in shared memory, `complete` makes the results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 
@@ -38,12 +37,17 @@ class Call:
         return True
 
     def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
+        self, calls: Sequence[Call], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
     ) -> None:
         """Make the results of `calls`, which are the parts of `ranks`, from the arrays of all ranks.
 
         start: the element at which `arrays` begin, where they are pieces of the ranks' arrays.
         """
+        for rank, call in zip(ranks, calls, strict=True):
+            call.take(rank, arrays, start)
+
+    def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
+        """Make the result of `rank`, whose part this is; see `complete`."""
 
 
 class Reduce(Call):
@@ -61,7 +65,7 @@ class Reduce(Call):
         self.op = op
 
     def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
+        self, calls: Sequence[Call], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
     ) -> None:
         tree.reduce_into([call.array for call in calls], arrays, self.op)
 
@@ -83,12 +87,9 @@ class ReduceScatter(Call):
         self.result = result
         self.op = op
 
-    def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
-    ) -> None:
+    def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
         stop = start + arrays[0].size // len(arrays)
-        for rank, call in zip(ranks, calls, strict=True):
-            tree.reduce_part(call.result[start:stop], arrays, rank, self.op)
+        tree.reduce_part(self.result[start:stop], arrays, rank, self.op)
 
 
 class Gather(Call):
@@ -102,12 +103,9 @@ class Gather(Call):
         super().__init__(signature, array, background)
         self.result = result
 
-    def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
-    ) -> None:
-        for call in calls:
-            for row, array in zip(call.result, arrays, strict=True):
-                row[start : start + array.size] = array
+    def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
+        for row, array in zip(self.result, arrays, strict=True):
+            row[start : start + array.size] = array
 
 
 class Broadcast(Call):
@@ -122,16 +120,10 @@ class Broadcast(Call):
     def contributes(self, rank: int) -> bool:
         return rank == self.src
 
-    def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
-    ) -> None:
-        self.spread(calls, ranks, arrays[self.src], start)
-
-    def spread(self, calls: Sequence[Call], ranks: Sequence[int], source: np.ndarray, start: int = 0) -> None:
-        """`complete`, from the source's array alone."""
-        for rank, call in zip(ranks, calls, strict=True):
-            if rank != self.src:
-                call.array[start : start + source.size] = source
+    def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
+        if rank != self.src:
+            source = arrays[self.src]
+            self.array[start : start + source.size] = source
 
 
 class AllToAll(Call):
@@ -152,13 +144,10 @@ class AllToAll(Call):
         self.counts = counts
         self.extent = counts.most * array.itemsize
 
-    def complete(
-        self, calls: Sequence[Self], ranks: Sequence[int], arrays: Sequence[np.ndarray], start: int = 0
-    ) -> None:
-        for rank, call in zip(ranks, calls, strict=True):
-            for source, array in enumerate(arrays):
-                there, here = self.counts.block(source, rank)
-                call.result[here] = array[there]
+    def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
+        for source, array in enumerate(arrays):
+            there, here = self.counts.block(source, rank)
+            self.result[here] = array[there]
 
 
 class Barrier(Call):

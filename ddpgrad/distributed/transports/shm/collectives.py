@@ -166,7 +166,7 @@ class Large(Stepwise):
                     array[0, start:stop] = pieces[rank]
 
     def _work_on(self, views: list[np.ndarray], start: int) -> None:
-        """Do this process's part of one piece: `views`, of each rank that contributes, from element `start` on."""
+        """Do this process's part of one piece. views: it, of each rank that contributes; it begins at `start`."""
         first, transport = self.calls[0], self.transport
         if isinstance(first, Reduce):
             low, high = tree.share(views[0].size, transport.launch.procs, transport.launch.proc)
@@ -176,7 +176,8 @@ class Large(Stepwise):
             else:
                 self._bridge.reduce(pieces, first.op)
         elif isinstance(first, Broadcast):
-            first.spread(self.calls, transport.ranks, views[0], start)
+            sources = views * transport.launch.world_size  # of which only one is read
+            first.complete(self.calls, transport.ranks, sources, start)
         else:
             first.complete(self.calls, transport.ranks, views, start)
 
