@@ -2,7 +2,7 @@
 
 Every rank must call the same collectives in the same order. An array may have any shape,
 memory layout and dtype that the operation is defined for; results are written into it.
-What lies between ranks, and how many processes they are, is the transport's affair.
+The transport knows how many processes there are and how data moves between them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Communicator:
 
     rank    this rank's number, 0 to size - 1
     size    the number of ranks
-    note    is told the signature of each collective, and what each message is, as it begins
+    note    called with the signature of each collective, and the text of each message, as it begins
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Communicator:
 
         op      one of sum, avg, product, min, max, band, bor, bxor; ValueError if it has no
                 meaning for the dtype
-        label   what the array is (parameter names); compared between ranks, shown in errors
+        label   a name of the array (its parameters); compared between ranks, shown in errors
         """
         # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
         if async_op or type(array) is not np.ndarray or not array.flags.carray:
@@ -143,7 +143,7 @@ class Communicator:
         return self._start_gather(array, "all_gather", label, background)
 
     def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
-        """What each rank has for this one, by rank: rank r gets `splits[r]` rows of `array`.
+        """Send rows of `array` to every rank: rank r gets `splits[r]` of them. Returns the rows received, by rank.
 
         splits: rows for each rank, as many as `array` has; None for equal parts. Shapes must
         agree but for the number of rows.
@@ -185,7 +185,7 @@ class Communicator:
     def _all_to_all(
         self, signature: guard.Signature, array: np.ndarray, table: np.ndarray, background: bool
     ) -> tuple[np.ndarray, ArrayWork]:
-        """What the ranks have for this one, one-dimensional, and the work; `table` says how many elements of whom."""
+        """The elements that the ranks have for this one, one after the other, and the work. table: see `Counts`."""
         result = new(array, (int(table[:, self.rank].sum()),))
         flat = in_order(array)
         call = AllToAll(signature, flat, result, Counts(table), background)

@@ -1,4 +1,4 @@
-"""Between one rank's communicator and a transport: how the rank posts its calls, and what it waits for."""
+"""Ports join one rank's communicator to a transport. A rank posts its calls there, and gets works to wait for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ArrayWork:
         self._settle()
 
     def poll(self) -> bool:
-        """Help the collective on without waiting; True when complete."""
+        """Advance the collective without waiting; True when complete."""
         if not self._pending.poll():
             return False
         self._settle()

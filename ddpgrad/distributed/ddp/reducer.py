@@ -83,7 +83,7 @@ class Bucket:
 
 
 def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
-    """What the accumulator of parameter i calls. It does not keep the reducer, and its buckets, alive."""
+    """The hook that the accumulator of parameter i calls. It does not keep the reducer and its buckets alive."""
 
     def hook(inputs: Any, outputs: Any) -> None:
         alive = reducer()
@@ -192,7 +192,7 @@ class Reducer:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Start the buckets that are complete, in order, and help along those under way."""
+        """Start the buckets that are complete, in order, and advance those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
             self._look_at(self.buckets[self.next])
             if self.hook is None:

@@ -36,7 +36,7 @@ BLOCK = 1 << 16
 """Elements that are carried through the whole tree before the next ones are read."""
 
 # Elements from which compiled code makes a sum: of two ranks, of more, and of types of 16 bits, which NumPy
-# converts one by one. And how many such sums there must be before Numba is loaded for them.
+# converts one by one. Numba is loaded for them after so many such sums.
 _COMPILED_FROM = {"none": math.inf, "pair": 1 << 17, "more": 1 << 14, "narrow": 1 << 11}
 _LOAD_AFTER = 100
 
@@ -206,7 +206,7 @@ def frontier(low: int, high: int, ranks: int) -> list[range]:
 
 
 def wide_dtype(dtype: np.dtype) -> np.dtype:
-    """What arrays of `dtype` are accumulated in."""
+    """The dtype in which arrays of `dtype` are accumulated."""
     return _recipe("max", dtype, 1).wide if dtype.kind != "c" else dtype
 
 
@@ -291,7 +291,7 @@ _sums = 0
 
 
 def _compiled_sum(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> Sum | None:
-    """What adds these arrays in one pass, once there were enough sums to load it, or None where NumPy has to."""
+    """The compiled sum of these arrays, once there were enough sums to load it; None where NumPy has to add."""
     global _sums
     _sums += 1
     if (_sums < _LOAD_AFTER and "numba" not in sys.modules) or not numba_enabled():

@@ -1,4 +1,4 @@
-"""Several ranks in one process: threads that pass one baton, and meet before each collective.
+"""Several ranks in one process: they are threads that pass one baton, and meet before each collective.
 
 Only the holder of the baton runs Python; the baton changes hands only inside collectives,
 always to the next rank that can go on. So a run is deterministic, and a debugger that stops
@@ -24,7 +24,7 @@ class Unwind(BaseException):
 
 
 class Slot:
-    """What a rank waits for: a collective in which the ranks of this process meet, or a message."""
+    """A collective in which the ranks of this process meet, or a message; ranks wait for it."""
 
     __slots__ = ("calls", "error", "pending")
 
@@ -35,7 +35,7 @@ class Slot:
         self.error: Exception | None = None
 
     def ready(self) -> bool:
-        """True when complete or failed; helps the transport on."""
+        """True when complete or failed; lets the transport advance."""
         if self.error is not None:
             return True
         if self.pending is None:
@@ -47,7 +47,7 @@ class Slot:
             return True
 
     def fields(self, local: int) -> Sequence[str]:
-        """What rank `local` called, in words."""
+        """The call of rank `local`, in words."""
         if isinstance(self.pending, Delivery):
             return self.pending.message.fields
         call = self.calls.get(local)
@@ -64,7 +64,7 @@ class Slot:
 
 
 class PerRank(Protocol):
-    """Changes what the process shows when the baton goes from one rank to another."""
+    """A part of the process that each rank has for itself: it is switched when the baton goes to another rank."""
 
     def enter(self, local: int) -> None: ...
 

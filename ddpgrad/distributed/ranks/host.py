@@ -1,6 +1,6 @@
-"""The ranks that this process hosts: how they run, and what happens when one fails.
+"""Run the ranks that this process hosts, and end them together when one fails.
 
-An ordinary process hosts one rank, which is simply the program. With fewer processes than
+An ordinary process hosts one rank: the program itself. With fewer processes than
 ranks (`ddprun --procs`), and in `simulate`, each rank is a thread; see `baton`.
 """
 

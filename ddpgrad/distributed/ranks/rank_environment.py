@@ -1,4 +1,4 @@
-"""What a program sees of its process where several ranks share it: variables, threads, breakpoints, modules.
+"""The environment of each rank where several share a process: variables, threads, breakpoints, modules.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE of its own in the environment,
 threads that it starts act for it, and modules that lie beside its program are imported for it
@@ -28,7 +28,7 @@ _undo: list[Any] = []
 
 @contextmanager
 def shared_process() -> Iterator[None]:
-    """Within it, what this process shows to the threads of a rank is that rank's. May be entered several times."""
+    """Within it, variables and new threads are those of the calling rank. May be entered several times."""
     global _users
     with _lock:
         _users += 1
@@ -104,7 +104,7 @@ def _start_for_rank(thread: threading.Thread) -> None:
 
 
 def _pass_by(*args: Any, **kwargs: Any) -> None:
-    """What `breakpoint()` does in ranks other than the chosen one."""
+    """Do nothing: `breakpoint()` in ranks other than the chosen one."""
 
 
 class Breakpoints:
@@ -130,7 +130,7 @@ class Breakpoints:
 
 
 class RankEnvironment:
-    """What the process shows of the rank that holds the baton.
+    """Switches `__main__`, the rank's own modules and breakpoints to the rank that holds the baton.
 
     ranks: those of this process. mains: the module `__main__` of each. folder: where modules are
     each rank's own.
@@ -159,7 +159,7 @@ class RankEnvironment:
         self._breakpoints.__exit__()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What Python's own finder finds; remembers which modules are the ranks' own."""
+        """Find a module as Python does, and remember it if it is one of the ranks' own."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and name.partition(".")[0] not in self._shared and self._is_own(spec):
             self._names.add(name)
@@ -172,7 +172,7 @@ class RankEnvironment:
         return source and inside and not any("site-packages" in place for place in places)
 
     def enter(self, local: int) -> None:
-        """Show what belongs to rank `local` of this process, which now holds the baton."""
+        """Rank `local` of this process now holds the baton: switch to its modules."""
         if local == self._shown:
             return
         self._put_away()

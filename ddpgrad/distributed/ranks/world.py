@@ -1,4 +1,4 @@
-"""Who is calling: this process's view of its world, and each rank's view of itself."""
+"""The world as this process sees it, and each rank that the process hosts. `current` is the rank that calls."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class HostedRank:
     rank         0 to world_size - 1
     world_size   the number of ranks
     launch       how this process was started
-    progress     what it began last, for reports
+    progress     its last collectives and steps, for reports
     variables    the environment variables that say which rank it is, as torchrun names them
     """
 
@@ -212,7 +212,7 @@ def current() -> HostedRank:
 
 
 def serve(world: World | None) -> World | None:
-    """Make `world` the one that threads outside `simulate` belong to; returns the one before."""
+    """Make `world` the one of threads outside `simulate`; returns the one before."""
     global _process_world
     before, _process_world = _process_world, world
     return before

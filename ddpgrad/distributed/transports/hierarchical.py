@@ -82,7 +82,7 @@ class HierarchicalTransport(MpiTransport):
 
 
 class _Bridge:
-    """What a process does with those that have the same share on the other hosts.
+    """Joins the sum of one share with those of the processes that have the same share on other hosts.
 
     frontiers: for each host, the parts of the tree that its ranks make.
     """

@@ -1,4 +1,4 @@
-"""Which processes of this host have ended."""
+"""Liveness: find out which processes of this host have ended."""
 
 from __future__ import annotations
 

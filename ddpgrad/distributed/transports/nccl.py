@@ -30,7 +30,7 @@ _PLACE_BYTES = 256
 
 
 def missing() -> str | None:
-    """What is missing for this transport here; None if nothing is."""
+    """The reason why this transport cannot be used here; None if it can."""
     if reason := library.missing():
         return reason
     try:

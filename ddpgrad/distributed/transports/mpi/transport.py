@@ -38,7 +38,7 @@ SMALL = 16 << 10
 # MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
 _PIECE = 32 << 20
 
-# What is told of one rank's collective to those that differ, in bytes.
+# Bytes that describe one rank's collective to the ranks that differ.
 _RECORD = 512
 
 
@@ -269,7 +269,7 @@ class MpiTransport(Transport):
             array[...] = first
 
     def _received(self, size: int, dtype: np.dtype) -> np.ndarray:
-        """Memory for what is exchanged, which is there already most times: new pages cost as much as a sum."""
+        """Memory for received data, kept from earlier times: new pages cost as much as a sum."""
         if self._memory.nbytes < size * dtype.itemsize:
             self._memory = np.empty(size * dtype.itemsize, np.uint8)
         return self._memory[: size * dtype.itemsize].view(dtype)
@@ -324,7 +324,7 @@ class MpiTransport(Transport):
                     target[start:stop] = row
 
     def _pairwise(self, calls: Sequence[AllToAll]) -> None:
-        """What ranks have for each other goes from process to process, and nowhere else."""
+        """Elements go from process to process directly."""
         for piece in pieces(calls, self.ranks, self._blocks, _PIECE):
             self._exchange.all_to_all(
                 self._bytes(piece.send, piece.sent, starts(piece.sent)),

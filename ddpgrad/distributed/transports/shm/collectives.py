@@ -61,7 +61,7 @@ class Collective(Pending):
 
 
 class Small(Collective):
-    """One flag round: what everyone wrote into the slots is complete when all have arrived."""
+    """One round of flags: the slots are complete when all have arrived."""
 
     __slots__ = ("_slots",)
 

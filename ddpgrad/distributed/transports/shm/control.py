@@ -1,4 +1,4 @@
-"""The shared page on which processes of one host see each other: flags, signatures, deaths.
+"""The control page: processes of one host share it, and see each other's flags, signatures and ends there.
 
 Every process owns a line of counters that only it writes. Each collective has a number;
 a process sets ARRIVE to the number when its contribution is in place, and DONE when it
@@ -78,7 +78,7 @@ class Memory(NamedTuple):
 class Control:
     """The control page of one job on one host, and `extra` bytes for the transport's own use.
 
-    crowded   what `extra` is if the processes share cores, as the first of them sees it (`is_crowded`)
+    crowded   the same, where the processes share cores, as the first of them sees it (`is_crowded`)
     sparse    further bytes behind those, which take memory only once they are used: reserve them
               before, with `take`
     """
@@ -174,7 +174,7 @@ class Control:
         self._words[self._mine + column] = value
 
     def record(self, rank: int, number: int, signature: Signature, place: int) -> None:
-        """Write what hosted `rank` does under `number`, and where its contribution lies."""
+        """Write the signature of hosted `rank` under `number`, and where its contribution lies."""
         start = self._records + (rank * DEPTH + number % DEPTH) * _RECORD
         word = start // 8
         words = self._words
@@ -290,7 +290,7 @@ class Control:
             raise guard.stalled(last, self._waiting(number), timeout)
 
     def _cause(self, proc: int, state: int) -> tuple[int, list[int], str]:
-        """How far up the chain of causes this end stands (0: a cause), which ranks, what they did."""
+        """How far this end is from the first cause (0: it is that), which ranks, what they did."""
         if state in (_FAILED, _VICTIM):
             start = self._reasons + proc * _REASON
             length = self._word(proc, _REASON_LENGTH)
@@ -306,11 +306,11 @@ class Control:
         return [self.launch.world_rank(rank) for rank in self.launch.block(proc)]
 
     def _calls(self, proc: int, number: int) -> Mapping[int, Sequence[str]]:
-        """What the ranks of `proc` wrote under `number`."""
+        """The calls of the ranks of `proc` under `number`, in words."""
         return {self.launch.world_rank(rank): self.fields(rank, number) for rank in self.launch.block(proc)}
 
     def _waiting(self, number: int) -> Mapping[int, Sequence[str]]:
-        """What the ranks that arrived at collective `number` called."""
+        """The calls of the ranks that arrived at collective `number`."""
         arrived = [self.launch.proc, *(p for p in self._others if self._word(p, ARRIVE) >= number)]
         return {rank: fields for proc in arrived for rank, fields in self._calls(proc, number).items()}
 

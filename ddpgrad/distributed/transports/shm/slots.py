@@ -1,4 +1,4 @@
-"""Slots in the control page, one for each rank and each collective under way: small collectives travel through them."""
+"""Slots in the control page, through which small collectives travel: one for each rank and collective under way."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _PAGE = 4096
 
 
 def bytes_needed(launch: Launch) -> int:
-    """The shared memory that a transport takes at once; buckets and what else is allocated come on top."""
+    """The shared memory that a transport takes at once; buckets and other allocations come on top."""
     world = launch.world_size
     return Control.bytes_needed(launch) + world * (
         DEPTH * _small(world, is_crowded(launch)) + _scratch_bytes(world)

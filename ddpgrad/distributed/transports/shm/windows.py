@@ -1,4 +1,4 @@
-"""Arrays in memory that all processes of a host map, so that each reads and writes those of the others."""
+"""Windows: arrays in memory that all processes of a host map. Each reads and writes those of the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Share:
 
 
 class Windows:
-    """What the ranks of `job` on this host have allocated, as this process maps it."""
+    """The allocations of the ranks of `job` on this host, as this process maps them."""
 
     def __init__(self, launch: Launch, job: str) -> None:
         self._launch, self._job = launch, job
