@@ -1,11 +1,11 @@
-"""What can carry collectives, by PyTorch's names, and what this installation has of it."""
+"""The backends of process groups, by PyTorch's names, and which of them this installation has."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-# PyTorch's names for what carries collectives and ours, and the transport that each asks for (None: the fastest).
+# PyTorch's names of backends and ours, and the transport that each asks for (None: the fastest).
 TRANSPORTS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "shm,mpi": "shm,mpi", "mpi": "mpi",
     "hierarchical": "hierarchical", "nccl": "nccl",
 }  # fmt: skip
@@ -27,7 +27,7 @@ class Backend(str):
 
 
 def check(caller: str, backend: str | None) -> str | None:
-    """`backend` in lower case, without what it says of device types ("cpu:gloo,cuda:nccl" is "nccl")."""
+    """`backend` in lower case, without device types ("cpu:gloo,cuda:nccl" is "nccl")."""
     name = backend.rpartition(":")[2].lower() if backend else None
     if name not in TRANSPORTS:
         known = ", ".join(Backend.backend_list)
@@ -36,7 +36,7 @@ def check(caller: str, backend: str | None) -> str | None:
 
 
 def told(name: str | None) -> str | None:
-    """What a program that gave `name` reads back, if that is no transport's: "gloo" is whichever transport suits."""
+    """The name that a program reads back where it gave no transport's: "gloo", which stands for any of them."""
     return name if TRANSPORTS[name] is None else None
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor
-from .communicator.communicator import Communicator
-from .communicator.communicator import Work as ArrayWork
+from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup, resolve
 from .tensor_work import Work, give_back, host_of, root_of, run, store
 

@@ -1,4 +1,4 @@
-"""Process groups as PyTorch names them: who takes part in a collective.
+"""Process groups, with PyTorch's names: the ranks that take part in a collective.
 
 Source of names and arguments: https://pytorch.org/docs/stable/distributed.html. Groups are
 local to a rank (see `rank_local`), so that several ranks of one process have their own.
@@ -70,7 +70,7 @@ class ProcessGroup:
 
 
 class GroupMember:
-    """What `new_group` returns to ranks outside the group."""
+    """Marks of groups: `NON_GROUP_MEMBER` is returned by `new_group` to ranks outside the group."""
 
     WORLD: ProcessGroup | None = None  # the default group, in arguments
     NON_GROUP_MEMBER = object()
@@ -104,7 +104,7 @@ def init_process_group(
     rank: int = -1,
     **options: Any,
 ) -> None:
-    """Meet the other ranks. Who they are is what ddprun, mpirun or Slurm said; alone, one rank.
+    """Meet the other ranks of the job that ddprun, mpirun or Slurm started; without one, this is the only rank.
 
     backend: None, or 'gloo', chooses: threads in this process, shared memory on one host, MPI between
     hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it. All of
@@ -114,26 +114,26 @@ def init_process_group(
     """
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
-    member = world.current()
+    hosted = world.current()
     name = backends.check("init_process_group", backend)
-    for what, given, actual in (("world_size", world_size, member.world_size), ("rank", rank, member.rank)):
+    for what, given, actual in (("world_size", world_size, hosted.world_size), ("rank", rank, hosted.rank)):
         if given not in (-1, actual):
             raise LaunchError(
                 f"init_process_group({what}={given}): the launcher says {what} {actual}. Start the ranks with "
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
-    devices.set_local_rank(member.local_rank)
-    communicator = member.communicator(backends.TRANSPORTS[name], _seconds(timeout))
+    devices.set_local_rank(hosted.local_rank)
+    communicator = hosted.communicator(backends.TRANSPORTS[name], _seconds(timeout))
     # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
     communicator.barrier(label=f"init_process_group with {_versions()}")
     made = ProcessGroup(
-        communicator, range(member.world_size), member.local_rank, backends.told(name), "default"
+        communicator, range(hosted.world_size), hosted.local_rank, backends.told(name), "default"
     )
     _groups.get().append(made)
 
 
 def _versions() -> str:
-    """What must be the same on all ranks for them to compute the same."""
+    """The versions that must be the same on all ranks, so that they compute the same bits."""
     python = ".".join(map(str, sys.version_info[:2]))
     numba = "with" if environment.numba_enabled() else "without"
     return f"ddpgrad {__version__}, NumPy {np.__version__}, Python {python}, {numba} Numba"
@@ -170,11 +170,11 @@ def new_group(
     name = backends.check("new_group", backend)
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
-    member = world.current()
-    communicator = member.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
+    hosted = world.current()
+    communicator = hosted.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    made = ProcessGroup(communicator, chosen, member.local_rank, backends.told(name), group_desc or "")
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, backends.told(name), group_desc or "")
     _groups.get().append(made)
     return made
 
@@ -276,7 +276,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
-    """What carries tensors of which device, by the name of `get_backend`, as "cpu:shm,cuda:shm"."""
+    """The backend of each kind of device, as "cpu:shm,cuda:shm"."""
     name = get_backend(group)
     return f"cpu:{name},cuda:{name}"
 
@@ -289,7 +289,7 @@ def get_pg_count() -> int:
 def get_backend(group: ProcessGroup | None = None) -> str:
     """The transport in use: 'virtual', 'shm', 'mpi' ...; "gloo" if the program asked for that, since programs look at it.
 
-    What carries the collectives is always in `group.communicator.transport`.
+    The transport itself is always in `group.communicator.transport`.
     """
     return resolve(group).backend
 
@@ -313,5 +313,5 @@ def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
 
 
 def is_outside(group: Any) -> bool:
-    """Whether `group` is what `new_group` gave to a rank outside of it."""
+    """Whether this rank is outside of `group`."""
     return group is GroupMember.NON_GROUP_MEMBER

@@ -2,7 +2,7 @@
 
 Source of names and semantics: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-store.
 Values are bytes; a text is stored as UTF-8. ddpgrad's own ranks need no store: it is for programs
-that use one themselves. What goes through files and sockets is plain data, never a pickle.
+that use one themselves. Files and sockets carry plain data, never a pickle.
 """
 
 from __future__ import annotations

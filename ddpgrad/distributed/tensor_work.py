@@ -1,4 +1,4 @@
-"""Between Tensors and the arrays that communicators carry: the work that callers wait for, results put in place."""
+"""Collectives under way on Tensors: communicators carry arrays, whose results go back into the tensors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
 from ..backend.registry import backend_for, to_device
 from ..core.tensor import Tensor
-from .communicator.communicator import Communicator
-from .communicator.communicator import Work as ArrayWork
+from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
 
 
 def give_back(tensor: Tensor, host: np.ndarray) -> None:
-    """Put what a collective left in `host` into the tensor."""
+    """Put the result of a collective, in `host`, into the tensor."""
     if host is not tensor._array:
         tensor._array[...] = to_device(host, tensor.device)
     tensor._versions[0] += 1

@@ -91,7 +91,7 @@ def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
 def _current_rank(launch: Launch) -> int | None:
     """The rank that prints; None for a thread that belongs to none of several."""
     key = rank_local.bound()
-    if isinstance(key, host.Member):
+    if isinstance(key, host.HostedRank):
         return key.rank
     return launch.ranks[0] if len(launch.ranks) == 1 else None
 

@@ -8,7 +8,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.core.errors import MismatchError, StallError
-from ddpgrad.distributed.transports.base import EXCHANGE, Call, Counts
+from ddpgrad.distributed.transports.calls import AllToAll, Counts
 from ddpgrad.distributed.transports.mpi.pairwise import pieces, starts
 
 
@@ -73,10 +73,7 @@ def test_an_exchange_moves_only_what_is_for_others():
     blocks = [range(1), range(1, 3), range(3, 4)]
     counts = Counts(table)
     sent = [np.arange(row.sum(), dtype=np.int16) + 100 * rank for rank, row in enumerate(table)]
-    calls = [
-        Call(EXCHANGE, None, sent[r], result=np.zeros(table[:, r].sum(), np.int16), counts=counts)
-        for r in range(4)
-    ]
+    calls = [AllToAll(None, sent[r], np.zeros(table[:, r].sum(), np.int16), counts) for r in range(4)]
     ends = [pieces([calls[r] for r in block], block, blocks, limit=64) for block in blocks]
     moved = np.zeros((3, 3), int)
     for round_of_all in zip(*ends, strict=True):

@@ -9,6 +9,9 @@ import pytest
 from matrices import thinned
 from patience import patience
 
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad import nn
 from ddpgrad.core import errors
 from ddpgrad.distributed.protocol import guard
 from ddpgrad.distributed.ranks import host
@@ -222,3 +225,15 @@ def test_a_rank_that_is_done_is_not_waited_for():
 def test_wrong_arguments(call, error, text):
     with pytest.raises(error, match=text):
         host.simulate(lambda: call(host.current().communicator()), 2)
+
+
+def test_a_sum_within_backward_is_named_by_the_line_of_the_program():
+    def program():
+        dist.init_process_group()
+        model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+        model(torch.ones(1, 2)).sum().backward()
+        return host.current().progress.last()
+
+    for told in host.simulate(program, 2):
+        averages = [text for text in told if text.startswith("all_reduce(avg)")]
+        assert averages and all("test_guard.py:" in text for text in averages), told

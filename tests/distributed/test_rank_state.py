@@ -34,22 +34,25 @@ SHARED = {
     "backend.registry._bodies": "the op table",
     "backend.registry._by_array_type": "backends, which have no state",
     "backend.registry._by_kind": "backends, which have no state",
-    "distributed.recent._hosted": "by rank",
-    "distributed.scene._undo": "what the process was before it was shared by ranks",
+    "compat.settings._said": "warnings that the process has shown",
+    "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
+    "core.rank_local._all": "where the ranks' own values are",
+    "distributed.protocol.progress._hosted": "by rank",
+    "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
     "library._ops": "ops that programs define at import, by name",
-    "modes.inferring": "whether any thread is in inference mode; which one is per thread",
-    "ops.autocast.casting": "whether any thread is within autocast; which one is per thread",
-    "ops.watching.recorders": "who records the ops of an export, in which no collective runs",
+    "ops.dispatch.autocast.casting": "whether any thread is within autocast; which one is per thread",
+    "ops.dispatch.watching.recorders": "who records the ops of an export, in which no collective runs",
+    "ops.methods._attached": "how many ops and functions Tensor has as methods already",
     "optim.hooks._of_all": "hooks of all optimizers, which the launcher registers for the process",
-    "rank_local._all": "where the ranks' own values are",
-    "settings._said": "warnings that the process has shown",
     "utils.data.collate.default_collate_fn_map": "PyTorch's table, which programs extend at import",
 }
 
 
 def load_all() -> None:
-    """Import every module of the package for which this machine has what it needs."""
+    """Import every module of the package that runs in ranks, and for which this machine has what it needs."""
     for module in pkgutil.walk_packages(torch.__path__, "ddpgrad."):
+        if module.name.startswith("ddpgrad.launcher."):
+            continue
         with contextlib.suppress(ImportError):
             importlib.import_module(module.name)
 
@@ -62,6 +65,7 @@ def containers() -> dict[str, object]:
             continue
         for attribute, value in vars(module).items():
             constant = attribute.lstrip("_").isupper() or attribute.startswith("__")
+            constant = constant or attribute == "_homes"  # of a face: its names, read from the stub
             if not constant and isinstance(value, CONTAINERS):
                 found[f"{name.removeprefix('ddpgrad.')}.{attribute}"] = value
     return found

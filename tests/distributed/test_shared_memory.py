@@ -18,8 +18,8 @@ from ddpgrad.distributed.transports.shm import segments
 
 
 @pytest.fixture
-def both():
-    """Two ends of one job in this process; `both(fn)` runs fn(communicator) at each at the same time."""
+def ends():
+    """Two ends of one job in this process: a pool, and the transport and communicator of each."""
     job = secrets.token_hex(4)
     with ThreadPoolExecutor(2) as pool:
 
@@ -28,13 +28,43 @@ def both():
             return transport, Communicator(proc, 2, "shm", Alone(transport))
 
         ends = list(pool.map(connect, range(2)))
-
-        def run(fn):
-            return [made.result(30) for made in [pool.submit(fn, end[1]) for end in ends]]
-
-        yield run
+        yield pool, ends
         for transport, _ in ends:
             transport.close()
+
+
+@pytest.fixture
+def both(ends):
+    """`both(fn)` runs fn(communicator) at both ends at the same time."""
+    pool, communicators = ends[0], [communicator for _, communicator in ends[1]]
+    return lambda fn: [made.result(30) for made in [pool.submit(fn, c) for c in communicators]]
+
+
+@pytest.mark.parametrize("length", [100, 300_000])
+@pytest.mark.parametrize("allocated", [False, True])
+def test_short_ways_give_what_the_general_ones_give(ends, both, length, allocated):
+    """`AtOnce`, `SmallSum` and `InWindows` beside `InSlots` and `InShares`."""
+
+    def program(communicator):
+        rng = np.random.default_rng(communicator.rank)
+        numbers = rng.standard_normal(length).astype(np.float32)
+        array = communicator.allocate(length, np.float32) if allocated else np.empty(length, np.float32)
+        results = []
+        for op in ("sum", "avg", "max"):
+            array[...] = numbers
+            communicator.all_reduce(array, op)
+            results.append(array.tobytes())
+        array[...] = numbers
+        communicator.broadcast(array, 1)
+        results.append(array.tobytes())
+        results += [row.tobytes() for row in communicator.all_gather(numbers)]
+        results += [part.tobytes() for part in communicator.all_to_all(numbers)]
+        return [*results, communicator.reduce_scatter(numbers).tobytes()]
+
+    short = both(program)
+    for transport, _ in ends[1]:
+        transport._alone = False
+    assert both(program) == short
 
 
 def test_too_little_room_is_said_on_all_ranks_and_survived(both, monkeypatch):

@@ -33,7 +33,9 @@ def test_any_division_gives_the_same_bits(ranks, length, parts, op, dtype, in_pl
 def _compile(patch, compiled):
     """Let sums of any length be made by compiled code, or none."""
     patch.setattr(
-        tree, "_ONE_PASS", {**dict.fromkeys(tree._ONE_PASS, 1 if compiled else 1 << 60), "none": 1 << 60}
+        tree,
+        "_COMPILED_FROM",
+        {**dict.fromkeys(tree._COMPILED_FROM, 1 if compiled else 1 << 60), "none": 1 << 60},
     )
     patch.setattr(tree, "_LOAD_AFTER", 0)
 

@@ -1,4 +1,4 @@
-"""What communicators ask of arrays before they travel; arrays of a GPU go where a transport takes them."""
+"""Checks and copies of arrays before and after they travel, in host memory or on a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_back(array: np.ndarray, flat: np.ndarray) -> None:
 
 
 def check_array(name: str, array: np.ndarray, writes: bool = False) -> None:
-    """Raise TypeError or ValueError for what cannot travel, or cannot take a result that is written into it."""
+    """Raise TypeError or ValueError for an array that cannot travel. writes: its result is written into it."""
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__cuda_array_interface__"):
             raise TypeError(f"{name}: expected a numpy array, got {type(array).__name__}")

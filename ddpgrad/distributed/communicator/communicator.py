@@ -1,8 +1,8 @@
-"""Collectives as one logical rank calls them: NumPy arrays in, `Work` out.
+"""Collectives as one logical rank calls them: NumPy arrays in, `ArrayWork` out.
 
 Every rank must call the same collectives in the same order. An array may have any shape,
 memory layout and dtype that the operation is defined for; results are written into it.
-What lies between ranks, and how many processes they are, is the transport's affair.
+The transport knows how many processes there are and how data moves between them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from typing import Any
 import numpy as np
 
 from ..protocol import guard, plain_data, tree
-from ..transports.base import (
-    ALLOCATE,
-    BARRIER,
-    BROADCAST,
-    COMPLETED,
-    EXCHANGE,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
+from ..transports.base import COMPLETED, Pending
+from ..transports.calls import (
+    Allocate,
+    AllToAll,
+    Barrier,
+    Broadcast,
     Call,
     Counts,
-    Pending,
+    Gather,
+    Reduce,
+    ReduceScatter,
 )
 from ..transports.mail import ANY, Message
 from .arrays import check_array, in_order, new, refuse_objects, write_back
-from .port import Alone, Port, Work
+from .port import Alone, ArrayWork, Port
 
-__all__ = ["Alone", "Communicator", "Port", "Work"]
+__all__ = ["Alone", "ArrayWork", "Communicator", "Port"]
 
 
 class Communicator:
@@ -40,7 +39,7 @@ class Communicator:
 
     rank    this rank's number, 0 to size - 1
     size    the number of ranks
-    note    is told the signature of each collective, and what each message is, as it begins
+    note    called with the signature of each collective, and the text of each message, as it begins
     """
 
     __slots__ = (
@@ -82,21 +81,26 @@ class Communicator:
         if n < 0:
             raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
         template = np.broadcast_to(np.empty((), dtype), (n,))
-        call = Call(ALLOCATE, guard.signature("allocate", dtype, (n,)), template)
+        call = Allocate(guard.signature("allocate", dtype, (n,)), template)
         self._post(call).wait()
         assert call.result is not None
         return call.result
 
-    def all_reduce(self, array: np.ndarray, op: str = "sum", label: str = "", async_op: bool = False) -> Work:
+    def all_reduce(
+        self, array: np.ndarray, op: str = "sum", label: str = "", async_op: bool = False
+    ) -> ArrayWork:
         """Combine `array` over all ranks, in place, in the order that `tree` defines.
 
         op      one of sum, avg, product, min, max, band, bor, bxor; ValueError if it has no
                 meaning for the dtype
-        label   what the array is (parameter names); compared between ranks, shown in errors
+        label   a name of the array (its parameters); compared between ranks, shown in errors
         """
         # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
         if async_op or type(array) is not np.ndarray or not array.flags.carray:
-            return self._in_place(REDUCE, array, f"all_reduce({op})", op=op, label=label, async_op=async_op)
+            check_array(f"all_reduce({op})", array, writes=True)
+            tree.check(op, array.dtype)
+            signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
+            return self._in_place(Reduce(signature, in_order(array), op, async_op), array)
         signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
         if signature not in self._checked:
             refuse_objects(array.dtype)
@@ -110,15 +114,23 @@ class Communicator:
         if array.ndim != 1:
             array = array.reshape(-1)
         if not self._reduce_now(array, op, signature):
-            self._submit(Call(REDUCE, signature, array, op)).wait()
+            self._submit(Reduce(signature, array, op)).wait()
         return _DONE
 
-    def broadcast(self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False) -> Work:
+    def broadcast(
+        self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False
+    ) -> ArrayWork:
         """Overwrite `array` on all ranks with that of rank `src`."""
         self._check_rank("broadcast: src", src)
-        return self._in_place(
-            BROADCAST, array, f"broadcast(src={src})", src=src, label=label, async_op=async_op
-        )
+        return self._broadcast(f"broadcast(src={src})", array, src, label, async_op)
+
+    def _broadcast(
+        self, name: str, array: np.ndarray, src: int, label: str = "", async_op: bool = False
+    ) -> ArrayWork:
+        writes = self.rank != src
+        check_array(name, array, writes)
+        signature = guard.signature(name, array.dtype, array.shape, label)
+        return self._in_place(Broadcast(signature, in_order(array), src, async_op), array, writes)
 
     def all_gather(self, array: np.ndarray, label: str = "") -> list[np.ndarray]:
         """The arrays of all ranks, by rank; all must have one shape and dtype."""
@@ -126,12 +138,12 @@ class Communicator:
 
     def start_all_gather(
         self, array: np.ndarray, label: str = "", background: bool = True
-    ) -> tuple[np.ndarray, Work]:
+    ) -> tuple[np.ndarray, ArrayWork]:
         """As `all_gather` without waiting: the array (size, *shape) that fills, and the work."""
         return self._start_gather(array, "all_gather", label, background)
 
     def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
-        """What each rank has for this one, by rank: rank r gets `splits[r]` rows of `array`.
+        """Send rows of `array` to every rank: rank r gets `splits[r]` of them. Returns the rows received, by rank.
 
         splits: rows for each rank, as many as `array` has; None for equal parts. Shapes must
         agree but for the number of rows.
@@ -142,7 +154,7 @@ class Communicator:
 
     def start_all_to_all(
         self, array: np.ndarray, splits: Sequence[int] | None = None, background: bool = True
-    ) -> tuple[list[np.ndarray], Work]:
+    ) -> tuple[list[np.ndarray], ArrayWork]:
         """As `all_to_all` without waiting for the rows: the parts, which fill, and the work.
 
         With `splits` it waits until all ranks have said theirs.
@@ -165,22 +177,21 @@ class Communicator:
             table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
         width = prod(array.shape[1:])
         signature = guard.signature("all_to_all", array.dtype, shape)
-        result, work = self._exchange(signature, array, table * width, background)
+        result, work = self._all_to_all(signature, array, table * width, background)
         received = table[:, self.rank]
         rows = result.reshape(int(received.sum()), *array.shape[1:])
         return np.split(rows, np.cumsum(received)[:-1]), work
 
-    def _exchange(
+    def _all_to_all(
         self, signature: guard.Signature, array: np.ndarray, table: np.ndarray, background: bool
-    ) -> tuple[np.ndarray, Work]:
-        """What the ranks have for this one, one-dimensional, and the work; `table` says how many elements of whom."""
+    ) -> tuple[np.ndarray, ArrayWork]:
+        """The elements that the ranks have for this one, one after the other, and the work. table: see `Counts`."""
         result = new(array, (int(table[:, self.rank].sum()),))
         flat = in_order(array)
-        call = Call(EXCHANGE, signature, flat, result=result, counts=Counts(table))
-        call.background = background
-        return result, Work(self._post(call))
+        call = AllToAll(signature, flat, result, Counts(table), background)
+        return result, ArrayWork(self._post(call))
 
-    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> Work:
+    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> ArrayWork:
         """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
 
         The work is complete when `array` may be changed.
@@ -191,9 +202,9 @@ class Communicator:
         check_array("send", array)
         fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
         flat = in_order(array)
-        return Work(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
+        return ArrayWork(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
 
-    def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[Work, Message]:
+    def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[ArrayWork, Message]:
         """Receive into `array` from rank `src`, or from any; the message's `source` says from whom."""
         if src is not None:
             self._check_rank("recv: src", src)
@@ -205,7 +216,7 @@ class Communicator:
         flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
         message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
         finish = None if array.flags.c_contiguous else partial(write_back, array, flat)
-        return Work(self._mail(self._port.receive, message), finish), message
+        return ArrayWork(self._mail(self._port.receive, message), finish), message
 
     def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
         if self._closed:
@@ -221,14 +232,14 @@ class Communicator:
 
     def start_gather(
         self, array: np.ndarray, dst: int = 0, label: str = "", background: bool = True
-    ) -> tuple[np.ndarray, Work]:
+    ) -> tuple[np.ndarray, ArrayWork]:
         """As `gather` without waiting: an array (size, *shape) that fills on `dst`, and the work."""
         self._check_rank("gather: dst", dst)
         check_array("gather", array)
         table = np.zeros((self.size, self.size), np.int64)
         table[:, dst] = array.size
         signature = guard.signature(f"gather(dst={dst})", array.dtype, array.shape, label)
-        rows, work = self._exchange(signature, array, table, background)
+        rows, work = self._all_to_all(signature, array, table, background)
         return rows.reshape(self.size if self.rank == dst else 0, *array.shape), work
 
     def scatter(
@@ -244,7 +255,7 @@ class Communicator:
         src: int = 0,
         label: str = "",
         background: bool = True,
-    ) -> Work:
+    ) -> ArrayWork:
         """As `scatter` without waiting."""
         self._check_rank("scatter: src", src)
         check_array("scatter", array, writes=True)
@@ -263,8 +274,8 @@ class Communicator:
         table = np.zeros((self.size, self.size), np.int64)
         table[src] = array.size
         signature = guard.signature(f"scatter(src={src})", array.dtype, array.shape, label)
-        result, work = self._exchange(signature, rows, table, background)
-        return Work(work._pending, partial(write_back, array, result))
+        result, work = self._all_to_all(signature, rows, table, background)
+        return ArrayWork(work._pending, partial(write_back, array, result))
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
         """This rank's part, along the first dimension, of `array` combined over all ranks.
@@ -277,7 +288,7 @@ class Communicator:
 
     def start_reduce_scatter(
         self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True
-    ) -> tuple[np.ndarray, Work]:
+    ) -> tuple[np.ndarray, ArrayWork]:
         """As `reduce_scatter` without waiting: this rank's part, which fills, and the work."""
         check_array("reduce_scatter", array)
         if array.ndim == 0 or array.shape[0] % self.size:
@@ -289,13 +300,12 @@ class Communicator:
         part = new(array, (array.shape[0] // self.size, *array.shape[1:]))
         signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
         flat = in_order(array)
-        call = Call(REDUCE_SCATTER, signature, flat, op, result=part.reshape(-1))
-        call.background = background
-        return part, Work(self._post(call))
+        call = ReduceScatter(signature, flat, part.reshape(-1), op, background)
+        return part, ArrayWork(self._post(call))
 
     def barrier(self, label: str = "") -> None:
         """Return when all ranks have called."""
-        self._post(Call(BARRIER, guard.signature("barrier", None, (), label))).wait()
+        self._post(Barrier(guard.signature("barrier", None, (), label))).wait()
 
     def all_gather_object(self, obj: object) -> list[Any]:
         """The objects of all ranks, by rank: plain data (see `plain_data`), sizes may differ."""
@@ -313,10 +323,10 @@ class Communicator:
         mine = self.rank == src
         data = np.frombuffer(plain_data.encode(obj), np.uint8).copy() if mine else np.empty(0, np.uint8)
         size = np.array(data.size, np.int64)
-        self._in_place(BROADCAST, size, name, src=src, label="size")
+        self._broadcast(name, size, src, "size")
         if not mine:
             data = np.empty(int(size), np.uint8)
-        self._in_place(BROADCAST, data, name, src=src)
+        self._broadcast(name, data, src)
         return plain_data.decode(data.tobytes())
 
     def close(self) -> None:
@@ -329,31 +339,14 @@ class Communicator:
         self._note(call.signature)
         return self._submit(call)
 
-    def _in_place(
-        self,
-        kind: str,
-        array: np.ndarray,
-        name: str,
-        op: str = "",
-        src: int = -1,
-        label: str = "",
-        async_op: bool = False,
-    ) -> Work:
-        reduces = kind == REDUCE
-        writes = reduces or self.rank != src
-        check_array(name, array, writes)
-        if reduces:
-            tree.check(op, array.dtype)
-        signature = guard.signature(name, array.dtype, array.shape, label, sums=reduces)
+    def _in_place(self, call: Call, array: np.ndarray, writes: bool = True) -> ArrayWork:
+        """Post `call`, which has the elements of `array` in order. writes: its result goes back into `array`."""
         finish: Callable[[], None] | None = None
-        flat = in_order(array)
         if writes and not array.flags.c_contiguous:
-            finish = partial(write_back, array, flat)
-        call = Call(kind, signature, flat, op, src)
-        call.background = async_op
+            finish = partial(write_back, array, call.array)
         pending = self._post(call)
-        if async_op:
-            return Work(pending, finish)
+        if call.background:
+            return ArrayWork(pending, finish)
         pending.wait()
         if finish is not None:
             finish()
@@ -367,20 +360,20 @@ class Communicator:
 
     def _start_gather(
         self, array: np.ndarray, name: str, label: str, background: bool = False
-    ) -> tuple[np.ndarray, Work]:
+    ) -> tuple[np.ndarray, ArrayWork]:
         check_array(name, array)
         flat = in_order(array)
         rows = new(array, (self.size, flat.size))
-        call = Call(GATHER, guard.signature(name, array.dtype, array.shape, label), flat, result=rows)
-        call.background = background
-        return rows.reshape(self.size, *array.shape), Work(self._post(call))
+        signature = guard.signature(name, array.dtype, array.shape, label)
+        call = Gather(signature, flat, rows, background)
+        return rows.reshape(self.size, *array.shape), ArrayWork(self._post(call))
 
     def _check_rank(self, what: str, rank: int) -> None:
         if not 0 <= rank < self.size:
             raise ValueError(f"{what} must be a rank from 0 to {self.size - 1}, got {rank}")
 
 
-_DONE = Work(COMPLETED)
+_DONE = ArrayWork(COMPLETED)
 _CLOSED = "this communicator is closed (destroy_process_group was called)"
 
 

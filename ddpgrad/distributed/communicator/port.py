@@ -1,15 +1,16 @@
-"""Between one rank's communicator and a transport: how the rank posts its calls, and what it waits for."""
+"""Ports join one rank's communicator to a transport. A rank posts its calls there, and gets works to wait for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from ..transports.base import COMPLETED, Call, Pending, Transport
+from ..transports.base import COMPLETED, Pending, Transport
+from ..transports.calls import Call
 from ..transports.mail import Message
 
 
-class Work:
+class ArrayWork:
     """A collective under way. Its arrays must not be touched before `wait` returns."""
 
     __slots__ = ("_finish", "_pending")
@@ -24,7 +25,7 @@ class Work:
         self._settle()
 
     def poll(self) -> bool:
-        """Help the collective on without waiting; True when complete."""
+        """Advance the collective without waiting; True when complete."""
         if not self._pending.poll():
             return False
         self._settle()

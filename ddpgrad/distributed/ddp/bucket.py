@@ -1,4 +1,4 @@
-"""Buckets: which gradients are reduced together, and where in flat memory each one lies."""
+"""The layout of buckets: which gradients are reduced together, and their places in flat memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def usual_cap(total_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What a plan needs to know of a parameter. key: its dtype and device."""
+    """The gradient of one parameter, as `plan` sees it. key: its dtype and device."""
 
     name: str
     size: int
@@ -51,7 +51,8 @@ def plan(
 
     A bucket is closed when it has reached `cap_bytes` (the first of each dtype and device:
     `first_bytes`), or a quarter of what is left to deal, but not for less than `first_bytes`: so
-    the last ones, which have little of backward to hide behind, are small. Buckets are in the order in which they were closed, as PyTorch's are.
+    the last ones, which have little of backward to hide behind, are small. Buckets are in the order in which
+    they were closed, as PyTorch's are.
     """
     if sorted(order) != list(range(len(gradients))):
         raise ValueError(f"order must name each of the {len(gradients)} gradients once, got {list(order)}")

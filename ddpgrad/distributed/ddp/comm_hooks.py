@@ -1,4 +1,4 @@
-"""Communication hooks: what replaces the averaging of a bucket, and what such a hook is given.
+"""Communication hooks: they replace the averaging of a bucket, which they get as a `GradBucket`.
 
 Source: https://pytorch.org/docs/stable/ddp_comm_hooks.html
 """

@@ -1,4 +1,4 @@
-"""Which rank's gradients stopped being finite first: watched in every step, asked for when it matters.
+"""Find the rank whose gradients stopped being finite first.
 
 Averaging spreads one rank's NaN to all ranks, and the next step makes every rank's own gradients
 NaN: afterwards nobody can tell whose fault it was. So each rank looks at its buckets before they
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class FiniteWatch:
-    """What one rank knows about its own gradients.
+    """Watches the gradients of one rank.
 
     since: the step (counted in backward passes, from 1) and the parameter where the run of
     steps without finite gradients began that goes on now; None while they are finite.

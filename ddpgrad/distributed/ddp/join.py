@@ -1,4 +1,4 @@
-"""Uneven inputs: ranks that have run out of batches take part in the others' steps with gradients of zero.
+"""Uneven inputs: a rank without batches takes part in the others' steps with gradients of zero.
 
 Before each step the ranks tell one another who still has a batch. Source of the idea and of the
 arguments: https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Joining:
-    """The ranks of `model` that still have batches, by what they said last; `first` is the least of them."""
+    """The ranks of `model` that said last that they still have batches; `first` is the least of them."""
 
     def __init__(self, model: DistributedDataParallel, divide_by_all: bool, throws: bool) -> None:
         self._model, self._divide_by_all, self._throws = model, divide_by_all, throws

@@ -20,7 +20,7 @@ from ...backend.registry import backend_for
 from ...core import spans
 from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
-from ..communicator.communicator import Communicator, Work
+from ..communicator.communicator import ArrayWork, Communicator
 from .bucket import Gradient, Layout, plan
 from .comm_hooks import GradBucket, Hook, HookedWork
 from .finite import FiniteWatch
@@ -56,7 +56,7 @@ class Bucket:
             array = parameters[i]._array
             self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
         self.missing = len(layout.indices)
-        self.work: Work | HookedWork | None = None
+        self.work: ArrayWork | HookedWork | None = None
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""
@@ -83,7 +83,7 @@ class Bucket:
 
 
 def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
-    """What the accumulator of parameter i calls. It does not keep the reducer, and its buckets, alive."""
+    """The hook that the accumulator of parameter i calls. It does not keep the reducer and its buckets alive."""
 
     def hook(inputs: Any, outputs: Any) -> None:
         alive = reducer()
@@ -192,7 +192,7 @@ class Reducer:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Start the buckets that are complete, in order, and help along those under way."""
+        """Start the buckets that are complete, in order, and advance those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
             self._look_at(self.buckets[self.next])
             if self.hook is None:

@@ -1,4 +1,4 @@
-"""Are the replicas still alike? Every so many steps the ranks compare checksums of all parameters.
+"""Check that replicas stay alike: every so many steps the ranks compare checksums of all parameters.
 
 Replicas begin alike and get the same updates. They drift apart when a rank changes parameters
 by itself: a seed that differs, an update that depends on the rank, a gradient that was changed
@@ -76,7 +76,7 @@ class ReplicaCheck:
         if len(set(digests)) == 1:
             return
         rows = c.all_gather(sums, "check of the replicas, by parameter")
-        # What most ranks have is taken for right; with as many on both sides, what rank 0 has.
+        # The majority counts as right; where there is none, rank 0.
         counts = Counter(digests)
         usual = max(digests, key=lambda d: (counts[d], d == digests[0]))
         rank = next(r for r, d in enumerate(digests) if d != usual)

@@ -37,7 +37,7 @@ def alive() -> None:
         mine.signs += 1
 
 
-def _mine() -> progress.Recent | None:
+def _mine() -> progress.Progress | None:
     hosted = progress.hosted()
     key = rank_local.bound()
     if key is not None:

@@ -1,1 +1,1 @@
-"""What all ranks agree on: signatures compared before data moves, plain data, and the order of sums."""
+"""The agreements between ranks: signatures compared before data moves, plain data, the order of sums."""

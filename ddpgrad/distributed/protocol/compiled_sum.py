@@ -1,4 +1,4 @@
-"""Sums of the buffers of all ranks in one pass through memory, as compiled code.
+"""Compiled sums: the buffers of all ranks are added in one pass through memory.
 
 NumPy adds two buffers at a time, copies the result to each rank, and converts types of 16 bits an
 element at a time. Here an element of each buffer is read, the sum of `tree` made, and written to
@@ -29,7 +29,7 @@ Sum = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 @lru_cache(maxsize=256)
 def sum_of(inputs: np.dtype, outputs: np.dtype, ranks: int, in_place: bool, divides: bool) -> Sum | None:
-    """What writes the sum of the arrays of `ranks` to all outputs, or None where NumPy has to.
+    """A function that writes the sum of the arrays of `ranks` to all outputs, or None where NumPy has to.
 
     inputs, outputs   their dtypes
     in_place          the outputs are the inputs

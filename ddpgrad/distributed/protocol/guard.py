@@ -1,4 +1,4 @@
-"""What every rank is about to do, compared before data moves, and the texts of what goes wrong.
+"""Signatures of collectives, which ranks compare before data moves, and the errors where they differ or fail.
 
 A `Signature` describes one collective as one rank sees it. Transports compare its 64-bit
 digest; the words behind it travel only to be read by people. Two ranks agree when the
@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType
 from typing import TypeVar
 
@@ -29,9 +30,9 @@ import numpy as np
 from ...core.errors import DistributedError, MismatchError, RankFailedError, StallError
 
 ENDED_WELL = "has finished its program"
-"""What a rank did that others still count on, and that is no failure of its own."""
+"""The cause of an error where a rank ended too early, without a failure of its own."""
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).absolute().parents[2]) + os.sep
 _INSIDE: dict[str, bool] = {}
 
 _E = TypeVar("_E", bound=DistributedError)

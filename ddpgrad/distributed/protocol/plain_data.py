@@ -1,4 +1,4 @@
-"""Plain Python data as bytes and back, without pickle: what object collectives carry.
+"""Plain Python data as bytes and back, without pickle, for object collectives.
 
 None, bool, int, float, str, bytes, list, tuple, dict (with keys of these types) and NumPy
 arrays of numbers come back as they were, types included. Nothing received can run code.

@@ -1,7 +1,7 @@
-"""What each rank of this process did last, for whoever asks whether it still gets on.
+"""The progress of each rank of this process: its last collectives and steps, for heartbeats and failure reports.
 
-Two counters and a ring of signatures for a rank. Noting a collective costs some 100 ns. Of waiting, only
-what takes longer than a look or two is counted.
+A rank has three counters and a ring of signatures. Noting a collective costs some 100 ns. Waiting is
+counted only where it takes longer than a look or two.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ KEPT = 20
 """How many collectives of a rank are remembered."""
 
 
-class Recent:
-    """What one rank did last.
+class Progress:
+    """The progress of one rank.
 
     collectives   how many collectives and messages it has begun
     steps         how many optimizer steps it has finished (counted by who registers the hook)
-    signs         how often the program itself said that it still works
+    signs         how often the program has called `alive`
     """
 
     __slots__ = ("_ring", "collectives", "signs", "steps")
@@ -35,7 +35,7 @@ class Recent:
         self._ring.append(what)
 
     def last(self) -> list[str]:
-        """What it began last, in words, the newest at the end."""
+        """The last collectives that it began, in words, the newest at the end."""
         return [str(what) for what in self._ring.copy()]
 
 
@@ -62,22 +62,22 @@ class Waits:
             self._total += time.monotonic() - since
 
     def seconds(self) -> float:
-        """All waiting together, with that which goes on now."""
+        """The sum of all waits, the present one included."""
         since = self._since
         return self._total + (time.monotonic() - since if since is not None else 0.0)
 
 
 waits = Waits()
 
-_hosted: dict[int, Recent] = {}
+_hosted: dict[int, Progress] = {}
 
 
-def begin(rank: int) -> Recent:
-    """Start to remember what `rank` of this process does."""
-    found = _hosted[rank] = Recent()
+def begin(rank: int) -> Progress:
+    """Start to keep the progress of `rank`, which this process hosts."""
+    found = _hosted[rank] = Progress()
     return found
 
 
-def hosted() -> dict[int, Recent]:
-    """By rank, what the ranks of this process did last."""
+def hosted() -> dict[int, Progress]:
+    """The progress of the ranks of this process, by rank."""
     return dict(_hosted)

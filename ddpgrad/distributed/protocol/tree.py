@@ -36,8 +36,8 @@ BLOCK = 1 << 16
 """Elements that are carried through the whole tree before the next ones are read."""
 
 # Elements from which compiled code makes a sum: of two ranks, of more, and of types of 16 bits, which NumPy
-# converts one by one. And how many such sums there must be before Numba is loaded for them.
-_ONE_PASS = {"none": math.inf, "pair": 1 << 17, "more": 1 << 14, "narrow": 1 << 11}
+# converts one by one. Numba is loaded for them after so many such sums.
+_COMPILED_FROM = {"none": math.inf, "pair": 1 << 17, "more": 1 << 14, "narrow": 1 << 11}
 _LOAD_AFTER = 100
 
 # Slices begin at multiples of this many elements: one element's place within a vector
@@ -127,7 +127,7 @@ class _Recipe(NamedTuple):
     divides: bool
     quiet: bool
     pair: bool  # one call combines two ranks
-    one_pass: str  # from which length on, as a key of _ONE_PASS
+    compiled_from: str  # from which length on, as a key of _COMPILED_FROM
 
 
 @lru_cache(maxsize=256)
@@ -137,7 +137,7 @@ def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
     steps = plan(ranks)
     # Slots for what is combined below the root, and one for a root that must still be rounded.
     slots = 1 + max([step.into for step in steps[:-1]], default=-1)
-    one_pass = "narrow" if rounds else "pair" if ranks == 2 else "more"
+    compiled_from = "narrow" if rounds else "pair" if ranks == 2 else "more"
     return _Recipe(
         combine=_COMBINE[op],
         plan=steps,
@@ -148,7 +148,7 @@ def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
         divides=op == "avg",
         quiet=ranks == 1 or dtype.kind in "biu",
         pair=ranks == 2 and not rounds and op != "avg",
-        one_pass=one_pass if ranks > 1 and op in ("sum", "avg") else "none",
+        compiled_from=compiled_from if ranks > 1 and op in ("sum", "avg") else "none",
     )
 
 
@@ -206,7 +206,7 @@ def frontier(low: int, high: int, ranks: int) -> list[range]:
 
 
 def wide_dtype(dtype: np.dtype) -> np.dtype:
-    """What arrays of `dtype` are accumulated in."""
+    """The dtype in which arrays of `dtype` are accumulated."""
     return _recipe("max", dtype, 1).wide if dtype.kind != "c" else dtype
 
 
@@ -257,11 +257,13 @@ def _reduce(
     outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe, from_end: bool = False
 ) -> None:
     length = inputs[0].size
-    if length >= _ONE_PASS[recipe.one_pass] and (one_pass := _one_pass(outputs, inputs, recipe)):
+    if length >= _COMPILED_FROM[recipe.compiled_from] and (
+        compiled := _compiled_sum(outputs, inputs, recipe)
+    ):
         for start in _starts(length, 4 * BLOCK, from_end):
             part = slice(start, start + 4 * BLOCK)
             views = [array[part] for array in inputs]
-            one_pass(views if outputs is inputs else [output[part] for output in outputs], views)
+            compiled(views if outputs is inputs else [output[part] for output in outputs], views)
         return
     if length <= 2 * BLOCK and not recipe.slots:
         _reduce_block(outputs, inputs, recipe, [])
@@ -288,8 +290,8 @@ def _starts(length: int, block: int, from_end: bool) -> Iterable[int]:
 _sums = 0
 
 
-def _one_pass(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> Sum | None:
-    """What adds these arrays in one pass, once there were enough sums to load it, or None where NumPy has to."""
+def _compiled_sum(outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], recipe: _Recipe) -> Sum | None:
+    """The compiled sum of these arrays, once there were enough sums to load it; None where NumPy has to add."""
     global _sums
     _sums += 1
     if (_sums < _LOAD_AFTER and "numba" not in sys.modules) or not numba_enabled():

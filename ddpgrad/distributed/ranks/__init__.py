@@ -1,1 +1,1 @@
-"""The ranks that a process hosts: how they run, what they see of the process, how far they are."""
+"""The ranks that a process hosts: how they run, and their view of the process and of each other."""

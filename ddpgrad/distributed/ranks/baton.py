@@ -1,4 +1,4 @@
-"""Several ranks in one process: threads that pass one baton, and meet before each collective.
+"""Several ranks in one process: they are threads that pass one baton, and meet before each collective.
 
 Only the holder of the baton runs Python; the baton changes hands only inside collectives,
 always to the next rank that can go on. So a run is deterministic, and a debugger that stops
@@ -14,7 +14,8 @@ from typing import Protocol
 
 from ...core.errors import DistributedError
 from ..protocol import guard
-from ..transports.base import Call, Patience, Pending, Transport, again
+from ..transports.base import Patience, Pending, Transport, again
+from ..transports.calls import Call
 from ..transports.mail import Delivery, Message
 
 
@@ -23,7 +24,7 @@ class Unwind(BaseException):
 
 
 class Slot:
-    """What a rank waits for: a collective in which the ranks of this process meet, or a message."""
+    """A collective in which the ranks of this process meet, or a message; ranks wait for it."""
 
     __slots__ = ("calls", "error", "pending")
 
@@ -34,7 +35,7 @@ class Slot:
         self.error: Exception | None = None
 
     def ready(self) -> bool:
-        """True when complete or failed; helps the transport on."""
+        """True when complete or failed; lets the transport advance."""
         if self.error is not None:
             return True
         if self.pending is None:
@@ -46,7 +47,7 @@ class Slot:
             return True
 
     def fields(self, local: int) -> Sequence[str]:
-        """What rank `local` called, in words."""
+        """The call of rank `local`, in words."""
         if isinstance(self.pending, Delivery):
             return self.pending.message.fields
         call = self.calls.get(local)
@@ -62,8 +63,8 @@ class Slot:
             raise again(self.error)
 
 
-class Scenery(Protocol):
-    """Changes what the process shows when the baton goes from one rank to another."""
+class PerRank(Protocol):
+    """A part of the process that each rank has for itself: it is switched when the baton goes to another rank."""
 
     def enter(self, local: int) -> None: ...
 
@@ -73,9 +74,9 @@ class Scenery(Protocol):
 class Baton:
     """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
 
-    def __init__(self, ranks: Sequence[int], scene: Scenery | None = None) -> None:
+    def __init__(self, ranks: Sequence[int], per_rank: PerRank | None = None) -> None:
         self._ranks = ranks
-        self._scene = scene
+        self._per_rank = per_rank
         self._gates = [threading.Semaphore(0) for _ in ranks]
         self._waiting: list[Slot | None] = [None] * len(ranks)
         self._ended = [False] * len(ranks)
@@ -90,8 +91,8 @@ class Baton:
         """Block until rank `local` holds the baton."""
         self._gates[local].acquire()
         self.holder = local
-        if self._scene is not None:
-            self._scene.enter(local)
+        if self._per_rank is not None:
+            self._per_rank.enter(local)
         self._stop_if_asked()
 
     def wait(self, local: int, slot: Slot) -> None:
@@ -147,8 +148,8 @@ class Baton:
         return None
 
     def _hand_over(self, local: int, other: int) -> None:
-        if self._scene is not None:
-            self._scene.leave()
+        if self._per_rank is not None:
+            self._per_rank.leave()
         self._gates[other].release()
         self.receive(local)
 

@@ -1,6 +1,6 @@
-"""The ranks that this process hosts: how they run, and what happens when one fails.
+"""Run the ranks that this process hosts, and end them together when one fails.
 
-An ordinary process hosts one rank, which is simply the program. With fewer processes than
+An ordinary process hosts one rank: the program itself. With fewer processes than
 ranks (`ddprun --procs`), and in `simulate`, each rank is a thread; see `baton`.
 """
 
@@ -19,11 +19,11 @@ from typing import TypeVar
 from ...core import rank_local
 from ...core.environment import Launch
 from ...core.errors import LaunchError
-from .baton import Baton, Scenery, Unwind
-from .rank_environment import Breakpoints, Scene, shared_process
-from .world import Member, World, current, serve
+from .baton import Baton, PerRank, Unwind
+from .rank_environment import Breakpoints, RankEnvironment, shared_process
+from .world import HostedRank, World, current, serve
 
-__all__ = ["Member", "current", "run_module", "run_ranks", "run_script", "simulate"]
+__all__ = ["HostedRank", "current", "run_module", "run_ranks", "run_script", "simulate"]
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def run_ranks(fn: Callable[[int], T], launch: Launch) -> list[T]:
     told, and the exception of the rank that failed first is raised here, with its traceback.
     """
     world = World(launch)
-    if len(world.members) == 1:
+    if len(world.hosted) == 1:
         return [_run_alone(fn, world)]
     return _run_threads(fn, world)
 
@@ -59,8 +59,8 @@ def simulate(fn: Callable[[], T], world_size: int, only_rank: int | None = None)
         raise ValueError(f"simulate: only_rank must be a rank from 0 to {world_size - 1}, got {only_rank}")
     if world_size < 1:
         raise ValueError(f"simulate: world_size must be at least 1, got {world_size}")
-    with Breakpoints(range(world_size), only_rank) as scene:
-        return _run_threads(lambda rank: fn(), World(Launch(world_size=world_size)), scene)
+    with Breakpoints(range(world_size), only_rank) as per_rank:
+        return _run_threads(lambda rank: fn(), World(Launch(world_size=world_size)), per_rank)
 
 
 def _run_alone(fn: Callable[[int], T], world: World) -> T:
@@ -77,31 +77,31 @@ def _run_alone(fn: Callable[[int], T], world: World) -> T:
     return result
 
 
-def _run_threads(fn: Callable[[int], T], world: World, scene: Scenery | None = None) -> list[T]:
+def _run_threads(fn: Callable[[int], T], world: World, per_rank: PerRank | None = None) -> list[T]:
     with shared_process():
-        return _run_sharing(fn, world, scene)
+        return _run_sharing(fn, world, per_rank)
 
 
-def _run_sharing(fn: Callable[[int], T], world: World, scene: Scenery | None) -> list[T]:
-    for member in world.members:
-        member.locate()
-    baton = world.baton = Baton(world.launch.ranks, scene)
+def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None) -> list[T]:
+    for hosted in world.hosted:
+        hosted.locate()
+    baton = world.baton = Baton(world.launch.ranks, per_rank)
     results: dict[int, T] = {}
     failures: list[tuple[int, BaseException]] = []
 
-    def run(local: int, member: Member) -> None:
-        rank_local.bind(member)
+    def run(local: int, hosted: HostedRank) -> None:
+        rank_local.bind(hosted)
         try:
             baton.receive(local)
-            results[local] = fn(member.rank)
+            results[local] = fn(hosted.rank)
         except Unwind:
             pass
         except BaseException as error:
             if not failures:
-                failures.append((member.rank, error))
+                failures.append((hosted.rank, error))
             baton.stopping = True
         finally:
-            rank_local.release(member)
+            rank_local.release(hosted)
             baton.retire(local)
 
     threads = _start_threads(run, world)
@@ -125,12 +125,12 @@ def _run_sharing(fn: Callable[[int], T], world: World, scene: Scenery | None) ->
     return [results[local] for local in range(len(threads))]
 
 
-def _start_threads(run: Callable[[int, Member], None], world: World) -> list[threading.Thread]:
+def _start_threads(run: Callable[[int, HostedRank], None], world: World) -> list[threading.Thread]:
     before = threading.stack_size(_STACK_BYTES)
     try:
         threads = [
-            threading.Thread(target=run, args=(local, member), name=f"rank {member.rank}", daemon=True)
-            for local, member in enumerate(world.members)
+            threading.Thread(target=run, args=(local, hosted), name=f"rank {hosted.rank}", daemon=True)
+            for local, hosted in enumerate(world.hosted)
         ]
         for thread in threads:
             thread.start()
@@ -218,8 +218,8 @@ def _run_program(
         if modules is None:
             _run_alone(run, world)
             return
-        with Scene(launch.ranks, modules, sys.path[0]) as scene:
-            _run_threads(run, world, scene)
+        with RankEnvironment(launch.ranks, modules, sys.path[0]) as per_rank:
+            _run_threads(run, world, per_rank)
     except BaseException:
         # Whoever catches this and exits must not leave ranks of other hosts waiting in MPI.
         world.abort_at_exit = True

@@ -1,4 +1,4 @@
-"""What a program sees of its process where several ranks share it: variables, threads, breakpoints, modules.
+"""The environment of each rank where several share a process: variables, threads, breakpoints, modules.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE of its own in the environment,
 threads that it starts act for it, and modules that lie beside its program are imported for it
@@ -19,7 +19,7 @@ from typing import Any
 
 from ...core import environment, rank_local
 from ...core.errors import DistributedError
-from .world import Member
+from .world import HostedRank
 
 _lock = threading.Lock()
 _users = 0
@@ -28,12 +28,12 @@ _undo: list[Any] = []
 
 @contextmanager
 def shared_process() -> Iterator[None]:
-    """Within it, what this process shows to the threads of a rank is that rank's. May be entered several times."""
+    """Within it, variables and new threads are those of the calling rank. May be entered several times."""
     global _users
     with _lock:
         _users += 1
         if _users == 1:
-            _undo[:] = [environment.replace(RankEnvironment(environment.mapping())), threading.Thread.start]
+            _undo[:] = [environment.replace(RankVariables(environment.mapping())), threading.Thread.start]
             threading.Thread.start = _start_for_rank  # type: ignore[method-assign]
     try:
         yield
@@ -45,15 +45,15 @@ def shared_process() -> Iterator[None]:
                 environment.replace(before)
 
 
-class RankEnvironment(MutableMapping[str, str]):
+class RankVariables(MutableMapping[str, str]):
     """The process's environment, with the calling rank's own variables in front."""
 
     def __init__(self, process: MutableMapping[str, str]) -> None:
         self._process = process
 
     def _own(self) -> dict[str, str]:
-        member = rank_local.bound()
-        return member.variables if isinstance(member, Member) else {}
+        hosted = rank_local.bound()
+        return hosted.variables if isinstance(hosted, HostedRank) else {}
 
     def __getitem__(self, name: str) -> str:
         own = self._own()
@@ -104,7 +104,7 @@ def _start_for_rank(thread: threading.Thread) -> None:
 
 
 def _pass_by(*args: Any, **kwargs: Any) -> None:
-    """What `breakpoint()` does in ranks other than the chosen one."""
+    """Do nothing: `breakpoint()` in ranks other than the chosen one."""
 
 
 class Breakpoints:
@@ -129,8 +129,8 @@ class Breakpoints:
         """It waits for others."""
 
 
-class Scene:
-    """What the process shows of the rank that holds the baton.
+class RankEnvironment:
+    """Switches `__main__`, the rank's own modules and breakpoints to the rank that holds the baton.
 
     ranks: those of this process. mains: the module `__main__` of each. folder: where modules are
     each rank's own.
@@ -146,7 +146,7 @@ class Scene:
         self._kept: list[dict[str, ModuleType]] = [{} for _ in mains]
         self._shown: int | None = None
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> RankEnvironment:
         self._main = sys.modules["__main__"]
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
         sys.meta_path.insert(place, self)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ class Scene:
         self._breakpoints.__exit__()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What Python's own finder finds; remembers which modules are the ranks' own."""
+        """Find a module as Python does, and remember it if it is one of the ranks' own."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and name.partition(".")[0] not in self._shared and self._is_own(spec):
             self._names.add(name)
@@ -172,7 +172,7 @@ class Scene:
         return source and inside and not any("site-packages" in place for place in places)
 
     def enter(self, local: int) -> None:
-        """Show what belongs to rank `local` of this process, which now holds the baton."""
+        """Rank `local` of this process now holds the baton: switch to its modules."""
         if local == self._shown:
             return
         self._put_away()

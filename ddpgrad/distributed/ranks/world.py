@@ -1,4 +1,4 @@
-"""Who is calling: this process's view of its world, and each rank's view of itself."""
+"""The world as this process sees it, and each rank that the process hosts. `current` is the rank that calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class World:
                 "ranks; start at most one process for each rank"
             )
         self.launch = launch
-        self.members = [Member(self, rank) for rank in launch.ranks]
+        self.hosted = [HostedRank(self, rank) for rank in launch.ranks]
         self.baton: Baton | None = None
         self.abort_at_exit = False
         # By the name of the transport, and for a group by its number.
@@ -119,13 +119,13 @@ class World:
             self.free_threads()
 
 
-class Member:
+class HostedRank:
     """One logical rank, as its own program sees it.
 
     rank         0 to world_size - 1
     world_size   the number of ranks
     launch       how this process was started
-    recent       the collectives that it began last, for reports
+    progress     its last collectives and steps, for reports
     variables    the environment variables that say which rank it is, as torchrun names them
     """
 
@@ -134,12 +134,12 @@ class Member:
         self.rank = rank
         self.world_size = world.launch.world_size
         self.launch = world.launch
-        self.recent = progress.begin(rank)
+        self.progress = progress.begin(rank)
         self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
         self._groups = 0  # how many groups this rank has made, or seen others make
 
     def __repr__(self) -> str:
-        return f"Member(rank={self.rank}, world_size={self.world_size})"
+        return f"HostedRank(rank={self.rank}, world_size={self.world_size})"
 
     def locate(self) -> None:
         """Complete `variables` by this rank's place on its host (collective between processes)."""
@@ -164,7 +164,7 @@ class Member:
         """
         transport = self.world.transport(backend, timeout)
         port = self.world.port(transport.name, transport, self.rank)
-        communicator = Communicator(self.rank, self.world_size, transport.name, port, self.recent.note)
+        communicator = Communicator(self.rank, self.world_size, transport.name, port, self.progress.note)
         recorder.align(communicator)
         return communicator
 
@@ -184,35 +184,35 @@ class Member:
         assert launch is not None
         transport = self.world.group_transport(self._groups, launch, backend, timeout)
         port = self.world.port(self._groups, transport, self.rank)
-        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port, self.recent.note)
+        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port, self.progress.note)
 
 
 _process_world: World | None = None
 
 
-def current() -> Member:
+def current() -> HostedRank:
     """The rank that is calling.
 
     Threads of `run_ranks` and `simulate` are ranks; every other thread belongs to the
     one rank of an ordinary process.
     """
     key = rank_local.bound()
-    if isinstance(key, Member):
+    if isinstance(key, HostedRank):
         return key
     global _process_world
     if _process_world is None:
         _process_world = World(environment.launch())
-    if len(_process_world.members) > 1:
+    if len(_process_world.hosted) > 1:
         raise LaunchError(
             f"thread {threading.current_thread().name!r} belongs to none of the ranks "
             f"{list(_process_world.launch.ranks)} that this process hosts; call from a rank's own thread, "
             "and start programs with several ranks in a process through ddprun"
         )
-    return _process_world.members[0]
+    return _process_world.hosted[0]
 
 
 def serve(world: World | None) -> World | None:
-    """Make `world` the one that threads outside `simulate` belong to; returns the one before."""
+    """Make `world` the one of threads outside `simulate`; returns the one before."""
     global _process_world
     before, _process_world = _process_world, world
     return before

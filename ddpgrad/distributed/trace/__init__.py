@@ -1,4 +1,4 @@
-"""What every rank did when: recorded in each process, put together afterwards."""
+"""Traces of runs: each process records what its ranks do; the files are put together afterwards."""
 
 from ...core.face import serve
 

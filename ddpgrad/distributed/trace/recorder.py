@@ -1,4 +1,4 @@
-"""What every rank did when: recorded per process, in files that `trace_files` puts together.
+"""Record what the ranks of this process do and when, in files that `timeline` puts together.
 
     with trace.recording("run"):        # before init_process_group, on every rank
         train()
@@ -28,7 +28,8 @@ from ...core import environment, spans
 from ...core.environment import Launch
 from ...optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from ..communicator.communicator import Communicator, Port
-from ..transports.base import COMPLETED, Call, Pending
+from ..transports.base import COMPLETED, Pending
+from ..transports.calls import Call
 
 __all__ = ["recording", "start", "stop"]
 
@@ -120,7 +121,7 @@ def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
 
 
 def start_if_asked(launch: Launch) -> None:
-    """Begin what `ddprun --trace` wants, once in a process."""
+    """Begin the recording that `ddprun --trace` asks for, once in a process."""
     folder = environment.trace_folder()
     if folder is not None and _Current.recording is None:
         start(folder, launch)
@@ -128,7 +129,7 @@ def start_if_asked(launch: Launch) -> None:
 
 
 def stop() -> None:
-    """End what `start` began; the files are complete when every caller of `start` has called this."""
+    """End a recording. The files are complete when every caller of `start` has called this."""
     with _lock:
         if _Current.recording is None:
             return
@@ -226,7 +227,7 @@ class _WatchedPending(Pending):
             return True
         began = spans.now()
         done = self.inner.poll()
-        self.held("is helped along", began)
+        self.held("advances", began)
         if done:
             self.complete()
         return done
@@ -259,7 +260,7 @@ class _WatchedPending(Pending):
 
 
 def _machine() -> str:
-    """What tells the machine, and so its clock, from others."""
+    """An identifier of the machine, and so of its clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The files of a recorded run: put together to one timeline, and to a table of where the time went.
+"""Put the files of a recorded run together: to one timeline, and to a table of where the time went.
 
 The timeline is in the format that Chrome and ui.perfetto.dev read:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU

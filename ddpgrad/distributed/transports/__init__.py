@@ -1,4 +1,4 @@
-"""What carries collectives between processes, and which one to take.
+"""Transports carry collectives between processes. `choose` takes the fastest that reaches all of them.
 
 virtual   all ranks live in this process
 shm       processes of one host meet in shared memory; needs no MPI library
@@ -83,14 +83,14 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
     """Join the processes of `launch` by the transport `name` (collective between processes).
 
     timeout      seconds that a collective may wait for others; None: DDPGRAD_TIMEOUT
-    generation   a word that these processes have given no other transport
+    generation   a name that these processes have given no other transport
     """
     if name == "virtual":
         return LocalTransport(launch, timeout)
     if name == "nccl":
         from .nccl import NcclTransport
 
-        # What is asked for by the environment is this transport, and not the one under it.
+        # The environment asks for this transport, and not for the one under it.
         below = choose(launch, None if environment.transport() != "nccl" else SHM_OR_MPI)
         return NcclTransport(launch, connect(launch, below, timeout, generation))
     if name == "mpi":
@@ -117,7 +117,7 @@ def ranks_on_this_host(launch: Launch) -> list[int]:
 
 
 def why_no_nccl() -> str | None:
-    """What is missing for the transport 'nccl' in this process; None if nothing is."""
+    """The reason why the transport 'nccl' cannot be used in this process; None if it can."""
     from . import nccl
 
     return nccl.missing()

@@ -1,8 +1,8 @@
-"""What a transport is: something that carries one collective for all ranks of this process.
+"""A transport carries the collectives of all ranks of this process.
 
-A transport works per process. It receives one `Call` from each rank that the process
-hosts, in rank order, and returns one `Pending` for all of them. Every rank of the world
-posts the same collectives in the same order; they complete in that order.
+It receives one `Call` from each rank that the process hosts, in rank order, and returns one
+`Pending` for all of them. Every rank of the world posts the same collectives in the same order;
+they complete in that order.
 """
 
 from __future__ import annotations
@@ -19,78 +19,12 @@ from ...core.environment import Launch, debugger
 from ...core.environment import timeout as environment_timeout
 from ...core.errors import DistributedError
 from ..protocol.guard import Signature
+from .calls import Call
 
 if TYPE_CHECKING:
     from .mail import Delivery, Message
 
-# The kinds of collective that every transport knows; all others are built from them.
-REDUCE, GATHER, BROADCAST, BARRIER, ALLOCATE = "reduce", "gather", "broadcast", "barrier", "allocate"
-REDUCE_SCATTER, EXCHANGE = "reduce_scatter", "exchange"
-
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
-_EMPTY = np.empty(0, np.uint8)
-
-
-class Counts:
-    """Who gives how many elements to whom in an exchange; the same on all ranks.
-
-    table     table[s, d]: how many rank s has for rank d
-    sent_at   where those begin in what s contributes; received_at: in what d gets
-    most      the most that a rank contributes
-    """
-
-    __slots__ = ("most", "received_at", "sent_at", "table")
-
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = table
-        self.sent_at = np.cumsum(table, axis=1) - table
-        self.received_at = np.cumsum(table, axis=0) - table
-        self.most = int(table.sum(axis=1).max())
-
-    def block(self, source: int, target: int) -> tuple[slice, slice]:
-        """The elements from `source` to `target`: where `source` has them, and where `target` wants them."""
-        n, at, to = (int(a[source, target]) for a in (self.table, self.sent_at, self.received_at))
-        return slice(at, at + n), slice(to, to + n)
-
-
-class Call:
-    """One rank's part in one collective.
-
-    array   what the rank contributes, one-dimensional and contiguous; a reduction or a
-            broadcast leaves its result here. "allocate": a template, not read, that has
-            the wanted length and dtype
-    result  "gather": an array of shape (world_size, array.size), filled with the rows of
-            all ranks. "reduce_scatter": this rank's of `world_size` equal parts of the sum;
-            `array` is only read. "exchange": what the ranks have for this one, by rank, one-dimensional.
-            "allocate": the new array, once done
-    op      the name of a reduction
-    counts  what an exchange exchanges
-    extent  the most bytes that a rank contributes: transports choose their ways by it
-    background   the caller goes on, and waits later
-    src     the rank whose array a broadcast spreads; -1 where all contribute
-    """
-
-    __slots__ = ("array", "background", "counts", "extent", "kind", "op", "result", "signature", "src")
-
-    def __init__(
-        self,
-        kind: str,
-        signature: Signature,
-        array: np.ndarray = _EMPTY,
-        op: str = "",
-        src: int = -1,
-        result: np.ndarray | None = None,
-        counts: Counts | None = None,
-    ) -> None:
-        self.kind = kind
-        self.counts = counts
-        self.extent = array.nbytes if counts is None else counts.most * array.itemsize
-        self.background = False
-        self.signature = signature
-        self.array = array
-        self.op = op
-        self.src = src
-        self.result = result
 
 
 class Pending(ABC):

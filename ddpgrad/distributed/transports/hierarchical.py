@@ -18,7 +18,7 @@ import numpy as np
 from ...core.environment import Launch
 from ...core.errors import TransportError
 from ..protocol import tree
-from .base import Call
+from .calls import Allocate, Reduce
 from .mpi import library
 from .mpi.exchange import MESSAGE, Exchange
 from .mpi.transport import SMALL, MpiTransport
@@ -61,7 +61,7 @@ class HierarchicalTransport(MpiTransport):
         super().close()
         self._host.close()
 
-    def _allocate(self, calls: Sequence[Call]) -> None:
+    def _allocate(self, calls: Sequence[Allocate]) -> None:
         refused = None
         try:
             self._host.allocate(calls)
@@ -72,7 +72,7 @@ class HierarchicalTransport(MpiTransport):
                 "another host has not enough shared memory; see the message there"
             )
 
-    def _reduce(self, calls: Sequence[Call]) -> None:
+    def _reduce(self, calls: Sequence[Reduce]) -> None:
         if calls[0].array.nbytes <= SMALL:
             super()._reduce(calls)
             return
@@ -82,7 +82,7 @@ class HierarchicalTransport(MpiTransport):
 
 
 class _Bridge:
-    """What a process does with those that have the same share on the other hosts.
+    """Joins the sum of one share with those of the processes that have the same share on other hosts.
 
     frontiers: for each host, the parts of the tree that its ranks make.
     """

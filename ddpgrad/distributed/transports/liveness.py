@@ -1,4 +1,4 @@
-"""Which processes of this host have ended."""
+"""Liveness: find out which processes of this host have ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 from collections.abc import Mapping
 
 
-class Life:
+class Liveness:
     """Watches processes of this host. A killed one counts as dead before its parent collects it."""
 
     def __init__(self, pids: Mapping[int, int]) -> None:

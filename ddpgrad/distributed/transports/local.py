@@ -8,8 +8,8 @@ import numpy as np
 
 from ...core.environment import Launch
 from ..protocol import guard
-from .base import ALLOCATE, COMPLETED, Call, Pending, Transport
-from .in_reach import complete
+from .base import COMPLETED, Pending, Transport
+from .calls import Allocate, Call
 from .mail import Delivery, Letters, Message
 
 
@@ -41,9 +41,8 @@ class LocalTransport(Transport):
                 for rank, call in enumerate(calls)
             }
             raise self.failed(guard.mismatch(records, self._number))
-        if first.kind == ALLOCATE:
-            for call in calls:
+        for call in calls:
+            if isinstance(call, Allocate):
                 call.result = np.zeros(call.array.shape, call.array.dtype)
-        else:
-            complete(calls, self.ranks, [call.array for call in calls])
+        first.complete(calls, self.ranks, [call.array for call in calls])
         return COMPLETED

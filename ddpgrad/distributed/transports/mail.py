@@ -1,4 +1,4 @@
-"""Messages from one rank to another: how sends and receives find each other.
+"""Messages from one rank to another: sends and receives are matched by rank and tag.
 
 A message has a tag; of those with one tag from one rank, the first sent is the first
 received. Short messages are copied when they are sent, so that two ranks may both send
@@ -23,11 +23,11 @@ ANY = -1
 
 
 class Message:
-    """One end of a message: what a rank sends, or the place where it receives.
+    """One end of a message: the array that a rank sends, or the place where it receives.
 
     array    one-dimensional and contiguous; of a message from another process, its bytes
     source   the sending rank; a receive from ANY has it set when the message is there
-    fields   what the rank called, in words (`guard.Signature.fields`)
+    fields   the call of the rank, in words (`guard.Signature.fields`)
     kind     name of the dtype and number of elements, which must be the same at both ends
     """
 

@@ -22,25 +22,15 @@ from ...backend.device import current_cuda
 from ...core.environment import Launch
 from ...core.errors import TransportError
 from ..protocol import guard, tree
-from .base import (
-    BARRIER,
-    BROADCAST,
-    COMPLETED,
-    EXCHANGE,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    Call,
-    Pending,
-    Transport,
-)
+from .base import COMPLETED, Pending, Transport
+from .calls import AllToAll, Barrier, Broadcast, Call, Gather, Reduce, ReduceScatter
 from .mail import Delivery, Message
 
 _PLACE_BYTES = 256
 
 
 def missing() -> str | None:
-    """What is missing for this transport here; None if nothing is."""
+    """The reason why this transport cannot be used here; None if it can."""
     if reason := library.missing():
         return reason
     try:
@@ -83,7 +73,7 @@ class NcclTransport(Transport):
         call = calls[0]
         if isinstance(call.array, np.ndarray):  # also what lies nowhere: barriers, allocations
             return self._host.post(calls)
-        self._host.post([Call(BARRIER, call.signature)]).wait()
+        self._host.post([Barrier(call.signature)]).wait()
         here = self._cupy.cuda.get_current_stream()
         self._stream.wait_event(here.record())
         with self._stream:
@@ -114,27 +104,24 @@ class NcclTransport(Transport):
         """Let the stream carry out one collective of arrays on GPUs."""
         me, world, array = self.ranks.start, self.launch.world_size, call.array
         everyone = range(world)
-        if call.kind == REDUCE:
+        if isinstance(call, Reduce):
             shares = [slice(*tree.share(array.size, world, rank)) for rank in everyone]
             rows = np.empty_like(array, shape=(world, shares[me].stop - shares[me].start))
             self._swap([array[share] for share in shares], list(rows))
             self._add(array[shares[me]], rows, call.op)
             self._swap([array[shares[me]]] * world, [array[share] for share in shares])
-        elif call.kind == REDUCE_SCATTER:
-            assert call.result is not None
+        elif isinstance(call, ReduceScatter):
             rows = np.empty_like(array, shape=(world, call.result.size))
             self._swap(list(array.reshape(world, -1)), list(rows))
             self._add(call.result, rows, call.op)
-        elif call.kind == GATHER:
-            assert call.result is not None
+        elif isinstance(call, Gather):
             self._swap([array] * world, list(call.result))
-        elif call.kind == EXCHANGE:
-            assert call.counts is not None and call.result is not None
+        elif isinstance(call, AllToAll):
             self._swap(
                 [array[call.counts.block(me, rank)[0]] for rank in everyone],
                 [call.result[call.counts.block(rank, me)[1]] for rank in everyone],
             )
-        elif call.kind == BROADCAST:
+        elif isinstance(call, Broadcast):
             nothing = array[:0]
             self._swap(
                 [array if me == call.src else nothing] * world,
@@ -167,7 +154,7 @@ class NcclTransport(Transport):
         mine[0], mine[1 : 1 + len(text)] = bool(reason), np.frombuffer(text, np.uint8)
         rows = np.empty((self.launch.world_size, mine.size), np.uint8)
         signature = guard.signature("nccl", mine.dtype, mine.shape)
-        self._host.post([Call(GATHER, signature, mine, result=rows) for _ in self.ranks]).wait()
+        self._host.post([Gather(signature, mine, rows) for _ in self.ranks]).wait()
         texts = [row[1:].tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
         for rank, row in enumerate(rows):
             if row[0]:
@@ -179,7 +166,7 @@ class NcclTransport(Transport):
 
     def _from_first(self, array: np.ndarray) -> np.ndarray:
         signature = guard.signature("nccl id", array.dtype, array.shape)
-        self._host.post([Call(BROADCAST, signature, array, src=0)]).wait()
+        self._host.post([Broadcast(signature, array, src=0)]).wait()
         return array
 
 

@@ -1,4 +1,4 @@
-"""The MPI library and what it knows of the job: its processes, and which of them share a host."""
+"""The MPI library, and its knowledge of the job: the processes, and which of them share a host."""
 
 from __future__ import annotations
 

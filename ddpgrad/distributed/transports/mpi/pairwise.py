@@ -1,4 +1,4 @@
-"""What ranks have for each other, packed by processes: for transports that move bytes between processes."""
+"""Exchanges between ranks, packed by processes: for transports that move bytes between processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base import Call
+from ..calls import AllToAll
 
 
 class Piece(NamedTuple):
@@ -20,14 +20,13 @@ class Piece(NamedTuple):
     received: list[int]
 
 
-def pieces(calls: Sequence[Call], ranks: range, blocks: Sequence[range], limit: int) -> Iterator[Piece]:
+def pieces(calls: Sequence[AllToAll], ranks: range, blocks: Sequence[range], limit: int) -> Iterator[Piece]:
     """Pieces of an exchange, the same number in all processes; fill `receive` before asking for the next.
 
     calls: of the ranks in `ranks`, which are hosted here. blocks: the ranks of each process.
     limit: bytes that a piece may take, in about.
     """
     counts, dtype = calls[0].counts, calls[0].array.dtype
-    assert counts is not None
     here = list(zip(ranks, calls, strict=True))
     most_ranks = max(len(block) for block in blocks)
     length = max(1, limit // blocks[-1].stop // most_ranks // dtype.itemsize)
@@ -47,7 +46,6 @@ def pieces(calls: Sequence[Call], ranks: range, blocks: Sequence[range], limit: 
         at = 0
         for source in range(blocks[-1].stop):
             for rank, call in here:
-                assert call.result is not None
                 part = call.result[counts.block(source, rank)[1]][start : start + length]
                 part[...] = receive[at : at + part.size]
                 at += part.size

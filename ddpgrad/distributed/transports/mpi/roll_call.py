@@ -1,6 +1,6 @@
-"""The word that MPI processes exchange before each collective.
+"""The roll call before each collective: MPI processes exchange a word each.
 
-It says what a process is about to do, or that it will do no more: so nobody waits inside
+A word announces the next collective, or the end of the process. So nobody waits inside
 MPI, which cannot name whom it waits for, before all are known to come.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..base import Patience
 
 CALLING, FINISHED, FAILED, VICTIM = range(4)
-"""What a process says of itself; a VICTIM failed because another rank did."""
+"""The states of a process; a VICTIM failed because another rank did."""
 
 _WORD_TAG, _REASON_TAG = 1, 2
 # Bytes for the reason of a last word.

@@ -15,7 +15,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,20 +24,8 @@ from ....core.environment import Launch
 from ....core.errors import DistributedError
 from ...protocol import guard, tree
 from ...protocol.progress import waits
-from ..base import (
-    ALLOCATE,
-    BROADCAST,
-    COMPLETED,
-    EXCHANGE,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    Call,
-    Patience,
-    Pending,
-    Transport,
-    again,
-)
+from ..base import COMPLETED, Patience, Pending, Transport, again
+from ..calls import Allocate, AllToAll, Broadcast, Call, Gather, Reduce, ReduceScatter
 from ..mail import Delivery, Letters, Message
 from .exchange import MESSAGE, Exchange, Naps
 from .library import communicator, library
@@ -49,7 +38,7 @@ SMALL = 16 << 10
 # MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
 _PIECE = 32 << 20
 
-# What is told of one rank's collective to those that differ, in bytes.
+# Bytes that describe one rank's collective to the ranks that differ.
 _RECORD = 512
 
 
@@ -77,6 +66,15 @@ class MpiTransport(Transport):
         self._thread: threading.Thread | None = None
         self._latest: _Background | None = None
         self._farewell: tuple[int, int, str] | None = None
+        # A barrier is not among them: all have arrived when they agree.
+        self._carry: dict[type[Call], Callable[[Any], None]] = {
+            Allocate: self._allocate,
+            Reduce: self._reduce,
+            ReduceScatter: self._reduce_scatter,
+            Broadcast: self._broadcast,
+            Gather: self._gather,
+            AllToAll: self._pairwise,
+        }
 
     def post(self, calls: Sequence[Call]) -> Pending:
         self.refuse_after_failure()
@@ -153,21 +151,9 @@ class MpiTransport(Transport):
         self._exchange.gently = in_thread
         try:
             self._agree(calls, in_thread)
-            first = calls[0]
-            if first.kind == ALLOCATE:
-                self._allocate(calls)
-            elif first.extent == 0:
-                return
-            elif first.kind == REDUCE:
-                self._reduce(calls)
-            elif first.kind == REDUCE_SCATTER:
-                self._reduce_scatter(calls)
-            elif first.kind == BROADCAST:
-                self._broadcast([call.array for call in calls], first.src)
-            elif first.kind == GATHER:
-                self._gather(calls)
-            elif first.kind == EXCHANGE:
-                self._pairwise(calls)
+            carry = self._carry.get(type(calls[0]))
+            if carry is not None and (calls[0].extent or isinstance(calls[0], Allocate)):
+                carry(calls)
         except DistributedError as error:
             raise self.failed(error) from None
         except self._mpi.Exception as error:
@@ -234,11 +220,11 @@ class MpiTransport(Transport):
                 )
         return guard.mismatch(records, self._number)
 
-    def _allocate(self, calls: Sequence[Call]) -> None:
+    def _allocate(self, calls: Sequence[Allocate]) -> None:
         for call in calls:
             call.result = np.zeros(call.array.shape, call.array.dtype)
 
-    def _reduce(self, calls: Sequence[Call]) -> None:
+    def _reduce(self, calls: Sequence[Reduce]) -> None:
         arrays, op = [call.array for call in calls], calls[0].op
         first = arrays[0]
         if first.nbytes <= SMALL:
@@ -283,18 +269,17 @@ class MpiTransport(Transport):
             array[...] = first
 
     def _received(self, size: int, dtype: np.dtype) -> np.ndarray:
-        """Memory for what is exchanged, which is there already most times: new pages cost as much as a sum."""
+        """Memory for received data, kept from earlier times: new pages cost as much as a sum."""
         if self._memory.nbytes < size * dtype.itemsize:
             self._memory = np.empty(size * dtype.itemsize, np.uint8)
         return self._memory[: size * dtype.itemsize].view(dtype)
 
-    def _reduce_scatter(self, calls: Sequence[Call]) -> None:
+    def _reduce_scatter(self, calls: Sequence[ReduceScatter]) -> None:
         """Every process gets, of all ranks' arrays, the parts of the ranks that it hosts."""
         first, world = calls[0].array, self.launch.world_size
         if first.nbytes <= SMALL:
             rows = self._all_rows([call.array for call in calls])
             for rank, call in zip(self.ranks, calls, strict=True):
-                assert call.result is not None
                 tree.reduce_part(call.result, rows, rank, call.op)
             return
         arrays = [call.array.reshape(world, -1) for call in calls]
@@ -313,10 +298,10 @@ class MpiTransport(Transport):
                 self._bytes(out, sizes, starts), self._bytes(rows.reshape(-1), sizes, starts)
             )
             for i, call in enumerate(calls):
-                assert call.result is not None
                 tree.reduce_into([call.result[start:stop]], list(rows[:, i]), call.op)
 
-    def _broadcast(self, arrays: list[np.ndarray], src: int) -> None:
+    def _broadcast(self, calls: Sequence[Broadcast]) -> None:
+        arrays, src = [call.array for call in calls], calls[0].src
         root = next(proc for proc, block in enumerate(self._blocks) if src in block)
         source = arrays[src - self.ranks.start] if src in self.ranks else arrays[0]
         if not source.flags.writeable:
@@ -328,19 +313,18 @@ class MpiTransport(Transport):
             if array is not source and rank != src:
                 array[...] = source
 
-    def _gather(self, calls: Sequence[Call]) -> None:
+    def _gather(self, calls: Sequence[Gather]) -> None:
         first = calls[0].array
         length = max(1, _PIECE // self.launch.world_size // first.itemsize)
         for start in range(0, first.size, length):
             stop = start + length
             rows = self._all_rows([call.array[start:stop] for call in calls])
             for call in calls:
-                assert call.result is not None
                 for target, row in zip(call.result, rows, strict=True):
                     target[start:stop] = row
 
-    def _pairwise(self, calls: Sequence[Call]) -> None:
-        """What ranks have for each other goes from process to process, and nowhere else."""
+    def _pairwise(self, calls: Sequence[AllToAll]) -> None:
+        """Elements go from process to process directly."""
         for piece in pieces(calls, self.ranks, self._blocks, _PIECE):
             self._exchange.all_to_all(
                 self._bytes(piece.send, piece.sent, starts(piece.sent)),

@@ -1,4 +1,4 @@
-"""The collectives of shared memory that do not end at once, each as steps that wait for other processes."""
+"""Collectives under way in shared memory, as steps that wait for other processes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ...protocol import tree
-from ..base import BROADCAST, EXCHANGE, REDUCE, REDUCE_SCATTER, Call, Pending
-from ..in_reach import collect, complete, reduce_parts, spread
+from ..base import Pending
+from ..calls import AllToAll, Broadcast, Call, Reduce, ReduceScatter
 from .control import ARRIVE, DONE
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Collective(Pending):
 
 
 class Small(Collective):
-    """One flag round: what everyone wrote into the slots is complete when all have arrived."""
+    """One round of flags: the slots are complete when all have arrived."""
 
     __slots__ = ("_slots",)
 
@@ -73,24 +73,19 @@ class Small(Collective):
 
     def step(self) -> None:
         self.transport.agree(self.number, self.calls[0].signature)
-        complete(self.calls, self.transport.ranks, self._slots)
+        if self._slots:
+            self.calls[0].complete(self.calls, self.transport.ranks, self._slots)
         self.transport.control.publish(DONE, self.number)
         self.complete = True
 
 
-class Large(Collective):
-    """Each process works on its share of everyone's buffers.
+class Stepwise(Collective):
+    """A collective whose steps are those of a generator."""
 
-    bridge: what also has to do with the ranks of other hosts.
-    """
+    __slots__ = ("_steps",)
 
-    __slots__ = ("_bridge", "_steps")
-
-    def __init__(
-        self, transport: ShmTransport, number: int, calls: Sequence[Call], bridge: Bridge | None = None
-    ) -> None:
+    def __init__(self, transport: ShmTransport, number: int, calls: Sequence[Call]) -> None:
         super().__init__(transport, number, calls)
-        self._bridge = bridge
         self._steps = self._in_steps()
 
     def step(self) -> None:
@@ -102,26 +97,40 @@ class Large(Collective):
 
     def _in_steps(self) -> Iterator[Need]:
         """Carry the collective out; yields what others must have reached before it goes on."""
+        raise NotImplementedError
+
+
+class Large(Stepwise):
+    """Each process works on its share of everyone's arrays.
+
+    bridge: joins a reduction with the same one on other hosts.
+    """
+
+    __slots__ = ("_bridge",)
+
+    def __init__(
+        self, transport: ShmTransport, number: int, calls: Sequence[Call], bridge: Bridge | None = None
+    ) -> None:
+        super().__init__(transport, number, calls)
+        self._bridge = bridge
+
+    def _in_steps(self) -> Iterator[Need]:
         transport, calls, number = self.transport, self.calls, self.number
         control = transport.control
-        transport.agree(number, calls[0].signature)
         first = calls[0]
-        if first.kind == EXCHANGE:
-            yield from self._pairwise()
-            control.publish(DONE, number)
-            return
-        sources = [first.src] if first.kind == BROADCAST else range(transport.launch.world_size)
+        transport.agree(number, first.signature)
+        sources = [rank for rank in range(transport.launch.world_size) if first.contributes(rank)]
         places = {rank: control.place(rank, number) for rank in sources}
         direct = all(places.values())
         if self._bridge is not None and not self._bridge.all_direct(direct):
             direct, places = False, dict.fromkeys(places, 0)
         if direct:
-            self._exchange([transport.windows.view(place, first.array) for place in places.values()], 0)
+            self._work_on([transport.windows.view(place, first.array) for place in places.values()], 0)
         else:
             yield from self._through_scratch(places)
         control.publish(DONE, number)
-        # Others may still read what lies in this process's buffers, or write results there.
-        if first.kind != BROADCAST or first.src in transport.ranks:
+        # Others may still read what lies in this process's arrays, or write results there.
+        if any(rank in places for rank in transport.ranks):
             yield DONE, number
 
     def _through_scratch(self, places: dict[int, int]) -> Iterator[Need]:
@@ -129,8 +138,9 @@ class Large(Collective):
 
         A piece has columns of an array that is seen as rows: one, or one for each rank's part.
         """
-        transport, like, kind = self.transport, self.calls[0].array, self.calls[0].kind
-        rows = transport.launch.world_size if kind == REDUCE_SCATTER else 1
+        transport, first = self.transport, self.calls[0]
+        like = first.array
+        rows = transport.launch.world_size if isinstance(first, ReduceScatter) else 1
         columns = like.size // rows
         scratch = {rank: transport.scratch[rank].view(like.dtype) for rank in places}
         length = transport.scratch.shape[1] // like.itemsize // rows
@@ -149,49 +159,57 @@ class Large(Collective):
                 if place:
                     seen = transport.windows.view(place, like).reshape(rows, columns)[:, start:stop]
                     pieces[rank] = seen.reshape(-1)
-            self._exchange(list(pieces.values()), start)
+            self._work_on(list(pieces.values()), start)
             yield transport.next_stage()
-            if kind == REDUCE:
+            if isinstance(first, Reduce):
                 for rank, array in staged.items():
                     array[0, start:stop] = pieces[rank]
 
-    def _pairwise(self) -> Iterator[Need]:
-        """Pass what ranks have for each other through the scratch area, which has a part for each receiver."""
-        transport, first = self.transport, self.calls[0]
-        counts = first.counts
-        assert counts is not None
-        scratch = transport.scratch.view(first.array.dtype)
-        world = len(scratch)
-        length = scratch.shape[1] // world
-        parts = scratch[:, : length * world].reshape(world, world, length)
-        for start in range(0, int(counts.table.max()), length):
-            for rank, call in zip(transport.ranks, self.calls, strict=True):
-                for target in range(world):
-                    there, _ = counts.block(rank, target)
-                    piece = call.array[there][start : start + length]
-                    parts[rank, target, : piece.size] = piece
-            yield transport.next_stage()
-            for rank, call in zip(transport.ranks, self.calls, strict=True):
-                assert call.result is not None
-                for source in range(world):
-                    _, here = counts.block(source, rank)
-                    piece = call.result[here][start : start + length]
-                    piece[...] = parts[source, rank, : piece.size]
-            yield transport.next_stage()
-
-    def _exchange(self, views: list[np.ndarray], start: int) -> None:
-        """This process's part of one piece that begins at element `start`."""
+    def _work_on(self, views: list[np.ndarray], start: int) -> None:
+        """Do this process's part of one piece. views: it, of each rank that contributes; it begins at `start`."""
         first, transport = self.calls[0], self.transport
-        if first.kind == REDUCE:
+        if isinstance(first, Reduce):
             low, high = tree.share(views[0].size, transport.launch.procs, transport.launch.proc)
             pieces = [view[low:high] for view in views]
             if self._bridge is None:
                 tree.reduce_into(pieces, pieces, first.op)
             else:
                 self._bridge.reduce(pieces, first.op)
-        elif first.kind == REDUCE_SCATTER:
-            reduce_parts(self.calls, transport.ranks, views, start)
-        elif first.kind == BROADCAST:
-            spread(self.calls, transport.ranks, views[0], start)
+        elif isinstance(first, Broadcast):
+            sources = views * transport.launch.world_size  # of which only one is read
+            first.complete(self.calls, transport.ranks, sources, start)
         else:
-            collect(self.calls, views, start)
+            first.complete(self.calls, transport.ranks, views, start)
+
+
+class Pairwise(Stepwise):
+    """What ranks have for each other passes through the scratch area, which has a part for each receiver."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, transport: ShmTransport, number: int, calls: Sequence[AllToAll]) -> None:
+        super().__init__(transport, number, calls)
+        self._calls = calls
+
+    def _in_steps(self) -> Iterator[Need]:
+        transport, first = self.transport, self._calls[0]
+        transport.agree(self.number, first.signature)
+        counts = first.counts
+        scratch = transport.scratch.view(first.array.dtype)
+        world = len(scratch)
+        length = scratch.shape[1] // world
+        parts = scratch[:, : length * world].reshape(world, world, length)
+        for start in range(0, int(counts.table.max()), length):
+            for rank, call in zip(transport.ranks, self._calls, strict=True):
+                for target in range(world):
+                    there, _ = counts.block(rank, target)
+                    piece = call.array[there][start : start + length]
+                    parts[rank, target, : piece.size] = piece
+            yield transport.next_stage()
+            for rank, call in zip(transport.ranks, self._calls, strict=True):
+                for source in range(world):
+                    _, here = counts.block(source, rank)
+                    piece = call.result[here][start : start + length]
+                    piece[...] = parts[source, rank, : piece.size]
+            yield transport.next_stage()
+        transport.control.publish(DONE, self.number)

@@ -1,8 +1,7 @@
-"""The shortest way of a small sum through shared memory: post, wait, compare and add in one compiled call.
+"""The compiled form of `ways.SmallSum`: post, wait, compare and add in one call.
 
-What the Python of `shm` and `control` does step by step, for a process with one rank that waits.
-Numba is loaded when a program has made some hundred small sums; until then, and without
-Numba, the Python steps do the same.
+Numba is loaded when a program has made some hundred small sums; until then, and without Numba, the
+Python of `ways` and `control` does the same step by step.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
 class Plans:
-    """What `post_and_add` must know of the memory of one transport, and of each kind of sum.
+    """The arguments of `post_and_add` for each kind of sum of one transport, as numbers in memory.
 
     slots: address of the slots, and the bytes of each.
     """
@@ -62,7 +61,7 @@ _yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 @instruction
 def _look(typingctx: Any, address: Any) -> Any:
-    """The word at `address`; what its writer wrote before it is visible after that."""
+    """The word at `address`. Everything that its writer wrote before it is visible after that."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())

@@ -1,4 +1,4 @@
-"""The shared page on which processes of one host see each other: flags, signatures, deaths.
+"""The control page: processes of one host share it, and see each other's flags, signatures and ends there.
 
 Every process owns a line of counters that only it writes. Each collective has a number;
 a process sets ARRIVE to the number when its contribution is in place, and DONE when it
@@ -25,7 +25,7 @@ from ...protocol import guard
 from ...protocol.guard import Signature
 from ...protocol.progress import waits
 from ..base import Patience
-from ..liveness import Life, pid_namespace
+from ..liveness import Liveness, pid_namespace
 from . import segments
 
 ARRIVE, DONE, STAGE = 0, 1, 2
@@ -78,7 +78,7 @@ class Memory(NamedTuple):
 class Control:
     """The control page of one job on one host, and `extra` bytes for the transport's own use.
 
-    crowded   what `extra` is if the processes share cores, as the first of them sees it (`is_crowded`)
+    crowded   the same, where the processes share cores, as the first of them sees it (`is_crowded`)
     sparse    further bytes behind those, which take memory only once they are used: reserve them
               before, with `take`
     """
@@ -151,7 +151,9 @@ class Control:
         finally:
             if self.launch.proc == 0:
                 segments.remove(segments.path_of(job, "control"))
-        self._life = Life({proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)})
+        self._liveness = Liveness(
+            {proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)}
+        )
 
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.
@@ -172,7 +174,7 @@ class Control:
         self._words[self._mine + column] = value
 
     def record(self, rank: int, number: int, signature: Signature, place: int) -> None:
-        """Write what hosted `rank` does under `number`, and where its contribution lies."""
+        """Write the signature of hosted `rank` under `number`, and where its contribution lies."""
         start = self._records + (rank * DEPTH + number % DEPTH) * _RECORD
         word = start // 8
         words = self._words
@@ -270,16 +272,16 @@ class Control:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
-        dead = self._life.dead()
+        dead = self._liveness.dead()
         missing = [proc for proc in self._others if self._word(proc, column) < target]
-        verdicts = []
+        causes = []
         for proc in missing:
             state = self._word(proc, _STATE)
             # What it wrote before it ended may have become visible just now.
             if (state != _RUNNING or proc in dead) and self._word(proc, column) < target:
-                verdicts.append(self._verdict(proc, state))
-        if verdicts:
-            _, ranks, what = min(verdicts)
+                causes.append(self._cause(proc, state))
+        if causes:
+            _, ranks, what = min(causes)
             raise guard.rank_failed(ranks, what, self._waiting(number))
         if missing and now - began > timeout:
             last = {}
@@ -287,8 +289,8 @@ class Control:
                 last |= self._calls(proc, self._word(proc, ARRIVE))
             raise guard.stalled(last, self._waiting(number), timeout)
 
-    def _verdict(self, proc: int, state: int) -> tuple[int, list[int], str]:
-        """How far up the chain of causes this end stands (0: a cause), which ranks, what they did."""
+    def _cause(self, proc: int, state: int) -> tuple[int, list[int], str]:
+        """How far this end is from the first cause (0: it is that), which ranks, what they did."""
         if state in (_FAILED, _VICTIM):
             start = self._reasons + proc * _REASON
             length = self._word(proc, _REASON_LENGTH)
@@ -304,11 +306,11 @@ class Control:
         return [self.launch.world_rank(rank) for rank in self.launch.block(proc)]
 
     def _calls(self, proc: int, number: int) -> Mapping[int, Sequence[str]]:
-        """What the ranks of `proc` wrote under `number`."""
+        """The calls of the ranks of `proc` under `number`, in words."""
         return {self.launch.world_rank(rank): self.fields(rank, number) for rank in self.launch.block(proc)}
 
     def _waiting(self, number: int) -> Mapping[int, Sequence[str]]:
-        """What the ranks that arrived at collective `number` called."""
+        """The calls of the ranks that arrived at collective `number`."""
         arrived = [self.launch.proc, *(p for p in self._others if self._word(p, ARRIVE) >= number)]
         return {rank: fields for proc in arrived for rank, fields in self._calls(proc, number).items()}
 
@@ -331,16 +333,16 @@ class Control:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
-        dead = self._life.dead()
+        dead = self._liveness.dead()
         states = {proc: self._word(proc, _STATE) for proc in procs}
-        verdicts = [self._verdict(p, state) for p, state in states.items() if state != _RUNNING or p in dead]
-        if verdicts and (all_needed or len(verdicts) == len(procs)):
-            _, ranks, what = min(verdicts)
+        causes = [self._cause(p, state) for p, state in states.items() if state != _RUNNING or p in dead]
+        if causes and (all_needed or len(causes) == len(procs)):
+            _, ranks, what = min(causes)
             raise guard.rank_failed(ranks, what, waiting)
 
     def finish(self) -> None:
         """Mark this process as finished, unless it failed. No `wait` may follow."""
-        self._life.close()
+        self._liveness.close()
         os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)

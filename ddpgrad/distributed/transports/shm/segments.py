@@ -1,4 +1,4 @@
-"""Memory that processes of one host share, by a name that lives only until all have it.
+"""Segments of shared memory. Their names live only until all processes have mapped them.
 
 The segments are what the standard library's `shared_memory` makes, opened without its
 resource tracker: a tracker is one more process per rank, and it reports segments as leaked
@@ -126,7 +126,7 @@ def remove(path: str) -> None:
 
 
 def out_of_room(wanted: int, room: int) -> str:
-    """What to say when shared memory does not suffice."""
+    """The error text where shared memory does not suffice."""
     return (
         f"not enough shared memory in {_FOLDER}: {wanted} bytes wanted, {room} available. Enlarge it "
         "(Docker: `--shm-size`; Kubernetes: an emptyDir of medium Memory), free it, or start with "

@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.environment import Launch, numba_enabled
+from ....core.environment import Launch
 from ....core.errors import DistributedError
-from ...protocol import tree
 from ...protocol.guard import Signature
-from ..base import ALLOCATE, COMPLETED, GATHER, REDUCE, Call, Pending, Transport
-from ..in_reach import complete
+from ..base import COMPLETED, Pending, Transport
+from ..calls import Allocate, Call, Gather
 from ..mail import Delivery, Letters, Message
-from .collectives import Bridge, Collective, Large, Need, Small
+from .collectives import Bridge, Collective, Need
 from .control import ARRIVE, DEPTH, DONE, STAGE, Control, is_crowded
 from .mailbox import Mailbox, room_for
-from .windows import Windows, address_of
-
-if TYPE_CHECKING:
-    from .compiled import Plans
+from .slots import Slots
+from .ways import InShares, SmallSum, table
+from .windows import Windows
 
 SMALL = 4096
 """Bytes per rank up to which a collective takes the way of one flag round."""
@@ -38,15 +35,13 @@ SMALL = 4096
 CROWDED = 1 << 17
 """The same where processes share cores: a second round, in which each must get a core again, takes longer."""
 
-# Small sums after which compiling pays: loading Numba takes as long as 100,000 of them.
-_COMPILE_AFTER = 100
 _SCRATCH_TOTAL = 32 << 20
 _SLOTS_TOTAL = 16 << 20
 _PAGE = 4096
 
 
 def bytes_needed(launch: Launch) -> int:
-    """The shared memory that a transport takes at once; buckets and what else is allocated come on top."""
+    """The shared memory that a transport takes at once; buckets and other allocations come on top."""
     world = launch.world_size
     return Control.bytes_needed(launch) + world * (
         DEPTH * _small(world, is_crowded(launch)) + _scratch_bytes(world)
@@ -64,19 +59,6 @@ def _scratch_bytes(world_size: int) -> int:
     return min(1 << 19, _SCRATCH_TOTAL // world_size // _PAGE * _PAGE or _PAGE)
 
 
-class _Share:
-    """This process's share of arrays in windows, one of each rank.
-
-    from_end: where the next sum begins. Turning round each time, it finds what the last one left in the cache.
-    """
-
-    __slots__ = ("from_end", "pieces")
-
-    def __init__(self, pieces: list[np.ndarray]) -> None:
-        self.pieces = pieces
-        self.from_end = False
-
-
 class ShmTransport(Transport):
     """Joins the processes of one host under the name `job`."""
 
@@ -92,26 +74,22 @@ class ShmTransport(Transport):
         scratch = world * self._scratch_bytes
         extra, crowded = scratch + world * DEPTH * SMALL, scratch + world * DEPTH * _small(world, True)
         self.control = Control(launch, job, extra, crowded, self.timeout, room_for(world))
-        self._small = _small(world, self.control.crowded)
+        small = _small(world, self.control.crowded)
         self._letters = Letters(launch.world_rank)
         self._mailbox = Mailbox(launch, self.control, self._letters)
         memory = np.frombuffer(self.control.map, np.uint8)[self.control.extra : self.control.sparse]
         self.scratch = memory[:scratch].reshape(world, self._scratch_bytes)
-        slots = memory[scratch : scratch + world * DEPTH * self._small]
-        self._slots = slots.reshape(DEPTH, world, self._small)
-        self._slot_cache: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
-        self._alone = len(self.ranks) == 1
-        # How small sums are made by compiled code, once there were enough of them.
-        self._small_sums = 0
-        self._compiled: Plans | None = None
-        self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
-        self._plans: dict[Signature, int] = {}
-        self._shares: dict[tuple[tuple[int, ...], int, np.dtype], _Share] = {}
+        slots = memory[scratch : scratch + world * DEPTH * small]
+        self.slots = Slots(slots.reshape(DEPTH, world, small))
         self.windows = Windows(launch, job)
-        self._posted = 0
+        self.under_way: deque[Collective] = deque()
+        self._alone = len(self.ranks) == 1
+        self._shares = InShares(self)
+        self._ways = table(self, self._shares)
+        self._small_sum = SmallSum(self)
+        self._begun = 0
         self._stage = 0
         self._free_until = DEPTH
-        self._under_way: deque[Collective] = deque()
         # What this process's only rank has said last in each entry of the ring: it need not say it again.
         self._recorded: list[Signature | None] = [None] * DEPTH
 
@@ -119,138 +97,51 @@ class ShmTransport(Transport):
         if self.failure is not None:
             self.refuse_after_failure()
         call = calls[0]
-        if call.kind == ALLOCATE:
+        if isinstance(call, Allocate):
             self.allocate(calls)
             return COMPLETED
-        if self._alone and not call.background and not self._under_way:
-            if call.extent <= self._small:
-                self._at_once(call, calls)
-                return COMPLETED
-            if call.kind == REDUCE and (place := self.windows.place(call.array)):
-                self._in_windows(call, calls, place)
-                return COMPLETED
-        number = self._begin()
-        control = self.control
-        self._recorded[number % DEPTH] = None
-        small = call.extent <= self._small
-        slots = self._slots_for(number, call) if small else []
-        for rank, call in zip(self.ranks, calls, strict=True):
-            control.record(rank, number, call.signature, 0 if small else self.windows.place(call.array))
-            # Ranks of this process that do not agree are found out when all have arrived.
-            array = call.array
-            if (
-                slots
-                and call.src in (rank, -1)
-                and array.size <= slots[rank].size
-                and array.dtype == slots[rank].dtype
-            ):
-                slots[rank][: array.size] = array
-        control.publish(ARRIVE, number)
-        collective = Small(self, number, calls, slots) if small else Large(self, number, calls)
-        self._under_way.append(collective)
-        return collective
+        fits = call.extent <= self.slots.nbytes
+        return self._ways[fits, self._alone and not self.under_way, not call.background].post(calls)
 
     def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
         if (
-            not 0 < array.nbytes <= self._small
+            not 0 < array.nbytes <= self.slots.nbytes
             or not self._alone
-            or self._under_way
+            or self.under_way
             or self.failure is not None
         ):
             return False
-        number = self._begin_small(signature)
-        plan = self._plans.get(signature)
-        if plan is None:
-            plan = self._plan(array, op, signature)
-        if plan and self._post_and_add(array, plan, number):  # type: ignore[misc]
-            return True
-        slots = self._slot_views(number, array.size, array.dtype)
-        if not plan:
-            slots[self.ranks.start][...] = array
-        self._meet(number, signature)
-        tree.reduce_into((array,), slots, op)
-        self.control.publish(DONE, number)
+        self._small_sum.add(array, op, signature)
         return True
-
-    def _plan(self, array: np.ndarray, op: str, signature: Signature) -> int:
-        """Where the numbers lie by which a compiled function adds arrays like this one; 0: none does."""
-        if self._compiled is None:
-            self._small_sums += 1
-            if self._small_sums < _COMPILE_AFTER or not numba_enabled():
-                return 0
-            from .compiled import Plans, post_and_add
-
-            slots = address_of(self._slots), self._small
-            self._compiled, self._post_and_add = Plans(self.control, self.launch, slots), post_and_add
-        if len(self._plans) >= self._compiled.capacity:
-            self._plans.clear()
-        plan = self._plans[signature] = self._compiled.make(
-            len(self._plans), array.dtype, op, signature.digest
-        )
-        return plan
-
-    def _at_once(self, call: Call, calls: Sequence[Call]) -> None:
-        """A small collective for which its only rank here waits: as `Small`, on the shortest way."""
-        number, array = self._begin_small(call.signature), call.array
-        slots = self._slots_for(number, call)
-        if slots:
-            slots[self.ranks.start][: array.size] = array
-        self._meet(number, call.signature)
-        complete(calls, self.ranks, slots)
-        self.control.publish(DONE, number)
-
-    def _begin_small(self, signature: Signature) -> int:
-        """The number of the small collective that begins now, once this rank has said what it calls."""
-        number = self._begin()
-        entry = number % DEPTH
-        if self._recorded[entry] is not signature:
-            self.control.record(self.ranks.start, number, signature, 0)
-            self._recorded[entry] = signature
-        return number
-
-    def _in_windows(self, call: Call, calls: Sequence[Call], place: int) -> None:
-        """A larger reduction for which its only rank here waits: as `Large`, on the shortest way."""
-        number, array, control = self._begin(), call.array, self.control
-        control.record(self.ranks.start, number, call.signature, place)
-        self._recorded[number % DEPTH] = None
-        self._meet(number, call.signature)
-        places = control.places(number)
-        if not all(places):  # somebody's array is elsewhere, and must be passed through the scratch area
-            self._under_way.append(Large(self, number, calls))
-            self.finish(number)
-            return
-        key = (places, array.size, array.dtype)
-        share = self._shares.get(key)
-        if share is None:
-            low, high = tree.share(array.size, self.launch.procs, self.launch.proc)
-            share = self._shares[key] = _Share([self.windows.view(p, array)[low:high] for p in places])
-        tree.reduce_into(share.pieces, share.pieces, call.op, share.from_end)
-        share.from_end = not share.from_end
-        control.publish(DONE, number)
-        try:
-            control.wait(DONE, number, number, self.timeout)
-        except DistributedError as error:
-            raise self.failed(error) from None
 
     def bridged(self, calls: Sequence[Call], bridge: Bridge) -> None:
         """Carry out a larger reduction over this host's ranks and those that `bridge` reaches."""
-        number = self._begin()
-        self._recorded[number % DEPTH] = None
-        for rank, call in zip(self.ranks, calls, strict=True):
-            self.control.record(rank, number, call.signature, self.windows.place(call.array))
-        self.control.publish(ARRIVE, number)
-        self._under_way.append(Large(self, number, calls, bridge))
-        self.finish(number)
+        self.finish(self._shares.post(calls, bridge).number)
 
-    def _begin(self) -> int:
-        """The number of the collective that begins now; its entry in the ring is free."""
-        number = self._posted + 1
+    def begin(self, signature: Signature, place: int = 0) -> int:
+        """Begin a collective of this process's only rank, whose array lies at `place`; returns its number."""
+        number = self._begun + 1
         if number > self._free_until:
             self._make_room(number)
-        self._posted = number
+        self._begun = number
+        entry = number % DEPTH
+        if place or self._recorded[entry] is not signature:
+            self.control.record(self.ranks.start, number, signature, place)
+            self._recorded[entry] = None if place else signature
         return number
 
-    def _meet(self, number: int, signature: Signature) -> None:
+    def begin_all(self, calls: Sequence[Call], places: Sequence[int]) -> int:
+        """Begin a collective of this process's ranks, whose arrays lie at `places`; returns its number."""
+        number = self._begun + 1
+        if number > self._free_until:
+            self._make_room(number)
+        self._begun = number
+        self._recorded[number % DEPTH] = None
+        for rank, call, place in zip(self.ranks, calls, places, strict=True):
+            self.control.record(rank, number, call.signature, place)
+        return number
+
+    def meet(self, number: int, signature: Signature) -> None:
         """Say that this process has come to a collective, wait for the others, and compare."""
         self.control.publish(ARRIVE, number)
         try:
@@ -283,8 +174,8 @@ class ShmTransport(Transport):
         """Do what can be done without waiting, in the order in which collectives were posted."""
         control = self.control
         try:
-            while self._under_way:
-                head = self._under_way[0]
+            while self.under_way:
+                head = self.under_way[0]
                 column, target = head.need
                 if not control.reached(column, target):
                     head.began = head.began or time.monotonic()
@@ -293,13 +184,13 @@ class ShmTransport(Transport):
                 head.began = 0.0
                 head.step()
                 if head.complete:
-                    self._under_way.popleft()
+                    self.under_way.popleft()
         except DistributedError as error:
             raise self.failed(error) from None
 
     def finish(self, number: int) -> None:
         """Return when the collective `number`, and so all before it, is complete."""
-        control, under_way = self.control, self._under_way
+        control, under_way = self.control, self.under_way
         try:
             while under_way and under_way[0].number <= number:
                 head = under_way[0]
@@ -331,29 +222,14 @@ class ShmTransport(Transport):
         self.control.publish(STAGE, self._stage)
         return STAGE, self._stage
 
-    def _slots_for(self, number: int, call: Call) -> list[np.ndarray]:
-        """The slots of all ranks for what they contribute to collective `number` (none if that is nothing)."""
-        size = call.extent // call.array.itemsize
-        return self._slot_views(number, size, call.array.dtype) if size else []
-
-    def _slot_views(self, number: int, size: int, dtype: np.dtype) -> list[np.ndarray]:
-        """The slots of all ranks for collective `number`, as arrays of `size` elements."""
-        key = (number % DEPTH, size, dtype)
-        views = self._slot_cache.get(key)
-        if views is None:
-            if len(self._slot_cache) > 4096:
-                self._slot_cache.clear()
-            slots = self._slots[number % DEPTH]
-            views = self._slot_cache[key] = [slot[: size * dtype.itemsize].view(dtype) for slot in slots]
-        return views
-
     def allocate(self, calls: Sequence[Call]) -> None:
-        """Carry out an "allocate"."""
-        self._shares.clear()  # which keep windows mapped
-        self.windows.allocate(calls, partial(self._gather, calls))
+        """Make an array for each of this process's ranks that all processes map. Collective."""
+        wanted = [call for call in calls if isinstance(call, Allocate)]
+        # All calls go along: ranks of this process that do not agree are found out there.
+        self.windows.allocate(wanted, partial(self._gather, calls))
 
     def _gather(self, calls: Sequence[Call], array: np.ndarray) -> np.ndarray:
         """Rows of all ranks; each process contributes one array for all its ranks."""
         rows = np.empty((self.launch.world_size, array.size), array.dtype)
-        self.post([Call(GATHER, call.signature, array, result=rows) for call in calls]).wait()
+        self.post([Gather(call.signature, array, rows) for call in calls]).wait()
         return rows

@@ -1,4 +1,4 @@
-"""Arrays in memory that all processes of a host map, so that each reads and writes those of the others."""
+"""Windows: arrays in memory that all processes of a host map. Each reads and writes those of the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ....core.environment import Launch
 from ....core.errors import TransportError
-from ..base import Call
+from ...protocol import tree
+from ..calls import Allocate
 from . import segments
 
 # A place is a window's number from 1, and an offset in it; 0 stands for the scratch area.
@@ -36,13 +37,27 @@ class _Window:
         return all(array() is None for array in self.arrays)
 
 
+class Share:
+    """This process's share of arrays in windows, one of each rank.
+
+    from_end: where the next sum begins. Turning round each time, it finds what the last one left in the cache.
+    """
+
+    __slots__ = ("from_end", "pieces")
+
+    def __init__(self, pieces: list[np.ndarray]) -> None:
+        self.pieces = pieces
+        self.from_end = False
+
+
 class Windows:
-    """What the ranks of `job` on this host have allocated, as this process maps it."""
+    """The allocations of the ranks of `job` on this host, as this process maps them."""
 
     def __init__(self, launch: Launch, job: str) -> None:
         self._launch, self._job = launch, job
         self._windows: dict[int, _Window] = {}
         self._allocations = 0
+        self._shares: dict[tuple[tuple[int, ...], int, np.dtype], Share] = {}
 
     def place(self, array: np.ndarray) -> int:
         """Where `array` begins, in a number that all processes understand; 0 if it is in no window."""
@@ -60,9 +75,19 @@ class Windows:
         offset = place & ((1 << _OFFSET_BITS) - 1)
         return np.ndarray(like.shape, like.dtype, window.memory, offset)
 
-    def allocate(self, calls: Sequence[Call], gather: Gather) -> None:
+    def share(self, places: tuple[int, ...], like: np.ndarray) -> Share:
+        """This process's share of the arrays at `places`, with the length and dtype of `like`."""
+        key = (places, like.size, like.dtype)
+        share = self._shares.get(key)
+        if share is None:
+            low, high = tree.share(like.size, self._launch.procs, self._launch.proc)
+            share = self._shares[key] = Share([self.view(place, like)[low:high] for place in places])
+        return share
+
+    def allocate(self, calls: Sequence[Allocate], gather: Gather) -> None:
         """Make one segment with an array for every rank, and map it in every process. Collective."""
         template = calls[0].array
+        self._shares.clear()  # which keep windows mapped
         # A window goes when all processes have dropped their arrays: so all agree which exist.
         unused = np.array([window.unused() for window in self._windows.values()], np.uint8)
         dropped = np.min(gather(unused), axis=0)

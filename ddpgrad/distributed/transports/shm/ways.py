@@ -1,0 +1,194 @@
+"""The ways of a collective through shared memory, and the table from which each call gets its way.
+
+    bytes          this process                     way
+    fit a slot     waits, with its only rank        AtOnce      slots; one round of flags (sums: SmallSum)
+    more           waits, with its only rank        InWindows   sums of arrays that all processes map
+    fit a slot     goes on, or hosts several ranks  InSlots     slots; steps as others arrive
+    more           goes on, or hosts several ranks  InShares    each process works on its share, in steps
+
+The first two are short forms of the last two: they post, wait and compute in one go. An `InWindows` whose
+array is not in a window goes the way of `InShares`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....core.environment import numba_enabled
+from ....core.errors import DistributedError
+from ...protocol import tree
+from ...protocol.guard import Signature
+from ..base import COMPLETED, Pending
+from ..calls import AllToAll, Call, Reduce
+from .collectives import Bridge, Collective, Large, Pairwise, Small
+from .control import ARRIVE, DONE
+
+if TYPE_CHECKING:
+    from .compiled import Plans
+    from .transport import ShmTransport
+
+# Small sums after which compiling pays: loading Numba takes as long as 100,000 of them.
+_COMPILE_AFTER = 100
+
+
+class Way(ABC):
+    """One way to carry a collective."""
+
+    def __init__(self, transport: ShmTransport) -> None:
+        self._transport = transport
+
+    @abstractmethod
+    def post(self, calls: Sequence[Call]) -> Pending:
+        """Begin the collective of `calls`, which are in order of rank."""
+
+
+Table = dict[tuple[bool, bool, bool], Way]
+"""(the bytes fit a slot, this process has one rank and nothing under way, the caller waits) -> way."""
+
+
+def table(transport: ShmTransport, shares: InShares) -> Table:
+    """The ways of `transport`; see the module's text."""
+    at_once, windows, slots = AtOnce(transport), InWindows(transport, shares), InSlots(transport)
+    return {
+        (True, True, True): at_once,
+        (True, True, False): slots,
+        (True, False, True): slots,
+        (True, False, False): slots,
+        (False, True, True): windows,
+        (False, True, False): shares,
+        (False, False, True): shares,
+        (False, False, False): shares,
+    }
+
+
+class AtOnce(Way):
+    """A short form of `InSlots`, for a process that waits with its only rank."""
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        call, transport = calls[0], self._transport
+        number = transport.begin(call.signature)
+        slots = transport.slots.for_call(number, call)
+        if slots:
+            slots[transport.ranks.start][: call.array.size] = call.array
+        transport.meet(number, call.signature)
+        if slots:
+            call.complete(calls, transport.ranks, slots)
+        transport.control.publish(DONE, number)
+        return COMPLETED
+
+
+class SmallSum:
+    """A short form of `AtOnce`, for sums: without a `Call`, and by compiled code once there were enough of them."""
+
+    def __init__(self, transport: ShmTransport) -> None:
+        self._transport = transport
+        self._count = 0
+        self._compiled: Plans | None = None
+        self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
+        self._plans: dict[Signature, int] = {}
+
+    def add(self, array: np.ndarray, op: str, signature: Signature) -> None:
+        """Combine `array`, of at least one element, over all ranks, in place."""
+        transport = self._transport
+        number = transport.begin(signature)
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plan(array, op, signature)
+        if plan and self._post_and_add(array, plan, number):  # type: ignore[misc]
+            return
+        slots = transport.slots.of(number, array.size, array.dtype)
+        if not plan:
+            slots[transport.ranks.start][...] = array
+        transport.meet(number, signature)
+        tree.reduce_into((array,), slots, op)
+        transport.control.publish(DONE, number)
+
+    def _plan(self, array: np.ndarray, op: str, signature: Signature) -> int:
+        """The address of the numbers by which a compiled function adds arrays like this one; 0: none does."""
+        if self._compiled is None:
+            self._count += 1
+            if self._count < _COMPILE_AFTER or not numba_enabled():
+                return 0
+            from .compiled import Plans, post_and_add
+
+            transport = self._transport
+            slots = transport.slots.address, transport.slots.nbytes
+            self._compiled = Plans(transport.control, transport.launch, slots)
+            self._post_and_add = post_and_add
+        if len(self._plans) >= self._compiled.capacity:
+            self._plans.clear()
+        plan = self._plans[signature] = self._compiled.make(
+            len(self._plans), array.dtype, op, signature.digest
+        )
+        return plan
+
+
+class InWindows(Way):
+    """A short form of `InShares`, for sums of arrays in windows, in a process that waits with its only rank."""
+
+    def __init__(self, transport: ShmTransport, shares: InShares) -> None:
+        super().__init__(transport)
+        self._shares = shares
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        call, transport = calls[0], self._transport
+        if not isinstance(call, Reduce) or not (place := transport.windows.place(call.array)):
+            return self._shares.post(calls)
+        number, control = transport.begin(call.signature, place), transport.control
+        transport.meet(number, call.signature)
+        places = control.places(number)
+        if not all(places):  # somebody's array is elsewhere, and must be passed through the scratch area
+            return self._shares.follow(number, calls)
+        share = transport.windows.share(places, call.array)
+        tree.reduce_into(share.pieces, share.pieces, call.op, share.from_end)
+        share.from_end = not share.from_end
+        control.publish(DONE, number)
+        try:
+            control.wait(DONE, number, number, transport.timeout)
+        except DistributedError as error:
+            raise transport.failed(error) from None
+        return COMPLETED
+
+
+class InSlots(Way):
+    """A small collective: everyone writes into a slot, and reads all slots when all have arrived."""
+
+    def post(self, calls: Sequence[Call]) -> Pending:
+        transport = self._transport
+        number = transport.begin_all(calls, [0] * len(calls))
+        slots = transport.slots.for_call(number, calls[0])
+        if slots:
+            for rank, call in zip(transport.ranks, calls, strict=True):
+                slot, array = slots[rank], call.array
+                # Ranks of this process that do not agree are found out when all have arrived.
+                if call.contributes(rank) and array.size <= slot.size and array.dtype == slot.dtype:
+                    slot[: array.size] = array
+        transport.control.publish(ARRIVE, number)
+        collective = Small(transport, number, calls, slots)
+        transport.under_way.append(collective)
+        return collective
+
+
+class InShares(Way):
+    """A larger collective: each process works on its share of everyone's arrays."""
+
+    def post(self, calls: Sequence[Call], bridge: Bridge | None = None) -> Collective:
+        """Begin it. bridge: joins a reduction with the same one on other hosts."""
+        transport = self._transport
+        number = transport.begin_all(calls, [transport.windows.place(call.array) for call in calls])
+        transport.control.publish(ARRIVE, number)
+        return self.follow(number, calls, bridge)
+
+    def follow(self, number: int, calls: Sequence[Call], bridge: Bridge | None = None) -> Collective:
+        """Carry out the collective `number`, which this process has begun already."""
+        transport = self._transport
+        exchanges = [call for call in calls if isinstance(call, AllToAll)]
+        collective = (
+            Pairwise(transport, number, exchanges) if exchanges else Large(transport, number, calls, bridge)
+        )
+        transport.under_way.append(collective)
+        return collective
