@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from .. import as_torch
+from ddpgrad.launcher import as_torch
 
 as_torch.install()
 del sys.modules["torchvision"]
