@@ -45,9 +45,9 @@ exit codes:
        The signal is passed on once and the ranks have 30 s to end; a second signal ends them at once
 
 sub-commands:
-  ddprun doctor                what of this machine ddpgrad can use, and what to do about the rest
+  ddprun doctor                check the parts of this machine that ddpgrad can use
   ddprun ckpt --help           look at checkpoints
-  ddprun trace DIR             where the time of a run with --trace DIR went
+  ddprun trace DIR             show the time of a run with --trace DIR
 
 examples:
   ddprun -n 4 train.py --epochs 3                             four processes of one rank each
@@ -132,7 +132,7 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
              help="start all ranks again after a failure, up to N times, on the hosts that remain (default 0)"),
         _row("--min-procs", type=int, metavar="P",
              help="let the same ranks go on with fewer processes, P at least: one fewer after each that was killed, and "
-             "without those of a host that was lost (default: all of them, which needs places on other hosts)"),
+             "without those of a host that was lost (default: all of them, which needs slots on other hosts)"),
     ),
     "output": (
         _row("--log-dir", type=Path, metavar="DIR",
@@ -140,16 +140,16 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("-t", "--tee", metavar="WHAT",
              help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
         _row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
-        _row("--trace", type=Path, metavar="DIR", help="record there what each rank does when; see ddprun trace"),
+        _row("--trace", type=Path, metavar="DIR", help="record a timeline of each rank there; see ddprun trace"),
     ),
 }  # fmt: skip
 
 
 def parse(argv: Sequence[str]) -> Plan:
-    """Turn ddprun's arguments into a checked plan; raises LaunchError for what cannot be done.
+    """Turn ddprun's arguments into a checked plan; raises LaunchError if it cannot be carried out.
 
-    Options are ddprun's up to the first argument that is none; that one is the script, and
-    everything after it belongs to the script.
+    Options are ddprun's up to the first argument that is no option: the script. All arguments after it
+    belong to the script.
     """
     parser, options = _parser()
     cut = _first_positional(argv, options)
@@ -214,7 +214,7 @@ def _screen(chosen: argparse.Namespace) -> Screen:
 
 
 def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
-    """How many hosts have a ddprun, or, with Slurm, get ranks; LaunchError for what does not go together."""
+    """The number of hosts with a ddprun or, in Slurm, with ranks; LaunchError for options that do not fit together."""
     least, _, most = chosen.nnodes.partition(":")
     if not least.isdecimal() or int(least) < 1 or most not in ("", least):
         raise LaunchError(
@@ -246,7 +246,7 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
 
 
 def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Where scripts written for torchrun meet; ddpgrad itself needs no address."""
+    """MASTER_ADDR and MASTER_PORT for scripts written for torchrun; ddpgrad itself needs no address."""
     if chosen.rdzv_endpoint is None:
         return {}
     host, colon, port = chosen.rdzv_endpoint.rpartition(":")
@@ -258,7 +258,7 @@ def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:
-    """Where the script stands in `argv`; an option that ddprun does not have is an error here.
+    """The place of the script in `argv`; LaunchError for an option that ddprun does not have.
 
     argparse would take the value of a misspelt option for the script.
     """

@@ -1,4 +1,4 @@
-"""`ddprun trace`: where the time of a recorded run went, as a table and as a timeline."""
+"""`ddprun trace`: shows the time of a recorded run, as a table and as a timeline."""
 
 from __future__ import annotations
 

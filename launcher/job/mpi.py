@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from ddpgrad.core.errors import LaunchError
 
 from .hosts import deal, spelt
-from .members import address_towards
+from .listener import address_towards
 from .plan import Plan
-from .spawn import Process, popen_in_group
+from .spawn import Child, popen_in_group
 
 if TYPE_CHECKING:
     from .nodes import Nodes
 
 _TOLD = ("DDPGRAD_", "DDPRUN_", "MASTER_", "WORLD_SIZE", "PYTHON", "NUMBA_")
 
-# What Hydra prints instead of starting its proxies: https://github.com/pmodels/mpich, launcher "manual".
+# Hydra prints these lines instead of starting its proxies: https://github.com/pmodels/mpich, launcher "manual".
 _PROXY = "HYDRA_LAUNCH: "
 _LAST_LINE = b"HYDRA_LAUNCH_END\n"
 
@@ -69,7 +69,7 @@ def flavour(mpiexec: str) -> str:
     )
 
 
-def start(plan: Plan, report: str) -> Process:
+def start(plan: Plan, report: str) -> Child:
     """Start mpiexec, whose processes will connect to `report`."""
     mpiexec = find(plan.mpiexec)
     command, environment = [mpiexec], plan.environment(None)
@@ -93,8 +93,8 @@ def start(plan: Plan, report: str) -> Process:
     if openmpi and plan.hosts:
         command += _on_each_host(plan, agent, environment)
     else:
-        places = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
-        command += [*places, "-n", str(plan.procs), *agent]
+        where = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
+        command += [*where, "-n", str(plan.procs), *agent]
     popen = popen_in_group(
         command,
         environment,
@@ -105,13 +105,13 @@ def start(plan: Plan, report: str) -> Process:
     )
     if plan.nodes is not None:
         _distribute(popen, plan.nodes, [host.name for host, _ in deal(plan.hosts, plan.procs)])
-    return Process(popen, range(plan.world_size), prefix="")
+    return Child(popen, range(plan.world_size), prefix="")
 
 
 def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What tells Open MPI to run `agent` on each host.
+    """The arguments for Open MPI that run `agent` on each host.
 
-    Given all hosts at once it may begin with another one than the first, and a host that was lost would be mistaken.
+    Given all hosts at once, Open MPI may not begin with the first, and the launcher would mistake one lost host for another.
     """
     # Other hosts get only the variables that are named.
     names = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
@@ -124,7 +124,7 @@ def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, st
 
 
 def _localhost(host: str) -> list[str]:
-    """What tells Hydra how `host` reaches this one: by address, since it may not know its name."""
+    """The arguments for Hydra with the address of this host, whose name `host` may not know."""
     here = address_towards(host)
     return ["-localhost", here] if here and not here.startswith("127.") else []
 

@@ -1,7 +1,7 @@
 """`sys.stdout` and `sys.stderr` of a process that must prefix its lines itself.
 
-That is a process that hosts several ranks, since only it knows which of them prints, and
-every process under mpiexec, which mixes the processes' output before the launcher sees it.
+A process of several ranks must, since only it knows which of them prints. So must every process under
+mpiexec, which mixes the output of the processes before the launcher gets it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpgrad.distributed.failure.watchdog import Progress
-from ddpgrad.launcher.job.straggler import Laggard
+from ddpgrad.launcher.job.straggler import StragglerDetector
 
 SCRIPT = """
 for step in range(int(11 / SECONDS)):
@@ -33,10 +33,10 @@ def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
 
 
 class Job:
-    """Beats of ranks that wait for `shares` of their time, in steps of `step` seconds."""
+    """Heartbeats of ranks that wait for `shares` of their time, in steps of `step` seconds."""
 
     def __init__(self, step: float) -> None:
-        self.laggard = Laggard(10)
+        self.stragglers = StragglerDetector(10)
         self.step = step
         self.now = 0.0
         self.waited: dict[int, float] = {}
@@ -50,8 +50,8 @@ class Job:
             for rank, share in enumerate(shares):
                 self.waited[rank] = self.waited.get(rank, 0.0) + 0.2 * share
                 counters = (1 + int(self.now / self.step), 0, 0)
-                ranks[rank] = Progress(rank, counters, beat_at=self.now, waited=self.waited[rank])
-            said += [text for _ in ranks if (text := self.laggard.heard(ranks))]
+                ranks[rank] = Progress(rank, counters, heartbeat_at=self.now, waited=self.waited[rank])
+            said += [text for _ in ranks if (text := self.stragglers.update(ranks))]
         return said
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from patience import patience
 
+from ddpgrad.launcher.job import mpi
+
 # A run that takes longer hangs, and what is still there after so long stays. What is promised (5 s) is
 # for a machine with nothing else to do.
 LIMIT_S = 120
@@ -79,6 +81,15 @@ if rank == 1: FAULT  # culprit
 if rank == 2: time.sleep(LATE)
 wait()
 """
+
+
+def plain(mpiexec: str, ddprun: Ddprun, ranks: int, script: str) -> list[str]:
+    """The command line of a user who starts the script with mpiexec alone."""
+    command = [mpiexec]
+    if mpi.flavour(mpiexec) == "openmpi":
+        ddprun.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        command += ["--oversubscribe", "--bind-to", "none"]
+    return [*command, "-n", str(ranks), sys.executable, script]
 
 
 class Ddprun:

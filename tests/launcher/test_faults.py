@@ -63,7 +63,7 @@ def test_a_rank_in_a_shared_process_is_named(ddprun):
     assert "KeyError: 'weights'" in "\n".join(result.said[-2:])
 
 
-def test_the_victims_own_wrapping_hides_no_cause(ddprun):
+def test_the_wrapping_of_a_secondary_failure_hides_no_cause(ddprun):
     script = ddprun.script("""
 if rank == 1:
     time.sleep(0.5)

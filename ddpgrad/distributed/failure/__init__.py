@@ -1,1 +1,1 @@
-"""What a rank reports of a failure, how it travels, and which rank is to blame."""
+"""Failures of ranks: what a rank reports, how the report reaches the launcher, and which rank is to blame."""
