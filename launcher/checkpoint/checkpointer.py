@@ -99,9 +99,9 @@ class Checkpointer:
             preemption.end(step)
 
     def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
-        """Commit a checkpoint after `step`, and delete what need not be kept; its folder.
+        """Commit a checkpoint after `step`, delete those that need not be kept, and return its folder.
 
-        A checkpoint of the same step is replaced. If anything fails, what was there stays. With
+        A checkpoint of the same step is replaced. If anything fails, the checkpoints before it stay. With
         `background`, an error of the last save is raised by the next, or by `wait`.
         """
         if not isinstance(step, int) or step < 0:
@@ -236,7 +236,7 @@ class Checkpointer:
         raise CheckpointError(f"no checkpoint in {self.folder} is whole; the newest is {found[-1]}")
 
     def read(self, name: str) -> Any:
-        """What the newest checkpoint holds under `name`, on the CPU; of per-rank objects, a list by rank."""
+        """The object `name` of the newest checkpoint, on the CPU; of a per-rank object, a list by rank."""
         newest = self.latest()
         if newest is None:
             raise CheckpointError(f"{self.folder} holds no checkpoint")
@@ -252,7 +252,7 @@ class Checkpointer:
         return manifest
 
     def _verify(self, path: Path) -> Manifest:
-        """Check every byte at `path`; the error tells whether an older checkpoint is whole."""
+        """Check every byte at `path`; the error names an older checkpoint that is whole, if there is one."""
         try:
             return verify(path)
         except (CheckpointError, OSError) as error:
@@ -270,7 +270,7 @@ class Checkpointer:
 
 
 class _Job:
-    """One checkpoint that is being written: what this rank writes of it, and what rank 0 does in the end."""
+    """A checkpoint that is being written: this rank's share, and on rank 0 the commit."""
 
     def __init__(
         self, store: Store, hidden: Path, step: int, metric: float | None, ranks: int, shares: list[Share]
@@ -279,12 +279,12 @@ class _Job:
         self._step, self._metric = step, metric
 
     def write(self) -> dict[str, Any]:
-        """Write this rank's files; by object what is to be known of each, as plain data."""
+        """Write this rank's files; their descriptions by object, as plain data."""
         with self.store.writing(self._step):
             return {share.name: asdict(share.write(self.hidden)) for share in self.shares}
 
     def finish(self, others: Callable[[], Sequence[Any]], own: dict[str, Any] | None = None) -> None:
-        """On rank 0: write its files, unless `own` says that they are, and commit when all `others` are there."""
+        """On rank 0: write its files, unless `own` describes them already, and commit when all `others` are written."""
         try:
             written = [self.write() if own is None else own, *others()]
             files = [{name: File(**file) for name, file in part.items()} for part in written]

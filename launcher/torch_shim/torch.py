@@ -1,4 +1,4 @@
-"""What a process that was started by a program under `as_torch` finds as `torch`."""
+"""The module `torch` of the processes that a program under `as_torch` starts."""
 
 from ddpgrad.launcher import as_torch
 

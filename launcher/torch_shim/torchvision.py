@@ -1,4 +1,4 @@
-"""What a process that was started by a program under `as_torch` finds as `torchvision`."""
+"""The module `torchvision` of the processes that a program under `as_torch` starts."""
 
 import importlib
 import sys
