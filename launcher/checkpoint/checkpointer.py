@@ -55,7 +55,7 @@ class Checkpointer:
     best         'min' or 'max': the one with the lowest or highest metric stays, too
     every        how many steps lie between the checkpoints that `step` saves
     sharded      all ranks write, each its part of the parameters and of the optimizer's state; without
-                 it rank 0 writes all, except for what is spread over the ranks
+                 it rank 0 writes all, except for objects that are spread over the ranks
     background   save only copies the state; threads write it while training goes on
     fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
                  always when ddprun has restarted the job.
@@ -131,27 +131,27 @@ class Checkpointer:
             states = [_from_bytes(data) for data, _ in taken]
             mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
         begun = on_all_ranks(lambda: str(self._store.begin(step)) if rank == 0 else None)
-        self._write(_Job(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
+        self._write(_PendingCheckpoint(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
         return self._store.place(step)
 
-    def _write(self, job: _Job, rank: int) -> None:
+    def _write(self, pending: _PendingCheckpoint, rank: int) -> None:
         if self._writer is not None:
-            job.shares = [share.snapshot(self._room) for share in job.shares]
+            pending.shares = [share.snapshot(self._room) for share in pending.shares]
             writer = self._writer
             if rank == 0:
-                writer.start(lambda: job.finish(lambda: writer.collect(job.hidden, job.ranks)))
-            elif job.shares:
-                writer.start(lambda: report(job.hidden, rank, job.write))
+                writer.start(lambda: pending.finish(lambda: writer.collect(pending.hidden, pending.ranks)))
+            elif pending.shares:
+                writer.start(lambda: report(pending.hidden, rank, pending.write))
             else:
-                report(job.hidden, rank, dict)
+                report(pending.hidden, rank, dict)
             return
         try:
-            written = on_all_ranks(job.write)
+            written = on_all_ranks(pending.write)
         except BaseException:
             if rank == 0:
-                job.store.discard(job.hidden)
+                pending.store.discard(pending.hidden)
             raise
-        on_rank_0(lambda: job.finish(lambda: written[1:], written[0]))
+        on_rank_0(lambda: pending.finish(lambda: written[1:], written[0]))
 
     def wait(self) -> None:
         """Return when the last save with `background` is on stable storage; raises its error."""
@@ -163,7 +163,7 @@ class Checkpointer:
             on_all_ranks(lambda: writer.wait() if rank else None)
         except CheckpointError:
             writer.give_up()
-            with contextlib.suppress(CheckpointError):  # that the part is missing: the error above says why
+            with contextlib.suppress(CheckpointError):  # about a missing part: the error above is its reason
                 writer.wait()
             raise
         on_rank_0(writer.wait)
@@ -269,7 +269,7 @@ class Checkpointer:
         return f"There is no older checkpoint in {self.folder} that is whole"
 
 
-class _Job:
+class _PendingCheckpoint:
     """A checkpoint that is being written: this rank's share, and on rank 0 the commit."""
 
     def __init__(
@@ -300,8 +300,8 @@ def _check_alike(digests: Sequence[dict[str, str]]) -> None:
         for name, digest in digests[0].items():
             if found.get(name) != digest:
                 raise CheckpointError(
-                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: what is written by "
-                    "all ranks must have the same names and sizes on all"
+                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: the names and "
+                    "sizes of tensors that all ranks write must be the same on all"
                 )
 
 

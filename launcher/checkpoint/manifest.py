@@ -176,7 +176,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         check_name(name)
         files = {file: File(**described) for file, described in entry["files"].items()}
         for file, described in files.items():
-            # A name decides what is opened: it must not lead out of the folder.
+            # The name is opened below, and must not lead out of the folder.
             if not file.startswith(name) or not _FILE.fullmatch(file[len(name) :]):
                 raise ValueError(f"{file!r} is no file of the object {name!r}")
             if type(described.size) is not int or type(described.sha256) is not str:

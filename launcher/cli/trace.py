@@ -11,7 +11,7 @@ from ddpgrad.core.errors import LaunchError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `ddprun trace` with the arguments behind that word; returns the exit code."""
+    """Run `ddprun trace` with `argv`; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="ddprun trace",
         description="Show a run that `ddprun --trace DIR` (or ddpgrad.distributed.trace) recorded: prints a table, "

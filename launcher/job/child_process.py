@@ -1,4 +1,4 @@
-"""What the kernel offers the parent of a process: its exit status, signals to its group, an end with the parent.
+"""Child processes: their exit status, signals to their groups, and their end when the parent dies.
 
 Imports the standard library only; see agent.py.
 """

@@ -1,7 +1,7 @@
 """Cleans up after a launcher that was killed, from a process of its own.
 
-The kernel ends the ranks of a killed launcher, but not their descendants, and nobody is left to remove the
-job's files. So a small process waits for the end of a pipe that only the launcher holds. If the pipe ends
+The kernel ends the ranks of a killed launcher, but not their descendants, and no process is left to remove
+the job's files. So a small process waits for the end of a pipe that only the launcher holds. If the pipe ends
 without a message, it kills the process groups of the ranks and removes the job's files.
 """
 

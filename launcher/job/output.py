@@ -16,7 +16,7 @@ _PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 # How a process marks the lines of its ranks.
 _MARK = re.compile(rb"\[rank (\d+)\] ")
 
-# A line longer than this is shown in parts, so that nobody can fill the launcher's memory.
+# A longer line is shown in parts, so that it cannot fill the launcher's memory.
 MAX_LINE = 64 * 1024
 
 # An unfinished line is shown after this long without news.

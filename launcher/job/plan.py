@@ -167,7 +167,7 @@ class Plan:
         return result
 
     def command(self, report: str, *, agent: bool = False) -> list[str]:
-        """The command line of one process; `report` is the address of the launcher's channel (see channel.py).
+        """The command line of one process; `report` is the address of the launcher's channel (see `failure/channel.py`).
 
         agent: with an agent before it (see agent.py), where the launcher does not start it itself.
         """

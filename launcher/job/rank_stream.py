@@ -30,7 +30,7 @@ class RankStream(io.TextIOBase):
         held = self._held.setdefault(rank, bytearray())
         # `surrogateescape` and the like stay the stream's choice, so odd file names print as ever.
         held += text.encode(self._stream.encoding, self._stream.errors or "strict")
-        # `print` writes each argument by itself. One line is one write, which nobody can come between.
+        # `print` writes each argument by itself. Here one line is one write, so that lines do not mix.
         if "\n" in text or len(held) > MAX_LINE:
             self._release(rank)
         return len(text)

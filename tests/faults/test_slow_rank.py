@@ -1,4 +1,4 @@
-"""A rank that is ten times as slow as the others, but alive: nothing is ended, and it is named."""
+"""A straggler, ten times as slow as the others: it is named, and the job goes on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Job:
         self.waited: dict[int, float] = {}
 
     def goes_on(self, seconds: float, *shares: float) -> list[str]:
-        """What is said meanwhile."""
+        """The sentences about stragglers meanwhile."""
         said = []
         for _ in range(round(seconds * 5)):
             self.now += 0.2

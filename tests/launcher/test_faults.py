@@ -1,4 +1,4 @@
-"""Whatever goes wrong in one rank ends all of them, names that rank, and leaves nothing behind."""
+"""Any failure of one rank ends all of them, names that rank, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from matrices import thinned
 
-# What rank 1 of 3 does while the others wait for it; what ddprun says; how its last line ends.
+# The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
 FAULTS = {
     "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
     "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),

@@ -1,1 +1,1 @@
-"""Failures of ranks: what a rank reports, how the report reaches the launcher, and which rank is to blame."""
+"""Failures of ranks: the reports, their way to the launcher, and the rank to blame."""

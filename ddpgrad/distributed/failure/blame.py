@@ -15,7 +15,7 @@ from .watchdog import Progress, Stall
 def first_failure(failures: Iterable[Failure]) -> Failure:
     """The failure that caused the others: the earliest that is not secondary.
 
-    If all are secondary, a peer ended cleanly while they waited for it; the first of them says so.
+    If all are secondary, a peer ended cleanly while they waited for it; the first of them reports that.
     """
     return min(failures, key=lambda failure: (failure.secondary, failure.time, failure.ranks))
 
@@ -82,8 +82,8 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
 
 def orphaned(ranks: range) -> Failure:
     """The failure of a process that its agent ended because the agent's own parent was gone."""
-    reason = "abandoned by what had started it"
-    text = "mpiexec's or srun's process on its host is gone, and says above why, if it could.\n"
+    reason = "left without a parent process"
+    text = "The process of mpiexec or srun on its host is gone; its messages are above, if it left any.\n"
     return Failure(tuple(ranks), time.monotonic(), reason, reason, text)
 
 
@@ -93,7 +93,9 @@ def hosts_lost(
     """The failures of a job that lost hosts, each given with its ranks: first the loss, then its consequences."""
     ranks = tuple(sorted(rank for there in lost.values() for rank in there))
     reason = f"host {', '.join(lost)} was lost" if len(lost) == 1 else f"hosts {', '.join(lost)} were lost"
-    text = "Nothing there has said how it ended: it is off, cut off, or everything there was killed.\n"
+    text = (
+        "No process there reported its end: the host is off or cut off, or all processes there were killed.\n"
+    )
     known = [progress[rank] for rank in ranks if rank in progress]
     behind = min(known, key=lambda one: one.steps, default=None)
     loss = Failure(
@@ -116,5 +118,5 @@ def starter_failed(name: str, status: int, reported: int, wanted: int) -> Failur
     """The failure of mpiexec or srun itself, when `reported` of `wanted` processes had begun."""
     how = f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
     reason = f"{name}: {how}"
-    text = f"{reported} of {wanted} processes had begun. What {name} says of it is above.\n"
+    text = f"{reported} of {wanted} processes had begun. The messages of {name} are above.\n"
     return Failure((), time.monotonic(), reason, reason, text)

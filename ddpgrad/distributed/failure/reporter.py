@@ -97,7 +97,9 @@ class Reporter:
 
     def _report(self, failure: Failure) -> int:
         self._reporting = True
-        for segment in mpi_shared_memory.segments_of(self._pid):  # mapped by all, and removed by nobody
+        for segment in mpi_shared_memory.segments_of(
+            self._pid
+        ):  # all processes map them, and none would remove them
             Path(segment).unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         try:
