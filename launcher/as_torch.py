@@ -1,4 +1,4 @@
-"""Answers a program's imports of `torch` with ddpgrad, so that a PyTorch script runs unchanged.
+"""Serves a program's imports of `torch` with ddpgrad, so that a PyTorch script runs unchanged.
 
 `ddprun --as-torch` does this in every process before the script starts; a program can do it
 itself, before its first import of `torch`:
@@ -7,11 +7,11 @@ itself, before its first import of `torch`:
     as_torch.install()
 
 `torch.nn` is then the module `ddpgrad.nn`, not a copy of it, and likewise all others. A name that
-ddpgrad does not have raises the ImportError or AttributeError that Python would raise, with the
-nearest names that it has; parts of PyTorch that libraries import without using them are there to
-be named (`ddpgrad.absent`). `torch.__version__`, and what `importlib.metadata` knows of torch, say
-which PyTorch's vocabulary is spoken. Where torchvision is installed, its modules in Python run on
-ddpgrad; where it is not, ddpgrad answers for the parts of it that it has itself.
+ddpgrad does not have raises the ImportError or AttributeError that Python would raise, with the nearest
+names. Parts of PyTorch that libraries import without using them can be imported (`ddpgrad.compat.absent`).
+`torch.__version__`, and the version in `importlib.metadata`, is that of the PyTorch whose vocabulary ddpgrad
+has. If torchvision is installed, its Python modules run on ddpgrad; if not, ddpgrad serves the parts of
+torchvision that it has itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ddpgrad.core.face import Face, below, exists
 from ddpgrad.core.missing import nearest
 
 SHIMS = str(Path(__file__).with_name("torch_shim"))
-"""A folder with a file torch.py: processes that the program starts find it, and install this there too."""
+"""A folder with a file torch.py. Processes that the program starts import it, and so call `install`, too."""
 
 # Modules that have another name here, and those below them.
 _MOVED = {
@@ -46,7 +46,7 @@ _MOVED = {
 
 
 def install() -> None:
-    """Make `import torch`, and `import torchvision`, answer with ddpgrad in this process. May be called again.
+    """Let `import torch` and `import torchvision` load ddpgrad in this process. May be called again.
 
     Raises RuntimeError when PyTorch itself was imported before.
     """
@@ -69,7 +69,7 @@ def install() -> None:
 
 
 class _Metadata(Distribution):
-    """What `importlib.metadata` says of torch, which libraries ask for its version."""
+    """The metadata of torch for `importlib.metadata`, where libraries look up its version."""
 
     def read_text(self, filename: str) -> str | None:
         files = {
@@ -106,7 +106,7 @@ class _Finder(MetaPathFinder):
 
 
 class _LastFinder(MetaPathFinder):
-    """Says what `from torch.x import y` lacks: for a y that is no attribute Python tries a module of that name."""
+    """Reports a missing y of `from torch.x import y`: if y is no attribute, Python looks for a module of that name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -130,7 +130,7 @@ class _Loader(AliasLoader):
 
 
 class _Torchvision(Loader):
-    """Makes the package `torchvision`: what ddpgrad has of it, and what an installed one has besides."""
+    """Makes the package `torchvision` from the parts that ddpgrad has, and those of an installed one."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -162,13 +162,13 @@ def _installed(fullname: str) -> ModuleSpec | None:
 
 
 def _explain_missing(module: ModuleType) -> None:
-    """Give a module without one a `__getattr__` that names what is nearest to what it lacks."""
+    """Let the error about a missing name of `module` list the nearest names."""
     if not isinstance(module, Face) and "__getattr__" not in vars(module):
         vars(module)["__getattr__"] = partial(below, module)
 
 
 def _home(fullname: str) -> str:
-    """The name here of the module `fullname`, which need not exist; empty for what nothing here answers for."""
+    """The name here of the module `fullname`, which need not exist; '' if ddpgrad serves no such package."""
     above = fullname
     while above and above not in _MOVED:
         above = above.rpartition(".")[0]

@@ -1,7 +1,7 @@
 """Signals that ask the ranks to save their work and end: SIGTERM, SIGINT, and Slurm's SIGUSR1.
 
-A program that asks `requested()` after each step gets a flag instead of an end. In any other
-program these signals do what they always do.
+In a program that calls `requested()` after each step, such a signal sets a flag instead of ending the
+process. In any other program these signals have their usual effect.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ddpgrad.distributed.failure import exit_codes
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 saved_step: int | None = None
-"""The step whose checkpoint was saved before the ranks ended on request; None as long as they go on."""
+"""The step whose checkpoint was saved before the ranks ended on request; None while they run."""
 
 _flag = False
 _asked = False  # whether the program ever asked for the flag
-_reports = False  # whether process.py turns an end on request into the exit code
+_reports = False  # whether run_script.py turns an end on request into the exit code
 _previous: dict[int, Any] = {}
 _pid = 0
 
@@ -32,14 +32,14 @@ class Preempted(SystemExit):
 
 
 def prepare(reports: bool) -> None:
-    """Called by process.py, in the main thread. `reports`: it will tell the launcher how the script ended."""
+    """Called by run_script.py, in the main thread. `reports`: it reports the outcome of the script to the launcher."""
     global _reports
     _reports = reports
     _install()
 
 
 def requested() -> bool:
-    """Whether a signal asked this process to save its work and end. From now on one will set this flag."""
+    """Whether a signal asked this process to save its work and end. From the first call on, signals set this flag."""
     global _asked
     if not _asked:
         _asked = True
@@ -49,10 +49,10 @@ def requested() -> bool:
 
 
 def end(step: int) -> NoReturn:
-    """Leave the script, whose work up to `step` is saved."""
+    """Leave the script; its work up to `step` is saved."""
     global saved_step
     saved_step = step
-    # Under ddprun the rank ends well, and its process says how; alone it must say so itself.
+    # Under ddprun the rank exits with 0, and its process reports the preemption; alone, the exit code must.
     raise Preempted(0 if _reports else exit_codes.PREEMPTED)
 
 
@@ -62,14 +62,14 @@ def _install() -> None:
         return
     _pid = os.getpid()
     for number in SIGNALS:
-        # A handler of the script's own, or an ignored signal, is the script's affair.
+        # A handler of the script's own stays, and so does an ignored signal.
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             _previous[number] = signal.signal(number, _note)
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     global _flag
-    # A forked worker has not asked.
+    # In a forked worker the flag is of no use.
     if _asked and os.getpid() == _pid:
         if _flag:
             print("a second signal: the script ends without saving", file=sys.stderr)

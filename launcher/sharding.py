@@ -1,4 +1,4 @@
-"""How a loader's samples are dealt to ranks: each exactly once an epoch, to any number of ranks."""
+"""Deals the samples of a loader to any number of ranks, each sample exactly once an epoch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .checkpoint import generators
 class ShardedSampler(DistributedSampler):
     """Every `num_replicas`-th element from `rank` on of what `source` yields: indices, or whole batches of them.
 
-    The order is that of one rank alone: what `source` draws after the generators were seeded by seed and
-    epoch, and for a plain RandomSampler the permutation of a DistributedSampler. It is the same on all
-    ranks and for every number of ranks, and so is a position in it (`continue_after`).
+    The order is that of one rank alone: `source` draws it after the generators were seeded by seed and epoch;
+    a plain RandomSampler has the permutation of a DistributedSampler. It is the same on all ranks and for
+    every number of ranks, and so is a position in it (`continue_after`).
 
     Ranks get equally many batches of `batch_size`, of which the last ones may differ by a sample. Where that
     is not possible, since the last batch has fewer samples than there are ranks, the ranks without one
@@ -49,7 +49,7 @@ class ShardedSampler(DistributedSampler):
         return self._length(len(self.source))
 
     def _length(self, samples: int) -> int:
-        """How many of `samples` that are left this rank gets."""
+        """This rank's share of `samples` remaining ones."""
         ranks = self.num_replicas
         if self.drop_last:
             return samples // (self.share * ranks) * self.share
@@ -118,7 +118,7 @@ class ShardedStream(IterableDataset[Any]):
         self._offset = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What decides the order; the same on every rank."""
+        """The state that decides the order; the same on every rank."""
         return {"offset": self._offset, "num_replicas": self.num_replicas}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

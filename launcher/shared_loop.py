@@ -1,4 +1,4 @@
-"""Makes a training loop for one rank one for many: the model averaged, the loaders sharded."""
+"""Turns a training loop for one rank into one for many: averages the gradients, and shards the loaders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sharding import ShardedSampler, ShardedStream
 
 
 def setup(*objects: Any, seed: int = 0, **ddp_options: Any) -> Any:
-    """Meet the other ranks, and make modules, optimizers and loaders of one rank those of all.
+    """Join the process group, and prepare modules, optimizers and loaders of one rank for all.
 
     Modules come back in DistributedDataParallel (with `ddp_options`), loaders as `prepare` returns
     them (with `seed`), optimizers as they are; in the order in which they were given, one object alone.

@@ -59,10 +59,10 @@ class Finder(MetaPathFinder):
         made = aliases.page(name) or absent.find(aliases.called(name))
         if made is not None:
             return ModuleSpec(fullname, _MadeLoader(made), is_package=True)
-        home = aliases.home(name)
-        return (
-            ModuleSpec(fullname, AliasLoader(f"{ROOT}.{home}")) if home and exists(f"{ROOT}.{home}") else None
-        )
+        # `from ddpgrad.transforms import x` asks below the module's own name, which is another.
+        home = aliases.home(name) or aliases.home(aliases.called(name))
+        found = home not in (None, name) and exists(f"{ROOT}.{home}")
+        return ModuleSpec(fullname, AliasLoader(f"{ROOT}.{home}")) if found else None
 
 
 def install() -> None:

@@ -37,10 +37,10 @@ def parse() -> argparse.Namespace:
     return p.parse_args()
 
 
-def pulse_seconds() -> float:
+def heartbeat_seconds() -> float:
     """The processor time that the thread for the launcher has taken; 0 without ddprun."""
     for thread in threading.enumerate():
-        if thread.name == "ddprun pulse":
+        if thread.name == "ddprun heartbeat":
             fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return 0.0
@@ -83,7 +83,7 @@ def main() -> None:
 
         for _ in range(3):
             step(True)
-        began, pulse_before = time.perf_counter(), pulse_seconds()
+        began, heartbeat_before = time.perf_counter(), heartbeat_seconds()
         times: dict[bool, list[float]] = {True: [], False: []}
         ratios = []
         for turn in range(args.rounds):
@@ -94,7 +94,7 @@ def main() -> None:
             ratios.append(median(both[True]) / median(both[False]))
             for way, seconds in both.items():
                 times[way] += seconds
-        pulse = (pulse_seconds() - pulse_before) / (time.perf_counter() - began)
+        heartbeat = (heartbeat_seconds() - heartbeat_before) / (time.perf_counter() - began)
         plain = median(times[False])
         dist.barrier()
         ask = per_call(lambda: checkpoints.step(steps), 500)
@@ -107,7 +107,7 @@ def main() -> None:
         # A collective of one element is little more than the agreement about it.
         f"agreement on {len(buckets)} buckets": per_call(lambda: dist.all_reduce(torch.ones(1)), 2000)
         * len(buckets),
-        "pulse": pulse * plain,
+        "heartbeat": heartbeat * plain,
     }
     if dist.get_rank() == 0:
         print(f"step {plain * 1e3:.0f} ms; with protection {median(ratios):.4f} of that, the median of {args.rounds} rounds "

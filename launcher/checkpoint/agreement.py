@@ -1,4 +1,4 @@
-"""What the ranks of a job do together around a checkpoint: one acts, all learn how it went."""
+"""Actions of all ranks around a checkpoint: one rank or all act, and all learn the outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def any_rank(flag: bool) -> bool:
 
 
 def on_rank_0(action: Callable[[], None]) -> None:
-    """Run `action` on rank 0; all ranks wait for it and learn whether it failed."""
+    """Run `action` on rank 0; all ranks wait for it, and raise if it failed."""
     rank, _ = rank_and_world_size()
     on_all_ranks(action if rank == 0 else lambda: None)
 

@@ -1,7 +1,7 @@
-"""Writing in the background: a thread in each rank that writes, and how rank 0's learns that all have written.
+"""Writes checkpoints in the background: a thread in each rank writes, and that of rank 0 waits for all.
 
-The threads use no collective, which would come between those of the training: they leave reports
-in the hidden folder of the checkpoint.
+The threads use no collective, which could come between those of the training. They leave reports in the
+hidden folder of the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_S = 0.02
 
 
 class Writer:
-    """One thread at a time, which keeps its error for whoever waits for it."""
+    """One thread at a time. `wait` raises its error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -36,7 +36,7 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written; raises what went wrong since the last call."""
+        """Return when nothing is being written; raises an error that came since the last call."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
@@ -49,7 +49,7 @@ class Writer:
         self._given_up.set()
 
     def collect(self, folder: Path, ranks: int) -> list[Any]:
-        """What ranks 1 to `ranks` - 1 have reported, when they all have; CheckpointError if one failed."""
+        """Wait for the reports of ranks 1 to `ranks` - 1, and return them; CheckpointError if one failed."""
         reports = []
         until = time.monotonic() + environment.timeout()
         for rank in range(1, ranks):

@@ -55,7 +55,7 @@ class Checkpointer:
     best         'min' or 'max': the one with the lowest or highest metric stays, too
     every        how many steps lie between the checkpoints that `step` saves
     sharded      all ranks write, each its part of the parameters and of the optimizer's state; without
-                 it rank 0 writes all, except for what is spread over the ranks
+                 it rank 0 writes all, except for objects that are spread over the ranks
     background   save only copies the state; threads write it while training goes on
     fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
                  always when ddprun has restarted the job.
@@ -99,9 +99,9 @@ class Checkpointer:
             preemption.end(step)
 
     def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
-        """Commit a checkpoint after `step`, and delete what need not be kept; its folder.
+        """Commit a checkpoint after `step`, delete those that need not be kept, and return its folder.
 
-        A checkpoint of the same step is replaced. If anything fails, what was there stays. With
+        A checkpoint of the same step is replaced. If anything fails, the checkpoints before it stay. With
         `background`, an error of the last save is raised by the next, or by `wait`.
         """
         if not isinstance(step, int) or step < 0:
@@ -131,27 +131,27 @@ class Checkpointer:
             states = [_from_bytes(data) for data, _ in taken]
             mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
         begun = on_all_ranks(lambda: str(self._store.begin(step)) if rank == 0 else None)
-        self._write(_Job(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
+        self._write(_PendingCheckpoint(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
         return self._store.place(step)
 
-    def _write(self, job: _Job, rank: int) -> None:
+    def _write(self, pending: _PendingCheckpoint, rank: int) -> None:
         if self._writer is not None:
-            job.shares = [share.snapshot(self._room) for share in job.shares]
+            pending.shares = [share.snapshot(self._room) for share in pending.shares]
             writer = self._writer
             if rank == 0:
-                writer.start(lambda: job.finish(lambda: writer.collect(job.hidden, job.ranks)))
-            elif job.shares:
-                writer.start(lambda: report(job.hidden, rank, job.write))
+                writer.start(lambda: pending.finish(lambda: writer.collect(pending.hidden, pending.ranks)))
+            elif pending.shares:
+                writer.start(lambda: report(pending.hidden, rank, pending.write))
             else:
-                report(job.hidden, rank, dict)
+                report(pending.hidden, rank, dict)
             return
         try:
-            written = on_all_ranks(job.write)
+            written = on_all_ranks(pending.write)
         except BaseException:
             if rank == 0:
-                job.store.discard(job.hidden)
+                pending.store.discard(pending.hidden)
             raise
-        on_rank_0(lambda: job.finish(lambda: written[1:], written[0]))
+        on_rank_0(lambda: pending.finish(lambda: written[1:], written[0]))
 
     def wait(self) -> None:
         """Return when the last save with `background` is on stable storage; raises its error."""
@@ -163,7 +163,7 @@ class Checkpointer:
             on_all_ranks(lambda: writer.wait() if rank else None)
         except CheckpointError:
             writer.give_up()
-            with contextlib.suppress(CheckpointError):  # that the part is missing: the error above says why
+            with contextlib.suppress(CheckpointError):  # about a missing part: the error above is its reason
                 writer.wait()
             raise
         on_rank_0(writer.wait)
@@ -236,7 +236,7 @@ class Checkpointer:
         raise CheckpointError(f"no checkpoint in {self.folder} is whole; the newest is {found[-1]}")
 
     def read(self, name: str) -> Any:
-        """What the newest checkpoint holds under `name`, on the CPU; of per-rank objects, a list by rank."""
+        """The object `name` of the newest checkpoint, on the CPU; of a per-rank object, a list by rank."""
         newest = self.latest()
         if newest is None:
             raise CheckpointError(f"{self.folder} holds no checkpoint")
@@ -252,7 +252,7 @@ class Checkpointer:
         return manifest
 
     def _verify(self, path: Path) -> Manifest:
-        """Check every byte at `path`; the error tells whether an older checkpoint is whole."""
+        """Check every byte at `path`; the error names an older checkpoint that is whole, if there is one."""
         try:
             return verify(path)
         except (CheckpointError, OSError) as error:
@@ -269,8 +269,8 @@ class Checkpointer:
         return f"There is no older checkpoint in {self.folder} that is whole"
 
 
-class _Job:
-    """One checkpoint that is being written: what this rank writes of it, and what rank 0 does in the end."""
+class _PendingCheckpoint:
+    """A checkpoint that is being written: this rank's share, and on rank 0 the commit."""
 
     def __init__(
         self, store: Store, hidden: Path, step: int, metric: float | None, ranks: int, shares: list[Share]
@@ -279,12 +279,12 @@ class _Job:
         self._step, self._metric = step, metric
 
     def write(self) -> dict[str, Any]:
-        """Write this rank's files; by object what is to be known of each, as plain data."""
+        """Write this rank's files; their descriptions by object, as plain data."""
         with self.store.writing(self._step):
             return {share.name: asdict(share.write(self.hidden)) for share in self.shares}
 
     def finish(self, others: Callable[[], Sequence[Any]], own: dict[str, Any] | None = None) -> None:
-        """On rank 0: write its files, unless `own` says that they are, and commit when all `others` are there."""
+        """On rank 0: write its files, unless `own` describes them already, and commit when all `others` are written."""
         try:
             written = [self.write() if own is None else own, *others()]
             files = [{name: File(**file) for name, file in part.items()} for part in written]
@@ -300,8 +300,8 @@ def _check_alike(digests: Sequence[dict[str, str]]) -> None:
         for name, digest in digests[0].items():
             if found.get(name) != digest:
                 raise CheckpointError(
-                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: what is written by "
-                    "all ranks must have the same names and sizes on all"
+                    f"the state of {name!r} has other tensors on rank {rank} than on rank 0: the names and "
+                    "sizes of tensors that all ranks write must be the same on all"
                 )
 
 

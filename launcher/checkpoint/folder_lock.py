@@ -1,4 +1,4 @@
-"""A folder of checkpoints has one writer at a time: the second is refused, instead of clearing away the first one's work."""
+"""Locks a folder of checkpoints for one job. A second job is refused, since it would delete the first one's work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FolderLock:
     """The right of this process to write into a folder, until this object is gone or the process has ended."""
 
     def __init__(self, folder: Path) -> None:
-        # The folder itself is locked, so that no file needs a name there, and none stays behind.
+        # The folder itself is locked, so that no lock file stays behind.
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -23,7 +23,7 @@ class FolderLock:
                 f"{folder}: another job saves its checkpoints there; choose another folder, or wait for its end"
             ) from None
         except OSError:
-            # A network file system that cannot lock a folder: there it is the user's to keep jobs apart.
+            # This network file system cannot lock a folder, and the user must keep jobs apart.
             return
 
     def __del__(self) -> None:

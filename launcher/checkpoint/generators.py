@@ -12,7 +12,7 @@ from ddpgrad.random import Generator, get_rng_state, set_rng_state
 
 
 def states() -> dict[str, Any]:
-    """Where the generators stand, as plain data."""
+    """The states of the generators, as plain data."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
@@ -23,7 +23,7 @@ def states() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Put the generators where `states` found them."""
+    """Set the generators to `state`, which is from `states`."""
     set_rng_state(state["ddpgrad"])
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words.tolist()), gauss))
@@ -31,7 +31,7 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def restore_derived(state: dict[str, Any], rank: int) -> None:
-    """Give a rank that was not there when `state` was made streams of its own, different from all others'."""
+    """Set the generators of a rank that did not exist when `state` was made: to streams that no other rank has."""
     seed = hashlib.sha256(state["ddpgrad"].numpy().tobytes() + rank.to_bytes(8, "little")).digest()
     set_rng_state(Generator().manual_seed(int.from_bytes(seed[:7], "little")).get_state())
     random.seed(seed[7:15])

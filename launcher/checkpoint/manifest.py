@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint folder: which files belong to it, their sizes and their SHA-256."""
+"""The manifest of a checkpoint: the names, sizes and SHA-256 of its files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ddpgrad.core.errors import CheckpointError
 MANIFEST = "MANIFEST.json"
 
 _FORMAT = "ddpgrad checkpoint 2"
-_LONGEST = 8_000_000  # bytes of a manifest that is believed to be one
-_BLANK = "0" * 64  # stands where the manifest's own digest goes while that is computed
+_LONGEST = 8_000_000  # bytes; a longer manifest is refused
+_BLANK = "0" * 64  # the place of the manifest's own digest while that is computed
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -67,9 +67,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
-    step: the last finished one; world_size: number of ranks; metric: how good it is, if that was said.
+    step: the last finished one; world_size: the number of ranks; metric: the quality, if `save` got one.
     """
 
     step: int
@@ -93,9 +93,9 @@ def file_name(name: str, part: int = 0, parts: int = 1) -> str:
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> File:
-    """Make `path` with what `write` writes into it, on stable storage, and describe it.
+    """Let `write` write a new file at `path`, put it on stable storage, and describe it.
 
-    An OSError says how many bytes had been written, and to which file.
+    An OSError names the file and the number of bytes before it.
     """
     size = 0
     try:
@@ -121,7 +121,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def verify(folder: Path) -> Manifest:
-    """The manifest of `folder` after checking every byte of it; CheckpointError says what is wrong."""
+    """The manifest of `folder` after a check of every byte there; CheckpointError if the folder is damaged."""
     manifest = read_manifest(folder)
     expected = {name: file for entry in manifest.objects.values() for name, file in entry.files.items()}
     found = set(os.listdir(folder)) - {MANIFEST}
@@ -143,7 +143,7 @@ def verify(folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of `folder`; only it is checked, and not the files that it lists."""
+    """The manifest of `folder`. Only the manifest is checked, and not its files."""
     try:
         found = os.lstat(folder / MANIFEST)
     except FileNotFoundError:
@@ -170,13 +170,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
-    """The manifest with `fields`, of which nothing is believed before it is checked."""
+    """The manifest with `fields`, each of which is checked."""
     objects = {}
     for name, entry in fields.pop("objects").items():
         check_name(name)
         files = {file: File(**described) for file, described in entry["files"].items()}
         for file, described in files.items():
-            # A name decides what is opened: it must not lead out of the folder.
+            # The name is opened below, and must not lead out of the folder.
             if not file.startswith(name) or not _FILE.fullmatch(file[len(name) :]):
                 raise ValueError(f"{file!r} is no file of the object {name!r}")
             if type(described.size) is not int or type(described.sha256) is not str:

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run stay: the newest, every n-th, the best."""
+"""Chooses the checkpoints of a run that stay: the newest, every n-th, the best."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Retention:
             raise ValueError(f"best must be 'min', 'max' or None; got {self.best!r}")
 
     def doomed(self, found: Sequence[tuple[int, Path]]) -> list[Path]:
-        """Those of the checkpoints, (step, folder) with the newest last, that nothing keeps."""
+        """The checkpoints to delete. found: (step, folder) of each, the newest last."""
         if self.keep is None:
             return []
         old = found[: -self.keep]
@@ -44,7 +44,7 @@ class Retention:
 
 
 def _metric(path: Path) -> float | None:
-    """The metric that a checkpoint was saved with; None also for a damaged one."""
+    """The metric of a checkpoint; None if it has none, or is damaged."""
     try:
         return read_manifest(path).metric
     except (CheckpointError, OSError):

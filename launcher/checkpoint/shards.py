@@ -1,4 +1,4 @@
-"""What each rank writes of a checkpoint's objects, and how an object is put together again by any number of ranks."""
+"""Splits the objects of a checkpoint into a share for each rank, and joins them again on any number of ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .manifest import Entry, File, file_name, write_file
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank writes of the object `name`: one file with `arrays`, named by their places in the state.
+    """One rank's share of the object `name`: a file with `arrays`, named by their places in the state.
 
     layout: see `manifest.Entry`; dealt: by the name of each array of a 'split' object, the rank that writes it.
     """
@@ -40,8 +40,8 @@ class Share:
     def snapshot(self, room: dict[tuple[str, str], np.ndarray]) -> Share:
         """The same with arrays of its own, so that it stays as it is while the original changes.
 
-        room: by object and array, those of the last snapshot, which nobody needs any more: memory that
-        the system has already given takes a copy several times as fast.
+        room: by object and array, the arrays of the last snapshot, which is no longer needed. A copy into
+        memory that the process already has is several times as fast.
         """
         arrays = {}
         for name, array in self.arrays.items():
@@ -66,11 +66,11 @@ def whole(name: str, state: Any, layout: str) -> Share:
 def shares(
     objects: Mapping[str, Any], own: Mapping[str, Any], rank: int, ranks: int, sharded: bool
 ) -> list[Share]:
-    """What `rank` of `ranks` writes: of `objects`, and of the per-rank states `own` where they are `sharded`.
+    """The shares of `rank` of `ranks`: of `objects` and, if `sharded`, of the per-rank states `own`.
 
     An object that is spread over the ranks (it has a `sharded_state_dict`) is always written by all.
-    With `sharded`, parameters and states of optimizers, which are the same everywhere, are dealt out so
-    that every rank writes as much. All else (buffers, plain data) is rank 0's.
+    With `sharded`, every rank writes about as much of the parameters and optimizer states, which are the same
+    on all ranks. Rank 0 writes all else (buffers, plain data).
     """
     found = []
     for name, obj in objects.items():
@@ -105,7 +105,7 @@ def _split(name: str, obj: Any, rank: int, ranks: int) -> Share:
 
 
 def _differing(obj: Any, names: Iterable[str]) -> set[str]:
-    """Those of the arrays `names` in the state of `obj` that may not be the same on all ranks.
+    """The arrays among `names`, in the state of `obj`, that may differ between ranks.
 
     These are a module's buffers: until the next forward every rank has its own, and rank 0's count.
     """
@@ -116,7 +116,7 @@ def _differing(obj: Any, names: Iterable[str]) -> set[str]:
 
 
 def _deal(sizes: Mapping[str, int], differing: set[str], ranks: int) -> dict[str, int]:
-    """By name, which rank writes an array: `differing` rank 0; the others, the largest first, who has least."""
+    """By array, the rank that writes it: rank 0 for `differing`; for others, the largest first, the one with the least."""
     dealt = {name: 0 for name in sizes if name in differing}
     load = [sum(sizes[name] for name in dealt)] + [0] * (ranks - 1)
     for name in sorted(sizes.keys() - differing, key=lambda name: (-sizes[name], name)):
@@ -127,7 +127,7 @@ def _deal(sizes: Mapping[str, int], differing: set[str], ranks: int) -> dict[str
 
 
 def entry(folder: Path, share: Share, written: Sequence[Mapping[str, File]]) -> Entry:
-    """How the object of rank 0's `share` lies in `folder`, given what each rank has written; adds its index."""
+    """The manifest's entry for the object of rank 0's `share`, given the files of each rank; writes its index."""
     if share.layout in ("one", "list"):
         return Entry(share.layout, {share.file: written[0][share.name]})
     ranks = len(written)

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: which are there, and how one becomes visible, whole, in one rename."""
+"""A folder of checkpoints: lists them, and makes a new one visible, whole, by one rename."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self, step: int) -> Iterator[None]:
-        """Make a CheckpointError that names the checkpoint of any OSError."""
+        """Turn any OSError into a CheckpointError that names the checkpoint."""
         try:
             yield
         except OSError as error:
@@ -54,7 +54,7 @@ class Store:
             ) from error
 
     def begin(self, step: int) -> Path:
-        """A new hidden folder for the files of `step`; what an interrupted save left behind goes."""
+        """Make a hidden folder for the files of `step`; delete the rest of an interrupted save."""
         newer = [path for number, path in self.found() if number > step]
         if newer:
             raise CheckpointError(
@@ -81,11 +81,11 @@ class Store:
         self._prune(manifest.step)
 
     def discard(self, hidden: Path) -> None:
-        """Delete `hidden` after a failure; what cannot be removed stays invisible, and the next save tries again."""
+        """Delete `hidden` after a failure. Files that cannot be removed stay invisible, and the next save tries again."""
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _publish(self, hidden: Path, final: Path) -> None:
-        # Nothing is ever renamed onto something: network file systems do not agree on what that does.
+        # No rename replaces a folder: network file systems differ in that.
         replaced = self.folder / f".replaced-{final.name}-{secrets.token_hex(4)}"
         if not final.exists():
             os.replace(hidden, final)
@@ -100,7 +100,7 @@ class Store:
         _sync_folder(self.folder)
 
     def _prune(self, step: int) -> None:
-        """Delete what `step` replaced, and what nothing keeps."""
+        """Delete the checkpoint that `step` replaced, and those that `retention` does not keep."""
         found = [(number, path) for number, path in self.found() if number <= step]
         visible = [path for _, path in found]
         aside = [path for path in self.folder.glob(".replaced-*") if path not in visible]

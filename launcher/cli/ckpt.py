@@ -132,7 +132,7 @@ def _convert(path: Path, name: str, output: Path) -> None:
 
 
 def _leaves(state: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of what is nested in `state`."""
+    """(dotted name, value) of each leaf of `state`."""
     pairs: Any = ()
     if isinstance(state, dict):
         pairs = state.items()

@@ -1,4 +1,4 @@
-"""`ddprun doctor`: what of this machine ddpgrad can use, and what to do about the rest."""
+"""`ddprun doctor`: checks the parts of this machine that ddpgrad can use, and advises on the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENOUGH_SHM = _GIB // 2
 
 
 class Finding(NamedTuple):
-    """One line of the report. `todo`: what to do; '' where all is well."""
+    """One line of the report. `todo`: an advice; '' where all is well."""
 
     subject: str
     what: str
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Run `ddprun doctor`; its exit code is 1 where ranks cannot work together on this host."""
-    description = "Say what of this machine ddpgrad can use, and what to do about the rest."
+    description = "Check the parts of this machine that ddpgrad can use, and advise on the rest."
     argparse.ArgumentParser(prog="ddprun doctor", description=description).parse_args(argv)
     code = exit_codes.FINISHED
     for finding in findings():
@@ -98,7 +98,7 @@ def _shared_memory() -> Finding:
     return Finding("/dev/shm", f"{free / _GIB:.2f} GiB free", todo)
 
 
-# The library's own word for whether it takes addresses of GPU memory: functions of MPICH and of Open MPI.
+# Functions of MPICH and of Open MPI tell whether the library takes addresses of GPU memory.
 _LIBRARY = """
 import ctypes, re
 from mpi4py import MPI

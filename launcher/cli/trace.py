@@ -1,4 +1,4 @@
-"""`ddprun trace`: where the time of a recorded run went, as a table and as a timeline."""
+"""`ddprun trace`: shows the time of a recorded run, as a table and as a timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpgrad.core.errors import LaunchError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `ddprun trace` with the arguments behind that word; returns the exit code."""
+    """Run `ddprun trace` with `argv`; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="ddprun trace",
         description="Show a run that `ddprun --trace DIR` (or ddpgrad.distributed.trace) recorded: prints a table, "

@@ -1,15 +1,15 @@
-"""Stands between mpiexec or srun and a process of a job, on whichever host that runs.
+"""The agent of a process of a job: it stands between mpiexec, or srun, and the process, on any host.
 
     python -P -m ddpgrad.launcher.job.agent REPORT JOB script|module TARGET [ARGUMENTS ...]
 
-The launcher reaches a process of another host only through it: the agent passes on what the
-process reports, tells how it ended, and sends it the signals that the launcher asks for, which
-works also where the process itself is stopped or holds its interpreter lock. It ends the process
-when the launcher's connection ends. After a failure it stays until the launcher lets it go, so
-that mpiexec does not end the other ranks before they have said what they saw.
+The launcher reaches a process of another host only through its agent. The agent forwards the messages of the
+process, reports its exit status, and sends it the signals that the launcher asks for, also where the process
+is stopped or holds its interpreter lock. It ends the process when the launcher's connection ends. After a
+failure it stays until the launcher releases it, so that mpiexec does not end the other ranks before they
+have reported.
 
-Commands arrive as lines of JSON: {"signal": NUMBER}, and {"leave": true} when all is well in spite of
-the process's exit code. Like child.py it imports nothing of ddpgrad.
+Commands arrive as lines of JSON: {"signal": NUMBER}, and {"leave": true} if the job has not failed in spite
+of the process's exit code. The agent imports the standard library, and of ddpgrad only modules that do so.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddpgrad.distributed.failure import children, leftovers
+from ddpgrad.distributed.failure import mpi_shared_memory, stacks_signal
 from ddpgrad.distributed.failure.channel import Sender
 
+from . import child_process, job_files
+
 _READ = 64 * 1024
-# How long a failed process's agent waits for the launcher, which ends the others meanwhile.
+# The agent of a failed process waits so long for the launcher, which ends the other ranks meanwhile.
 _STAY_S = 30.0
-# Between a SIGTERM to the agent itself, as mpiexec and Slurm send it, and the end of what it started.
+# Between a SIGTERM to the agent itself, as mpiexec and Slurm send it, and the end of its process.
 _GRACE_S = 30.0
-# How often, and how many times, the files are looked for that MPI libraries leave behind when killed.
+# The agent looks so often, and so many times, for the files that a killed MPI library leaves behind.
 _LOOK_S = 0.5
 _LOOKS = 120
-# How often it is asked whether the launcher's host is still there.
-_ASK_S = 2.0
+# The agent checks so often whether the launcher's host is still there.
+_CHECK_S = 2.0
 _NEVER = float("inf")
 
 
@@ -48,9 +50,9 @@ class Agent:
     def __init__(self, report: str, arguments: Sequence[str], job: str) -> None:
         self._sender = Sender(report)
         self._job = job
-        self._heard = b""
+        self._received = b""
         self._segments: set[str] = set()
-        self._let_go = False
+        self._released = False
         self._orphaned = False
         self._kill_at = _NEVER
         self._status: int | None = None
@@ -59,16 +61,16 @@ class Agent:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The parent has died: the kernel says so.
+        # The kernel sends it when the parent has died.
         signal.signal(signal.SIGHUP, self._on_orphaned)
-        # mpiexec and Slurm end a job in this way, and a signal to them comes as this one.
+        # mpiexec and Slurm end a job with these, and pass on a signal that they get.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            signal.signal(number, self._passed_on)
+            signal.signal(number, self._pass_on)
         self._messages, sending = os.pipe()
         os.set_blocking(self._messages, False)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ddpgrad.launcher.job.child", f"fd:{sending}", *arguments],
-            close_fds=False,  # MPI libraries hand on a connection of theirs in this way
+            [sys.executable, "-P", "-m", "ddpgrad.launcher.job.process_main", f"fd:{sending}", *arguments],
+            close_fds=False,  # MPI libraries pass a connection on to their processes so
             process_group=0,
             preexec_fn=functools.partial(_prepare_child, sending, os.getpid()),
         )
@@ -78,32 +80,32 @@ class Agent:
         self._selector.register(self._sender.fd, selectors.EVENT_READ, self._obey)
 
     def run(self) -> int:
-        """Watch the process to its end; the exit code that says how it ended."""
+        """Watch the process to its end, and return its exit code."""
         look_at = time.monotonic() + _LOOK_S
-        ask_at = time.monotonic() + _ASK_S
+        check_at = time.monotonic() + _CHECK_S
         leave_at = _NEVER
         looks = _LOOKS
         while True:
             now = time.monotonic()
-            status = children.exit_status(self._process.pid)
+            status = child_process.exit_status(self._process.pid)
             if self._status is None and status is not None:
                 self._status = status
-                self._tell(status)
+                self._report_end(status)
                 leave_at = now + _STAY_S
-            if self._status is not None and (self._status == 0 or self._let_go or now >= leave_at):
+            if self._status is not None and (self._status == 0 or self._released or now >= leave_at):
                 break
             if now >= self._kill_at:
                 self._kill_at = _NEVER
-                children.send_group(self._process.pid, signal.SIGKILL)
+                child_process.send_group(self._process.pid, signal.SIGKILL)
             if now >= look_at:
-                self._look_for_segments()
+                self._find_segments()
                 looks -= 1
                 look_at = _NEVER if self._segments or not looks else now + _LOOK_S
-            if now >= ask_at:
-                ask_at = now + _ASK_S
+            if now >= check_at:
+                check_at = now + _CHECK_S
                 if self._sender.cut_off():
                     self._lose_launcher()
-            until = min(leave_at, self._kill_at, look_at, ask_at)
+            until = min(leave_at, self._kill_at, look_at, check_at)
             for key, _ in self._selector.select(max(0.0, until - now)):
                 key.data()
         if self._status != 0:
@@ -111,7 +113,7 @@ class Agent:
         self._process.wait()
         return 128 - self._status if self._status < 0 else self._status
 
-    def _tell(self, status: int) -> None:
+    def _report_end(self, status: int) -> None:
         while self._forward():
             pass
         with contextlib.suppress(OSError):  # the launcher has gone
@@ -120,10 +122,10 @@ class Agent:
             else:
                 self._sender.ended(status)
         if status != 0:
-            children.send_group(self._process.pid, signal.SIGKILL)  # what it has started
+            child_process.send_group(self._process.pid, signal.SIGKILL)  # its descendants
 
     def _forward(self) -> bool:
-        """Pass on what the process says; False when there is nothing, now or ever again."""
+        """Forward messages of the process; False when there are none, now or ever again."""
         try:
             data = os.read(self._messages, _READ)
         except BlockingIOError:
@@ -144,7 +146,7 @@ class Agent:
         if not data:
             self._lose_launcher()
             return
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
             command = json.loads(line)
             if "leave" in command:
@@ -155,48 +157,48 @@ class Agent:
     def _lose_launcher(self) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._sender.fd)
-        self._let_go = True
-        children.send_group(self._process.pid, signal.SIGKILL)
+        self._released = True
+        child_process.send_group(self._process.pid, signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
         if number in (signal.SIGTERM, signal.SIGKILL):
-            self._look_for_segments()
-            self._let_go = True
+            self._find_segments()
+            self._released = True
         if number == signal.SIGKILL:
-            children.send_group(self._process.pid, number)
+            child_process.send_group(self._process.pid, number)
         else:
-            children.send(self._process.pid, number)
+            stacks_signal.send(self._process.pid, number)
 
-    def _passed_on(self, number: int, frame: object) -> None:
+    def _pass_on(self, number: int, frame: object) -> None:
         os.kill(self._process.pid, number)
         if number == signal.SIGTERM:
-            self._let_go = True
+            self._released = True
             self._kill_at = min(self._kill_at, time.monotonic() + _GRACE_S)
 
     def _on_orphaned(self, number: int, frame: object) -> None:
-        self._let_go = self._orphaned = True
-        children.send_group(self._process.pid, signal.SIGKILL)
+        self._released = self._orphaned = True
+        child_process.send_group(self._process.pid, signal.SIGKILL)
 
-    def _look_for_segments(self) -> None:
-        """Note the files in shared memory that the MPI library has made, which it forgets when it is killed."""
+    def _find_segments(self) -> None:
+        """Note the files in shared memory that the MPI library leaves behind when it is killed."""
         with contextlib.suppress(OSError):  # it has just ended
-            self._segments |= leftovers.segments_of(self._process.pid)
+            self._segments |= mpi_shared_memory.segments_of(self._process.pid)
 
     def _clean_up(self) -> None:
         for name in self._segments:
             Path(name).unlink(missing_ok=True)
         if self._job:
-            leftovers.remove(self._job)
+            job_files.remove(self._job)
 
 
 def _prepare_child(sending: int, agent: int) -> None:
     os.set_inheritable(sending, True)
-    children.die_with_parent(agent, signal.SIGKILL)
+    child_process.die_with_parent(agent, signal.SIGKILL)
 
 
 def main(argv: Sequence[str], parent: int) -> int:
     """Run one process of a job and its agent, which ends when the process `parent` does; returns its exit code."""
-    children.die_with_parent(parent, signal.SIGHUP)
+    child_process.die_with_parent(parent, signal.SIGHUP)
     report, job, *arguments = argv
     return Agent(report, arguments, job).run()
 

@@ -1,10 +1,10 @@
-"""What mpiexec sees of an agent where a job has several hosts, and may kill in its place.
+"""Stands between mpiexec and an agent where a job has several hosts: mpiexec may kill it instead of the agent.
 
     python -P -m ddpgrad.launcher.job.agent_proxy REPORT JOB script|module TARGET [ARGUMENTS ...]
 
-mpiexec, and with it everything that it has started anywhere, ends at once when it loses a host. An agent
-that is killed in this way could not show that its own host is still there: it does that by saying that its
-process has ended. So it runs in a process of its own, which learns of the end of this one.
+When mpiexec loses a host it ends at once, together with all processes that it has started anywhere. An agent
+that is killed so could not report the end of its process, and its host would seem lost, too. So the agent
+runs in a process of its own, and the kernel tells it when the proxy ends.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from ddpgrad.distributed.failure import children
-
-from . import agent
+from . import agent, child_process
 
 
 def main(argv: Sequence[str]) -> int:
     """Run an agent, pass signals on to it, and return its exit code."""
-    parent, stand_in = os.getppid(), os.getpid()
+    parent, proxy = os.getppid(), os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.setpgid(0, 0)  # a signal to the group of the stand-in is for that alone
-        return agent.main(argv, stand_in)
-    children.die_with_parent(parent, signal.SIGKILL)
+        os.setpgid(0, 0)  # a signal to the group of the proxy does not reach the agent
+        return agent.main(argv, proxy)
+    child_process.die_with_parent(parent, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    status = children.exit_status(pid)
+    status = child_process.exit_status(pid)
     assert status is not None
     return 128 - status if status < 0 else status
 

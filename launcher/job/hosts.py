@@ -1,4 +1,4 @@
-"""The hosts of a job: how they are written down, and which of them runs which processes."""
+"""The hosts of a job: parses --hosts and --hostfile, and assigns processes to hosts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ddpgrad.core.errors import LaunchError
 
 @dataclass(frozen=True)
 class Host:
-    """A host and the number of processes that it has places for."""
+    """A host, and its slots: the number of processes that it may run."""
 
     name: str
-    places: int
+    slots: int
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.places}"
+        return f"{self.name}:{self.slots}"
 
 
 def parse(text: str) -> tuple[Host, ...]:
-    """The hosts of `--hosts A:4,B:4`; one without a number has one place, one that comes twice the sum."""
+    """The hosts of `--hosts A:4,B:4`; one without a number has one slot, one that comes twice has the sum."""
     try:
         return _merged(_host(entry) for entry in text.split(","))
     except ValueError:
@@ -51,23 +51,23 @@ def read(file: str) -> tuple[Host, ...]:
 
 def _host(entry: str) -> Host:
     name, colon, count = entry.partition(":")
-    places = int(count) if colon else 1
-    if not name or places < 1:
+    slots = int(count) if colon else 1
+    if not name or slots < 1:
         raise ValueError(entry)
-    return Host(name, places)
+    return Host(name, slots)
 
 
 def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
     """`hosts` with each name once, where it stands first."""
     found: dict[str, int] = {}
     for host in hosts:
-        found[host.name] = found.get(host.name, 0) + host.places
+        found[host.name] = found.get(host.name, 0) + host.slots
     return tuple(starmap(Host, found.items()))
 
 
-def places(hosts: Iterable[Host]) -> int:
-    """How many processes `hosts` have room for."""
-    return sum(host.places for host in hosts)
+def slots(hosts: Iterable[Host]) -> int:
+    """The slots of all `hosts` together."""
+    return sum(host.slots for host in hosts)
 
 
 def spelt(hosts: Iterable[Host]) -> str:
@@ -76,11 +76,11 @@ def spelt(hosts: Iterable[Host]) -> str:
 
 
 def deal(hosts: Sequence[Host], procs: int) -> list[tuple[Host, range]]:
-    """Which processes each host runs: the first host is filled, then the second one; those left empty are left out."""
+    """The processes of each host. The first host is filled first, then the second; hosts without a process are left out."""
     dealt: list[tuple[Host, range]] = []
     begin = 0
     for host in hosts:
-        end = min(begin + host.places, procs)
+        end = min(begin + host.slots, procs)
         if begin < end:
             dealt.append((host, range(begin, end)))
         begin = end

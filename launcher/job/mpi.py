@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from ddpgrad.core.errors import LaunchError
 
 from .hosts import deal, spelt
-from .members import address_towards
+from .listener import address_towards
 from .plan import Plan
-from .spawn import Process, popen_in_group
+from .spawn import Child, popen_in_group
 
 if TYPE_CHECKING:
     from .nodes import Nodes
 
-_TOLD = ("DDPGRAD_", "DDPRUN_", "MASTER_", "WORLD_SIZE", "PYTHON", "NUMBA_")
+_EXPORTED = ("DDPGRAD_", "DDPRUN_", "MASTER_", "WORLD_SIZE", "PYTHON", "NUMBA_")
 
-# What Hydra prints instead of starting its proxies: https://github.com/pmodels/mpich, launcher "manual".
+# Hydra prints these lines instead of starting its proxies: https://github.com/pmodels/mpich, launcher "manual".
 _PROXY = "HYDRA_LAUNCH: "
 _LAST_LINE = b"HYDRA_LAUNCH_END\n"
 
@@ -50,7 +50,7 @@ def find(path: str | None = None) -> str:
 
 
 def flavour(mpiexec: str) -> str:
-    """'mpich' (and what is built on its Hydra, such as Intel MPI) or 'openmpi', as `mpiexec` itself says."""
+    """The kind of `mpiexec`: 'mpich', also for others with its Hydra, such as Intel MPI, or 'openmpi'."""
     try:
         answer = subprocess.run(
             [mpiexec, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
@@ -69,7 +69,7 @@ def flavour(mpiexec: str) -> str:
     )
 
 
-def start(plan: Plan, report: str) -> Process:
+def start(plan: Plan, report: str) -> Child:
     """Start mpiexec, whose processes will connect to `report`."""
     mpiexec = find(plan.mpiexec)
     command, environment = [mpiexec], plan.environment(None)
@@ -80,7 +80,7 @@ def start(plan: Plan, report: str) -> Process:
                 f"--nnodes {plan.nodes.count} needs MPICH's mpiexec, and {mpiexec} is Open MPI's: start ddprun once, "
                 "with --hosts A:4,B:4, which reaches the others by ssh"
             )
-        # The nodes run what it would run by ssh.
+        # The nodes run the commands that it would run by ssh.
         command += ["-launcher", "manual", "-localhost", plan.nodes.address]
     elif plan.hosts and not openmpi:
         command += _localhost(plan.hosts[0].name)
@@ -93,8 +93,8 @@ def start(plan: Plan, report: str) -> Process:
     if openmpi and plan.hosts:
         command += _on_each_host(plan, agent, environment)
     else:
-        places = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
-        command += [*places, "-n", str(plan.procs), *agent]
+        where = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
+        command += [*where, "-n", str(plan.procs), *agent]
     popen = popen_in_group(
         command,
         environment,
@@ -105,26 +105,26 @@ def start(plan: Plan, report: str) -> Process:
     )
     if plan.nodes is not None:
         _distribute(popen, plan.nodes, [host.name for host, _ in deal(plan.hosts, plan.procs)])
-    return Process(popen, range(plan.world_size), prefix="")
+    return Child(popen, range(plan.world_size), prefix="")
 
 
 def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What tells Open MPI to run `agent` on each host.
+    """The arguments for Open MPI that run `agent` on each host.
 
-    Given all hosts at once it may begin with another one than the first, and a host that was lost would be mistaken.
+    Given all hosts at once, Open MPI may not begin with the first, and the launcher would mistake one lost host for another.
     """
     # Other hosts get only the variables that are named.
-    names = [name for name in environment if name.startswith(_TOLD) or name.endswith("_NUM_THREADS")]
-    told = [word for name in names for word in ("-x", name)]
+    names = [name for name in environment if name.startswith(_EXPORTED) or name.endswith("_NUM_THREADS")]
+    exported = [word for name in names for word in ("-x", name)]
     contexts = [
-        ["--host", f"{host.name}:{len(procs)}", *told, "-n", str(len(procs)), *agent]
+        ["--host", f"{host.name}:{len(procs)}", *exported, "-n", str(len(procs)), *agent]
         for host, procs in deal(plan.hosts, plan.procs)
     ]
     return [word for context in contexts for word in (":", *context)][1:]
 
 
 def _localhost(host: str) -> list[str]:
-    """What tells Hydra how `host` reaches this one: by address, since it may not know its name."""
+    """The arguments for Hydra with the address of this host, whose name `host` may not know."""
     here = address_towards(host)
     return ["-localhost", here] if here and not here.startswith("127.") else []
 
@@ -136,7 +136,7 @@ def _distribute(mpiexec: subprocess.Popen[bytes], nodes: Nodes, names: Sequence[
     while not said.endswith(_LAST_LINE):
         byte = os.read(mpiexec.stdout.fileno(), 1)
         if not byte:
-            return  # it has failed, and says why on its other stream
+            return  # it has failed, and prints the reason on its other stream
         said += byte
     commands = [line.removeprefix(_PROXY) for line in said.decode().splitlines() if line.startswith(_PROXY)]
     for name, command in zip(names, commands, strict=True):

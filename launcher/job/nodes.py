@@ -1,11 +1,11 @@
 """Several ddprun instances, one on each host, that are one job: `--nnodes N --rdzv-endpoint HOST:PORT`.
 
-The first node listens at the endpoint, starts mpiexec and supervises. The others join it, say how
-many processes they have room for, run what mpiexec wants run on them (the proxies of Hydra, which
-start the ranks' agents), and end with the job's exit code. Messages are lines of JSON:
+The first node listens at the endpoint, starts mpiexec and supervises. The others join it, offer slots for
+processes, run the commands that mpiexec needs on them (the proxies of Hydra, which start the ranks' agents),
+and end with the job's exit code. Messages are lines of JSON:
 
     join      from a node: its number, if it was given one, its processes, and the job's --rdzv-id
-    refused   to a node: why it cannot take part
+    refused   to a node: the reason why it cannot take part
     run       to a node: a command line
     signal    from a node: a signal that its ddprun got, as if the first had got it
     end       to a node: the job's exit code
@@ -26,15 +26,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpgrad.core.errors import LaunchError
-from ddpgrad.distributed.failure import children, exit_codes, keepalive
+from ddpgrad.distributed.failure import exit_codes, tcp_keepalive
 
-from .hosts import Host, places
+from . import child_process
+from .hosts import Host, slots
 from .plan import Plan
 from .signals import Signals
 from .spawn import popen_in_group
 
 _READ = 64 * 1024
-# A message is a command line at most; whoever sends more is none of us.
+# No message is longer than a command line; a connection that sends more is no node.
 _LONGEST = 1 << 20
 _RETRY_S = 0.2
 _FIRST = "node0"
@@ -42,32 +43,33 @@ _FIRST = "node0"
 
 @dataclass(eq=False)
 class Node:
-    """A node that has joined, or a connection that has not yet said what it is."""
+    """A node that has joined, or a connection that has not sent its `join` yet."""
 
     connection: socket.socket
     rank: int | None = None
     procs: int = 0
-    heard: bytes = b""
+    received: bytes = b""
+    """The beginning of an incomplete message."""
 
     @property
     def name(self) -> str:
-        """What it is called among the plan's hosts."""
+        """Its name among the plan's hosts."""
         return f"node{self.rank}"
 
     def send(self, **message: Any) -> None:
-        with contextlib.suppress(OSError):  # its end is seen where it is read
+        with contextlib.suppress(OSError):  # `receive` notices the end of the connection
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]]:
         """The messages that are complete by now; ConnectionError at its end."""
         try:
             data = self.connection.recv(_READ)
-        except OSError as error:  # such as that nothing was heard of its host for long
+        except OSError as error:  # such as that its host has not answered for long
             raise ConnectionResetError(str(error)) from error
         if not data:
             raise ConnectionResetError("the connection has ended")
-        *lines, self.heard = (self.heard + data).split(b"\n")
-        if len(self.heard) > _LONGEST:
+        *lines, self.received = (self.received + data).split(b"\n")
+        if len(self.received) > _LONGEST:
             raise ConnectionResetError("no message is that long")
         return [json.loads(line) for line in lines]
 
@@ -94,7 +96,7 @@ class Nodes:
     def gather(self, timeout: float) -> None:
         """Wait until all nodes have joined; LaunchError after `timeout` seconds."""
         until = time.monotonic() + timeout
-        strangers: list[Node] = []
+        pending: list[Node] = []
         with self._listen() as server, selectors.DefaultSelector() as selector:
             selector.register(server, selectors.EVENT_READ)
             while len(self.joined) < self.count - 1:
@@ -107,12 +109,12 @@ class Nodes:
                 for key, _ in selector.select(min(left, 1.0)):
                     if key.fileobj is server:
                         connection, _ = server.accept()
-                        keepalive.probe(connection, answers=True)
-                        strangers.append(Node(connection))
-                        selector.register(connection, selectors.EVENT_READ, strangers[-1])
+                        tcp_keepalive.enable(connection, peer_reads=True)
+                        pending.append(Node(connection))
+                        selector.register(connection, selectors.EVENT_READ, pending[-1])
                     else:
                         self._meet(key.data, selector)
-        for node in strangers:
+        for node in pending:
             if node not in self.joined:
                 node.connection.close()
         ranks = iter(rank for rank in range(1, self.count) if rank not in {n.rank for n in self.joined})
@@ -135,7 +137,7 @@ class Nodes:
             messages = node.receive()
             for message in messages:
                 self._take(node, message)
-        except (OSError, ValueError, KeyError, TypeError):  # it has gone, or is none of us
+        except (OSError, ValueError, KeyError, TypeError):  # it has gone, or is no node
             selector.unregister(node.connection)
             node.connection.close()
             if node in self.joined:
@@ -161,7 +163,7 @@ class Nodes:
     def plan(self, plan: Plan) -> Plan:
         """`plan` for all nodes."""
         hosts = (Host(_FIRST, self.procs), *(Host(node.name, node.procs) for node in self.joined))
-        ranks = places(hosts)
+        ranks = slots(hosts)
         whole = replace(plan, world_size=ranks, procs=ranks, hosts=hosts, mpi=True, nodes=self)
         whole.check()
         return whole
@@ -174,14 +176,14 @@ class Nodes:
             next(node for node in self.joined if node.name == name).send(run=list(command))
 
     def watch(self, selector: selectors.BaseSelector, on_signal: Callable[[signal.Signals], None]) -> None:
-        """Hear in the loop of `selector` of signals that other nodes got."""
+        """Take in, in the loop of `selector`, signals that other nodes got."""
 
         def read(node: Node) -> None:
             try:
                 for message in node.receive():
                     on_signal(signal.Signals(message["signal"]))
             except (OSError, ValueError, KeyError, TypeError):
-                # Its ranks' agents end with it, and tell if they can.
+                # The agents of its ranks end with it, and report if they can.
                 selector.unregister(node.connection)
                 self.gone.add(node.name)
 
@@ -194,7 +196,7 @@ class Nodes:
             node.send(end=code)
             node.connection.close()
         for child in self.children:
-            children.send_group(child.pid, signal.SIGKILL)
+            child_process.send_group(child.pid, signal.SIGKILL)
             child.wait()
 
 
@@ -240,7 +242,7 @@ def join(
     finally:
         for process in begun:
             if code != 0:
-                children.send_group(process.pid, signal.SIGKILL)
+                child_process.send_group(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -257,5 +259,5 @@ def _connect(endpoint: tuple[str, int], timeout: float) -> socket.socket:
             time.sleep(_RETRY_S)
             continue
         connection.settimeout(None)
-        keepalive.probe(connection, answers=False)
+        tcp_keepalive.enable(connection, peer_reads=False)
         return connection

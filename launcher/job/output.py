@@ -1,4 +1,4 @@
-"""What the ranks print, on its way to the launcher's own streams: whole lines, each with its rank."""
+"""The output of the ranks on its way to the launcher's own streams: whole lines, each marked with its rank."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import select
 import time
 from collections.abc import Callable, Hashable
 
-# Text up to and including the end of a line. A lone carriage return ends one too: it is
-# how a progress bar starts over.
+# Text up to and including the end of a line. A lone carriage return ends one, too, as a progress bar
+# prints it to start over.
 _PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 # How a process marks the lines of its ranks.
 _MARK = re.compile(rb"\[rank (\d+)\] ")
 
-# A line longer than this is shown in parts, so that nobody can fill the launcher's memory.
+# A longer line is shown in parts, so that it cannot fill the launcher's memory.
 MAX_LINE = 64 * 1024
 
 # An unfinished line is shown after this long without news.
 _PARTIAL_LINE_S = 0.1
 
-# What may wait for a slow reader before the ranks' pipes are no longer emptied.
+# When more output waits for a slow reader, the ranks' pipes are no longer read.
 _MAX_WAITING = 1024 * 1024
 
 # A pipe that is writable takes this much without blocking (POSIX: at least 512).
@@ -54,19 +54,19 @@ class Lines:
         return b"".join(out)
 
     def close(self) -> bytes:
-        """What ends the line that is open, if one is."""
+        """The bytes that end the open line, if there is one."""
         open_, self._open, self._at_start = self._open, None, True
         return b"" if open_ is None else b"\n"
 
 
 class Outlet:
-    """One of the launcher's own streams. Writing never blocks, so that a slow reader stops no supervision."""
+    """One of the launcher's own streams. Writing never blocks, so that supervision goes on before a slow reader."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.lines = Lines()
         self.broken = False
-        """Whether the reader has gone away; what is put here from then on is lost."""
+        """Whether the reader has gone away; later output is lost."""
         self._waiting = bytearray()
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
@@ -84,7 +84,7 @@ class Outlet:
         self.pump()
 
     def pump(self) -> None:
-        """Write what the reader takes now."""
+        """Write as much as the reader takes now."""
         written = 0
         try:
             while written < len(self._waiting) and self._poll.poll(0):
@@ -101,7 +101,7 @@ class Outlet:
 
 
 class Nowhere:
-    """An outlet for what is not to be shown."""
+    """An outlet for output that is not shown."""
 
     full = False
 
@@ -118,7 +118,7 @@ class Source:
     def __init__(
         self, fd: int, outlet: Outlet | Nowhere, prefix: str, log: Callable[[bytes], None] | None = None
     ) -> None:
-        """log: is given all that the stream brings, as it comes."""
+        """log: called with all data of the stream, as it comes."""
         self.fd = fd
         self.outlet = outlet
         self._prefix = prefix.encode()
@@ -128,7 +128,7 @@ class Source:
 
     @property
     def stale_at(self) -> float | None:
-        """When (monotonic seconds) an unfinished line should be shown as it is; None without one."""
+        """The time (monotonic seconds) to show an unfinished line as it is; None without one."""
         return self._fed_at + _PARTIAL_LINE_S if self._partial else None
 
     def feed(self, data: bytes) -> None:
@@ -153,7 +153,7 @@ class Source:
 class MixedSource(Source):
     """A stream that several ranks share, each line marked with the one that prints it (see rank_stream.py).
 
-    route: by rank, where its lines go and what keeps them; under None those of nobody, such as mpiexec's own.
+    route: the outlet and the log for the lines of a rank; for None, of lines without a rank, such as mpiexec's.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What ddprun is going to start: how many ranks on how many processes, and with which environment."""
+"""The plan of a job: its ranks, processes and hosts, and the command and environment of each process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 
-from .hosts import Host, places, spelt
+from .hosts import Host, slots, spelt
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Plan:
     debug: bool = False
     only_rank: int | None = None
     mpi: bool = False
-    """Something else than ddprun itself starts the processes: mpiexec, or srun."""
+    """Whether mpiexec or srun starts the processes, instead of ddprun itself."""
     slurm: bool = False
     nnodes: int = 1
     node_rank: int | None = None
@@ -49,7 +49,7 @@ class Plan:
     min_procs: int | None = None
     restart_count: int = 0
     hosts: tuple[Host, ...] = ()
-    """Where mpiexec starts the processes; none: here, or where Slurm wants them."""
+    """The hosts on which mpiexec starts the processes; none: this host, or those that Slurm chooses."""
     log_dir: Path | None = None
     trace: Path | None = None
     nodes: Nodes | None = None
@@ -80,9 +80,9 @@ class Plan:
             )
         if self.debug and self.mpi:
             raise LaunchError("--debug runs all ranks in one process without MPI; leave out --mpi")
-        if self.hosts and places(self.hosts) < procs:
+        if self.hosts and slots(self.hosts) < procs:
             raise LaunchError(
-                f"--hosts {spelt(self.hosts)} has room for {places(self.hosts)} processes, and the job has {procs}: give each "
+                f"--hosts {spelt(self.hosts)} has room for {slots(self.hosts)} processes, and the job has {procs}: give each "
                 "host a number, as in node1:4,node2:4, or host several ranks in a process with --procs"
             )
         if self.slurm and self.procs % self.nnodes:
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def awaits_nodes(self) -> bool:
-        """Whether other ddprun instances are yet to join, whose processes are not counted here."""
+        """Whether other ddprun instances have yet to join; their processes are not counted here."""
         return self.nnodes > 1 and not self.slurm and self.nodes is None
 
     def ranks(self, proc: int) -> range:
@@ -167,14 +167,14 @@ class Plan:
         return result
 
     def command(self, report: str, *, agent: bool = False) -> list[str]:
-        """The command line of one process; `report` says where it reports to (see channel.py).
+        """The command line of one process; `report` is the address of the launcher's channel (see `failure/channel.py`).
 
         agent: with an agent before it (see agent.py), where the launcher does not start it itself.
         """
-        # -P: a file launcher.py in the working directory must not shadow this package.
+        # -P: modules in the working directory must not shadow those of the launcher.
         kind = "module" if self.module else "script"
         if not agent:
-            begin = ["ddpgrad.launcher.job.child", report]
+            begin = ["ddpgrad.launcher.job.process_main", report]
         else:
             begin = [
                 "ddpgrad.launcher.job.agent_proxy" if self.hosts else "ddpgrad.launcher.job.agent",

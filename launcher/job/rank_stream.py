@@ -1,7 +1,7 @@
 """`sys.stdout` and `sys.stderr` of a process that must prefix its lines itself.
 
-That is a process that hosts several ranks, since only it knows which of them prints, and
-every process under mpiexec, which mixes the processes' output before the launcher sees it.
+A process of several ranks must, since only it knows which of them prints. So must every process under
+mpiexec, which mixes the output of the processes before the launcher gets it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RankStream(io.TextIOBase):
         held = self._held.setdefault(rank, bytearray())
         # `surrogateescape` and the like stay the stream's choice, so odd file names print as ever.
         held += text.encode(self._stream.encoding, self._stream.errors or "strict")
-        # `print` writes each argument by itself. One line is one write, which nobody can come between.
+        # `print` writes each argument by itself. Here one line is one write, so that lines do not mix.
         if "\n" in text or len(held) > MAX_LINE:
             self._release(rank)
         return len(text)

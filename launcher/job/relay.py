@@ -1,4 +1,4 @@
-"""Carries the processes' output to the launcher's own streams, at the pace of whoever reads those."""
+"""Forwards the output of the processes to the launcher's own streams, as fast as those are read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import os
 import selectors
 import time
 
-from ddpgrad.distributed.failure.logs import Logs
-
+from .logs import Logs
 from .output import MixedSource, Nowhere, Outlet, Route, Source, own_outlets
 from .screen import Screen
-from .spawn import Process
+from .spawn import Child
 
 _READ = 64 * 1024
 
-# A process that has ended leaves at most a full pipe behind. What its own children still
-# write is theirs, and may never end.
+# A process that has ended leaves at most a full pipe behind. Its own children may go on writing for ever.
 _LAST_READS = 32
 
 
@@ -26,7 +24,7 @@ class Relay:
     def __init__(
         self, selector: selectors.BaseSelector, logs: Logs | None = None, screen: Screen | None = None
     ) -> None:
-        """logs: where all output is kept, too; screen: what of it is shown (default: all)."""
+        """logs: keeps all output; screen: selects the output to show (default: all)."""
         self._logs = logs or Logs(None)
         self._screen = screen or Screen()
         self._selector = selector
@@ -36,39 +34,39 @@ class Relay:
         self._reading: set[int] = set()
         self._writing: set[int] = set()
 
-    def attach(self, process: Process) -> None:
-        """Carry what `process` prints into the launcher's pipes; inherited streams need no carrying."""
-        streams = (process.popen.stdout, self._out, 1), (process.popen.stderr, self._err, 2)
+    def attach(self, child: Child) -> None:
+        """Forward the output of `child` from its pipes; inherited streams need no forwarding."""
+        streams = (child.popen.stdout, self._out, 1), (child.popen.stderr, self._err, 2)
         for stream, outlet, number in streams:
             if stream is not None:
                 fd = stream.fileno()
                 os.set_blocking(fd, False)
-                if len(process.ranks) > 1:
-                    route = functools.partial(self._route, process, outlet, number, {})
-                    self._sources[fd] = MixedSource(fd, outlet, process.prefix, route)
+                if len(child.ranks) > 1:
+                    route = functools.partial(self._route, child, outlet, number, {})
+                    self._sources[fd] = MixedSource(fd, outlet, child.prefix, route)
                 else:
-                    to, log = self._way(process.ranks, outlet, number)
-                    self._sources[fd] = Source(fd, to, process.prefix, log)
+                    to, log = self._way(child.ranks, outlet, number)
+                    self._sources[fd] = Source(fd, to, child.prefix, log)
 
     def _way(self, ranks: range, outlet: Outlet, number: int) -> Route:
-        """Where the stream `number` of `ranks` goes, and what keeps it."""
+        """The outlet and the log of the stream `number` of `ranks`."""
         log = self._logs.of(ranks) if self._screen.kept(ranks, number) else None
         return outlet if self._screen.shows(ranks, number) else Nowhere(), log
 
     def _route(
-        self, process: Process, outlet: Outlet, number: int, known: dict[int | None, Route], rank: int | None
+        self, child: Child, outlet: Outlet, number: int, known: dict[int | None, Route], rank: int | None
     ) -> Route:
-        """The way of a line of `rank`; what no rank has marked is shown, and kept in the file of the process."""
+        """The outlet and the log of a line of `rank`. A line without a rank is shown, and kept in the file of the child."""
         if rank not in known:
-            if rank is None or rank not in process.ranks:
-                known[rank] = outlet, self._logs.of(process.ranks)
+            if rank is None or rank not in child.ranks:
+                known[rank] = outlet, self._logs.of(child.ranks)
             else:
                 known[rank] = self._way(range(rank, rank + 1), outlet, number)
         return known[rank]
 
-    def detach(self, process: Process) -> None:
-        """Carry what `process`, which has ended, left in its pipes, and close them."""
-        for stream in (process.popen.stdout, process.popen.stderr):
+    def detach(self, child: Child) -> None:
+        """Forward the rest of the output of `child`, which has ended, and close its pipes."""
+        for stream in (child.popen.stdout, child.popen.stderr):
             if stream is not None:
                 for _ in range(_LAST_READS):
                     if stream.fileno() not in self._sources or not self._read(stream.fileno()):
@@ -77,13 +75,13 @@ class Relay:
                 stream.close()
 
     def say(self, text: str) -> None:
-        """Print the launcher's own words on standard error, on a line of their own."""
+        """Print a message of the launcher on standard error, on a line of its own."""
         data = self._err.lines.close() + text.encode(errors="replace")
         self._err.put(data)
 
     @property
     def waiting(self) -> bool:
-        """Whether a reader has yet to take something."""
+        """Whether output is waiting for a reader."""
         return any(outlet.waiting for outlet in self._outlets)
 
     @property
@@ -92,10 +90,10 @@ class Relay:
         return any(outlet.broken for outlet in self._outlets)
 
     def prepare(self) -> float:
-        """Show lines that stayed unfinished, tell the selector what to wait for, and return until when.
+        """Show lines that stayed unfinished, register the events to wait for, and return the latest time to wake up.
 
-        A full outlet stops the reading of what leads to it: the ranks then wait in their
-        own writes, as they would before a slow terminal.
+        While an outlet is full, its sources are not read: the ranks then wait in their own writes, as they
+        would before a slow terminal.
         """
         now = time.monotonic()
         for source in self._sources.values():

@@ -1,4 +1,4 @@
-"""Whether, when and how a job that failed is started again."""
+"""Decides whether, when and how a failed job is started again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ddpgrad.distributed.failure.channel import Failure
 
-from .hosts import places, spelt
+from .hosts import slots, spelt
 from .plan import Plan, new_job
 from .signals import Signals
 
@@ -18,15 +18,15 @@ from .signals import Signals
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
-# Another attempt would find the same: ranks that run different programs, a damaged checkpoint.
+# Another attempt would fail in the same way: the ranks run different programs.
 _HOPELESS = ("mismatch",)
 
 
 class Restarts:
     """Grants up to `plan.max_restarts` restarts.
 
-    Refused: after an error that was there in the attempt before, too, when neither attempt
-    finished an optimizer step; it is in the program, and would only come again.
+    An error that came in two attempts, before the first optimizer step of each, ends the job: it is in the
+    program, and would come again.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -39,7 +39,7 @@ class Restarts:
     ) -> Plan | None:
         """The plan for another attempt after `failure`, or None when the job has ended for good.
 
-        lost: names of hosts to leave out; the processes that the others have places for take over their ranks.
+        lost: names of hosts to leave out; processes in the slots of the other hosts take over their ranks.
         """
         if failure is None or plan.max_restarts == 0:
             return None
@@ -56,11 +56,11 @@ class Restarts:
             _say(f"no restart: {plan.max_restarts} were allowed and made")
             return None
         hosts = tuple(host for host in plan.hosts if host.name not in lost)
-        procs = min(plan.procs, places(hosts)) if lost else plan.procs
+        procs = min(plan.procs, slots(hosts)) if lost else plan.procs
         least = plan.procs if plan.min_procs is None else plan.min_procs
         if procs < least:
             _say(
-                f"no restart: without {', '.join(lost)} there are places for {procs} processes, on {spelt(hosts)}, and "
+                f"no restart: without {', '.join(lost)} there are slots for {procs} processes, on {spelt(hosts)}, and "
                 f"the job needs {least}; --min-procs {procs} would let it go on"
             )
             return None

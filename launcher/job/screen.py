@@ -1,4 +1,4 @@
-"""Which output goes to the screen and which to log files: torchrun's --tee and --redirects."""
+"""Selects the output for the screen and for log files: torchrun's --tee and --redirects."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BOTH = 3  # 1: standard output, 2: standard error, 3: both, 0: neither
 
 @dataclass(frozen=True)
 class Screen:
-    """What is shown and what is kept, by rank. A process counts as the first rank that it hosts.
+    """Which streams are shown and kept, by rank. A process counts as the first rank that it hosts.
 
-    With log files all output is kept, and rank 0's is shown; --tee shows a stream as well as
-    keeping it, --redirects keeps it only. Without log files all is shown.
+    With log files all output is kept, and rank 0's is shown; --tee shows a stream, too, and --redirects
+    only keeps it. Without log files all output is shown.
     """
 
     logs: bool = False
@@ -41,7 +41,7 @@ class Screen:
 
 
 def parse(option: str, text: str | None) -> dict[int | None, int]:
-    """What `text`, as in '3' or '0:1,1:2' (rank:streams), asks for; under None the streams of all other ranks."""
+    """The streams by rank in `text`, such as '3' or '0:1,1:2' (rank:streams); under None those of all other ranks."""
     table: dict[int | None, int] = {}
     for part in text.split(",") if text else ():
         rank, colon, streams = part.rpartition(":")

@@ -1,4 +1,4 @@
-"""Signals to the launcher as events of its loop."""
+"""Turns signals to the launcher into events of its loop."""
 
 from __future__ import annotations
 

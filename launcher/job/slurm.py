@@ -11,12 +11,12 @@ from ddpgrad.core.errors import LaunchError
 
 from . import mpi
 from .plan import Plan
-from .spawn import Process, popen_in_group
+from .spawn import Child, popen_in_group
 
 _TYPES = {"mpich": "pmi2", "openmpi": "pmix"}
 
 
-def start(plan: Plan, report: str) -> Process:
+def start(plan: Plan, report: str) -> Child:
     """Start srun, whose tasks will connect to `report`."""
     srun = shutil.which("srun")
     if srun is None:
@@ -36,7 +36,7 @@ def start(plan: Plan, report: str) -> Process:
         stderr=subprocess.PIPE,
         at_launcher_death=signal.SIGTERM,
     )
-    return Process(popen, range(plan.world_size), prefix="")
+    return Child(popen, range(plan.world_size), prefix="")
 
 
 def _mpi_type(srun: str, mpiexec: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Starts the processes of a job on this host, so that none of them outlives the launcher."""
+"""Starts the children of the launcher: the processes of a job on this host, or mpiexec. None outlives the launcher."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ddpgrad.core.errors import LaunchError
-from ddpgrad.distributed.failure import children
 
+from . import child_process
 from .plan import Plan, label
 
 
 @dataclass(eq=False)
-class Process:
-    """A started process and the launcher's ends of its pipes."""
+class Child:
+    """A child of the launcher, and the launcher's ends of its pipes."""
 
     popen: subprocess.Popen[bytes]
     ranks: range
     prefix: str
-    """What the launcher puts before its lines; nothing for mpiexec, whose processes do that themselves."""
+    """The launcher prints it before each line of the child; '' for mpiexec, whose processes mark their lines."""
     report: int | None = None
-    """Where the process's messages arrive; None for mpiexec, whose processes connect by themselves."""
+    """The pipe with the child's messages; None for mpiexec, whose processes connect by themselves."""
 
     def ended(self) -> int | None:
-        """The exit status (negative: minus the signal), or None while the process runs.
+        """The exit status (negative: minus the signal), or None while the child runs.
 
-        The process stays a zombie until `reap`: see children.py.
+        The child stays a zombie until `reap`: see child_process.py.
         """
-        return children.exit_status(self.popen.pid)
+        return child_process.exit_status(self.popen.pid)
 
     def send_group(self, number: signal.Signals) -> None:
-        """Send a signal to the process and to everything that it started and did not move away."""
-        children.send_group(self.popen.pid, number)
+        """Send a signal to the child and to its descendants in its process group."""
+        child_process.send_group(self.popen.pid, number)
 
     def reap(self) -> None:
         self.popen.wait()
 
 
-def start(plan: Plan) -> list[Process]:
+def start(plan: Plan) -> list[Child]:
     """Start all processes of `plan` on this host."""
-    # One rank alone has the launcher's own streams: there is nothing to tell apart.
+    # One rank alone has the launcher's own streams, since its lines need no mark.
     own_streams = plan.world_size == 1
     # Rank 0 may draw a progress bar, which needs a terminal of its own.
     own_terminal = os.isatty(2)
-    processes: list[Process] = []
+    children: list[Child] = []
     try:
         for proc in range(plan.procs):
             ranks = plan.ranks(proc)
@@ -62,16 +62,16 @@ def start(plan: Plan) -> list[Process]:
                 pass_fds=(sending,),
             )
             os.close(sending)
-            processes.append(Process(popen, ranks, f"[{label(ranks)}] ", receiving))
+            children.append(Child(popen, ranks, f"[{label(ranks)}] ", receiving))
     except OSError as error:
-        for process in processes:
-            process.send_group(signal.SIGKILL)
-            process.reap()
+        for child in children:
+            child.send_group(signal.SIGKILL)
+            child.reap()
         raise LaunchError(
-            f"only {len(processes)} of {plan.procs} processes could be started: {error}. "
+            f"only {len(children)} of {plan.procs} processes could be started: {error}. "
             "Use fewer with --procs, or raise the limit (ulimit -n, ulimit -u)."
         ) from error
-    return processes
+    return children
 
 
 def popen_in_group(
@@ -83,9 +83,9 @@ def popen_in_group(
     pass_fds: Sequence[int] = (),
     at_launcher_death: signal.Signals = signal.SIGKILL,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a process group of its own which gets a signal when the launcher dies.
+    """Start a process in a process group of its own. The kernel sends it a signal when the launcher dies.
 
-    In its own group a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
+    Because of the group, a Ctrl-C of the terminal reaches the launcher alone, which passes it on.
     environment: None for the launcher's own.
     """
     return subprocess.Popen(
@@ -96,12 +96,12 @@ def popen_in_group(
         stderr=stderr,
         pass_fds=pass_fds,
         process_group=0,
-        preexec_fn=functools.partial(children.die_with_parent, os.getpid(), at_launcher_death),
+        preexec_fn=functools.partial(child_process.die_with_parent, os.getpid(), at_launcher_death),
     )
 
 
 def replace_this_process(plan: Plan) -> NoReturn:
-    """Become the one process of a debug run, so that a debugger has the terminal for itself."""
+    """Become the one process of a debug run, so that a debugger has the terminal to itself."""
     sys.stdout.flush()
     sys.stderr.flush()
     command = plan.command("none")

@@ -1,1 +1,1 @@
-"""A folder that is put on the path of Python: its modules stand in for PyTorch's."""
+"""A folder for Python's path: its modules replace those of PyTorch."""

@@ -1,5 +1,5 @@
-"""What a process that was started by a program under `as_torch` finds as `torch`."""
+"""The module `torch` of the processes that a program under `as_torch` starts."""
 
-from .. import as_torch
+from ddpgrad.launcher import as_torch
 
 as_torch.install()

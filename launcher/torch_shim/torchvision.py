@@ -1,9 +1,9 @@
-"""What a process that was started by a program under `as_torch` finds as `torchvision`."""
+"""The module `torchvision` of the processes that a program under `as_torch` starts."""
 
 import importlib
 import sys
 
-from .. import as_torch
+from ddpgrad.launcher import as_torch
 
 as_torch.install()
 del sys.modules["torchvision"]

@@ -1,4 +1,4 @@
-"""A target for Atheris: whatever the bytes of a file are, reading it ends well or in a CheckpointError."""
+"""A target for Atheris: reading a file of any bytes succeeds or raises a CheckpointError."""
 
 from __future__ import annotations
 

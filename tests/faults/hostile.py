@@ -33,7 +33,7 @@ def ways(path: Path) -> list:
 
 def main() -> None:
     print(time.process_time())
-    # What is imported when it is first used is no matter of the files.
+    # Imports on first use do not count for the files.
     warm = Path(sys.argv[1]) / ".warm"
     ddpgrad.save({"a": ddpgrad.ones(2)}, warm)
     ddpgrad.load(warm)

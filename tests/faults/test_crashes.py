@@ -1,4 +1,4 @@
-"""A rank that dies, wherever it is: everything is gone in time, it is named, and a restart gives the same bits."""
+"""A rank that dies in any phase: the job ends in time, the rank is named, and a restart gives the same bits."""
 
 from __future__ import annotations
 

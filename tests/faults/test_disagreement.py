@@ -1,4 +1,4 @@
-"""Ranks that are about to do different things are refused, with both sides, before data moves."""
+"""Ranks that begin different collectives get an error that names both, before data moves."""
 
 from __future__ import annotations
 

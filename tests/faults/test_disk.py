@@ -1,4 +1,4 @@
-"""Power lost at any moment of a save: what the disk may then hold is always exactly the old or the new checkpoint.
+"""Power lost at any moment of a save: the disk then holds exactly the old or the new checkpoint.
 
 A save is recorded as the calls that reach the disk. Each prefix of them is played onto a copy, in three
 ways: as a disk that has stored everything, one that has stored nothing that was not synced, and one
@@ -68,7 +68,7 @@ def watched(patch: pytest.MonkeyPatch, note: Callable[[str, str, object], None])
 
 
 def play(operations: Sequence[Operation], root: Path, to: Path, unsynced: str, renames: bool) -> None:
-    """Bring the copy `to` of `root` to what the disk may hold after `operations`.
+    """Bring the copy `to` of `root` to a state that the disk may have after `operations`.
 
     unsynced: what becomes of bytes that were not synced: 'kept', 'lost' or 'torn'; renames: whether
     a rename lasts without a sync of its folder.
@@ -189,7 +189,7 @@ for copy in sorted(base.glob("copy-*")):
 
 @pytest.mark.parametrize("step", thinned([5, 8], 5))  # a replacement and a new checkpoint
 def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, step):
-    """Old or new, never less; the next save clears away what was left, and keeps what it should."""
+    """Old or new, never less; the next save deletes the rest of the old one, and keeps the others."""
     copies = tmp_path / "copies"
     copies.mkdir()
     for moment in range(1, 25):
@@ -255,7 +255,7 @@ for sharded in (False, True):
 
 
 def test_a_folder_that_became_read_only(folder):
-    """A save fails, by name; what is there can still be read."""
+    """A save fails with an error that names the file; older checkpoints can still be read."""
     script = f"""
 mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec {sys.executable} -c '
 import ddpgrad

@@ -1,4 +1,4 @@
-"""Files made to harm: each is refused with a typed error, in about a second and 200 MB."""
+"""Hostile files: each is refused with a typed error, in about a second and 200 MB."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ HARMLESS = {
 
 
 def read(path: Path) -> None:
-    """All that reads such files; what is wrong with one must be a CheckpointError."""
+    """Read a file in all ways; any error must be a CheckpointError."""
     for way in (ddpgrad.load, safetensors.load_file):
         with contextlib.suppress(CheckpointError):
             way(path)

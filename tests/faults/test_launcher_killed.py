@@ -1,4 +1,4 @@
-"""The launcher itself is killed: ranks, loader workers and what mpiexec started go with it."""
+"""The launcher itself is killed: ranks, loader workers and mpiexec's processes end with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that go wrong without a sound on one rank: they are found in time, and the rank is named."""
+"""Numbers that silently go wrong on one rank: the error is found in time, and the rank is named."""
 
 from __future__ import annotations
 

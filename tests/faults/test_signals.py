@@ -1,4 +1,4 @@
-"""A signal that asks for the end, whatever the ranks are doing: they agree on a step, save, and go on later."""
+"""A signal that asks the ranks to end, in any phase: they agree on a step, save, and continue later."""
 
 from __future__ import annotations
 

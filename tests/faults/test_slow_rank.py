@@ -1,4 +1,4 @@
-"""A rank that is ten times as slow as the others, but alive: nothing is ended, and it is named."""
+"""A straggler, ten times as slow as the others: it is named, and the job goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from patience import patience
 
 from ddpgrad.distributed.failure.watchdog import Progress
-from ddpgrad.launcher.job.straggler import Laggard
+from ddpgrad.launcher.job.straggler import StragglerDetector
 
 SCRIPT = """
 for step in range(int(11 / SECONDS)):
@@ -35,16 +35,16 @@ def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
 
 
 class Job:
-    """Beats of ranks that wait for `shares` of their time, in steps of `step` seconds."""
+    """Heartbeats of ranks that wait for `shares` of their time, in steps of `step` seconds."""
 
     def __init__(self, step: float) -> None:
-        self.laggard = Laggard(10)
+        self.stragglers = StragglerDetector(10)
         self.step = step
         self.now = 0.0
         self.waited: dict[int, float] = {}
 
     def goes_on(self, seconds: float, *shares: float) -> list[str]:
-        """What is said meanwhile."""
+        """The sentences about stragglers meanwhile."""
         said = []
         for _ in range(round(seconds * 5)):
             self.now += 0.2
@@ -52,8 +52,8 @@ class Job:
             for rank, share in enumerate(shares):
                 self.waited[rank] = self.waited.get(rank, 0.0) + 0.2 * share
                 counters = (1 + int(self.now / self.step), 0, 0)
-                ranks[rank] = Progress(rank, counters, beat_at=self.now, waited=self.waited[rank])
-            said += [text for _ in ranks if (text := self.laggard.heard(ranks))]
+                ranks[rank] = Progress(rank, counters, heartbeat_at=self.now, waited=self.waited[rank])
+            said += [text for _ in ranks if (text := self.stragglers.update(ranks))]
         return said
 
 

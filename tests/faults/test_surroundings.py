@@ -1,4 +1,4 @@
-"""A host that is small, crowded or unfriendly: too little shared memory, a taken port, strangers that connect."""
+"""A host that is small, crowded or unfriendly: too little shared memory, a taken port, other programs that connect."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ print("fine")
 """)
     running = ddprun.start("-n", "2", "--hosts", "localhost:2", script)
     chance = random.Random(0)
-    places = addresses(ddprun.folder)
-    assert places, "the job listens nowhere"
+    found = addresses(ddprun.folder)
+    assert found, "the job listens nowhere"
     connections = []
 
     def talk(place: tuple[str, int], data: bytes, pause: float) -> None:
@@ -170,7 +170,7 @@ print("fine")
     ]
     threads = [
         threading.Thread(target=talk, args=(place, data, pause))
-        for place in places
+        for place in found
         for data, pause in [*((data, 0.0) for data in nonsense), (b'{"kind": "done"}\n' * 2, 0.02)]
     ]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""The training run of train.py: how tests start it, and what it says in the end."""
+"""Starts the training run of train.py, and reads its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of checkpoints share: simulated ranks, and what a folder holds."""
+"""Helpers for tests of checkpoints: simulated ranks, and the contents of a folder."""
 
 from __future__ import annotations
 

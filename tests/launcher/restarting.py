@@ -44,5 +44,5 @@ print("result", result.hexdigest())
 
 
 def results(out: str) -> list[str]:
-    """What the ranks have said in the end, in the order of ranks."""
+    """The last lines of the ranks, in the order of ranks."""
     return sorted(line for line in out.splitlines() if "] result " in line)

@@ -1,4 +1,4 @@
-"""ddprun --as-torch: an unchanged PyTorch script runs, and what is missing is said by name."""
+"""ddprun --as-torch: an unchanged PyTorch script runs, and an error names a missing part."""
 
 from __future__ import annotations
 

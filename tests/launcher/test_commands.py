@@ -1,4 +1,4 @@
-"""The sub-commands: what they say of checkpoints and of this machine."""
+"""The sub-commands, which describe checkpoints and this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what each option does to the ranks, and what is refused, with which words."""
+"""The command line: the effect of each option on the ranks, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -59,9 +59,6 @@ def test_a_module_runs_as_main(ddprun, procs):
     (package / "__init__.py").touch()
     (package / "value.py").write_text("VALUE = 3\n")
     (package / "work.py").write_text("from .value import VALUE\n" + REPORT)
-    # A folder of the user's that has the name of ddprun's own package is no obstacle.
-    (ddprun.folder / "launcher").mkdir()
-    (ddprun.folder / "launcher" / "child.py").write_text("raise SystemExit('the wrong module')\n")
     command = ddprun.command()
     command[1:3] = ["-P", "-m", "ddpgrad.launcher"]
     found = reports(ddprun.run(command=[*command, "-n", "3", "--procs", procs, "-m", "package.work", "4"]))

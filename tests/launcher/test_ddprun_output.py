@@ -1,4 +1,4 @@
-"""What ranks print arrives whole, marked with the rank, and on a terminal progress bars survive."""
+"""Output of ranks arrives whole, marked with the rank, and on a terminal progress bars survive."""
 
 from __future__ import annotations
 

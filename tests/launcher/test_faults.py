@@ -1,4 +1,4 @@
-"""Whatever goes wrong in one rank ends all of them, names that rank, and leaves nothing behind."""
+"""Any failure of one rank ends all of them, names that rank, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from matrices import thinned
 
-# What rank 1 of 3 does while the others wait for it; what ddprun says; how its last line ends.
+# The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
 FAULTS = {
     "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
     "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),
@@ -63,7 +63,7 @@ def test_a_rank_in_a_shared_process_is_named(ddprun):
     assert "KeyError: 'weights'" in "\n".join(result.said[-2:])
 
 
-def test_the_victims_own_wrapping_hides_no_cause(ddprun):
+def test_the_wrapping_of_a_secondary_failure_hides_no_cause(ddprun):
     script = ddprun.script("""
 if rank == 1:
     time.sleep(0.5)

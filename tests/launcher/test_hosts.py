@@ -124,8 +124,8 @@ class Training:
         assert len(self.undisturbed) == 4
 
     def run(self, trouble: Callable[[], object], *options: str) -> Result:
-        places = [f"{host}:{count}" for host, count in zip(self.hosts.addresses, (2, 1, 1), strict=True)]
-        hosts = ["--hosts", ",".join(places), "--max-restarts", "1", *options]
+        slots = [f"{host}:{count}" for host, count in zip(self.hosts.addresses, (2, 1, 1), strict=True)]
+        hosts = ["--hosts", ",".join(slots), "--max-restarts", "1", *options]
         running = self.ddprun.start("-n", "4", *hosts, self.script, "checkpoints", "5")
         trouble()
         return self.ddprun.end(running)

@@ -1,4 +1,4 @@
-"""The folder of a run keeps all output; the screen shows what was asked for."""
+"""The log folder of a run keeps all output; the screen shows the selected part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ddprun instances that are one job: here all on one host, which they cannot tell."""
+"""Several ddprun instances that are one job: here all run on one host, as if on several."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_a_signal_to_any_node_ends_the_job(ddprun, endpoint):
 def test_who_does_not_belong_to_the_job_is_refused(ddprun, endpoint):
     Path(ddprun.folder / "s.py").touch()
     first = start(ddprun, endpoint, 0, "--rdzv-id", "mine", "--timeout", "20", "s.py")
-    stranger = start(ddprun, endpoint, 1, "--rdzv-id", "other", "s.py")
-    [(code, _, err)] = ended(stranger)
+    other = start(ddprun, endpoint, 1, "--rdzv-id", "other", "s.py")
+    [(code, _, err)] = ended(other)
     assert code == 2 and "another --rdzv-id than 'other'" in err
     host, _, port = endpoint.rpartition(":")
     with socket.create_connection((host, int(port))) as garbage:

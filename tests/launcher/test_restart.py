@@ -91,20 +91,20 @@ def test_the_number_of_restarts_is_kept_and_processes_may_go(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("places", "options", "lost", "left", "procs"),
+    ("slots", "options", "lost", "left", "procs"),
     [
         ("a:2,b:2", ["--min-procs", "1"], ["b"], "a:2", 2),
         ("a:2,b:2", ["--min-procs", "2"], ["a"], "b:2", 2),
-        ("a:2,b:2,c:2", [], ["a"], "b:2,c:2", 4),  # there are enough places
+        ("a:2,b:2,c:2", [], ["a"], "b:2,c:2", 4),  # there are enough slots
         ("a:2,b:1,c:1", ["--min-procs", "2"], ["b", "c"], "a:2", 2),
         ("a:2,b:2", ["--min-procs", "3"], ["b"], None, 0),
         ("a:2,b:2", [], ["b"], None, 0),
     ],
 )
-def test_a_lost_host_is_left_out_if_the_others_have_places(tmp_path, places, options, lost, left, procs):
+def test_a_lost_host_is_left_out_if_the_others_have_slots(tmp_path, slots, options, lost, left, procs):
     script = tmp_path / "s.py"
     script.touch()
-    plan = parse(["-n", "4", "--hosts", places, "--max-restarts", "1", *options, str(script)])
+    plan = parse(["-n", "4", "--hosts", slots, "--max-restarts", "1", *options, str(script)])
     failure = Failure((3,), 0.0, "host b was lost", "host b was lost", "")
     following = Restarts(plan).after(plan, failure, 5, lost)
     assert (following is None) == (left is None)

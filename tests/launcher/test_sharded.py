@@ -1,4 +1,4 @@
-"""Checkpoints that all ranks write: what lies where, who can read it, and every number of ranks that resumes."""
+"""Checkpoints that all ranks write: their files, and resuming on any number of ranks."""
 
 from __future__ import annotations
 

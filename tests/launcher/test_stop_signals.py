@@ -1,4 +1,4 @@
-"""Signals to ddprun reach the ranks, and its own death is theirs."""
+"""Signals to ddprun reach the ranks, and its death ends them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank that does not get on is found, named with where it stood, and ends the job."""
+"""A rank that makes no progress is found, named with its line, and ends the job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ddpgrad.distributed.failure.watchdog import Progress, find
 
 STALLS = {
     "endless loop": ("[None for _ in iter(int, 1)]", "it began no collective and finished no step"),
-    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", "its process gave no sign of life"),
-    "interpreter lock": ("sum(range(10**12))", "its process gave no sign of life"),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", "its process sent no heartbeat"),
+    "interpreter lock": ("sum(range(10**12))", "its process sent no heartbeat"),
 }
 
 
@@ -75,19 +75,19 @@ def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
     assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 
-def progress(rank: int, collectives: int, changed: float, beat: float = 100.0) -> Progress:
-    return Progress(rank, (collectives, 0, 0), changed, beat)
+def progress(rank: int, collectives: int, changed: float, heartbeat: float = 100.0) -> Progress:
+    return Progress(rank, (collectives, 0, 0), changed, heartbeat)
 
 
 def test_the_rank_that_the_others_wait_for_is_the_one():
     waiting, behind = progress(0, 11, 10.0), progress(1, 10, 50.0)
-    assert find([waiting, behind], 60.0, 100.0) is None  # it still gets on
+    assert find([waiting, behind], 60.0, 100.0) is None  # it still makes progress
     found = find([waiting, behind], 40.0, 100.0)
     assert found is not None and found.ranks == (1, 0)
 
 
-def test_a_process_without_a_pulse_comes_first():
-    silent = progress(0, 11, 10.0, beat=20.0)
+def test_a_process_without_a_heartbeat_comes_first():
+    silent = progress(0, 11, 10.0, heartbeat=20.0)
     found = find([silent, progress(1, 10, 10.0)], 60.0, 100.0)
-    assert found is not None and found.ranks == (0,) and "no sign of life" in found.reason
+    assert found is not None and found.ranks == (0,) and "no heartbeat" in found.reason
     assert find([], 60.0, 100.0) is None

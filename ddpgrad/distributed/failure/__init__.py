@@ -1,1 +1,1 @@
-"""What a rank reports of a failure, how it travels, and which rank is to blame."""
+"""Failures of ranks: the reports, their way to the launcher, and the rank to blame."""

@@ -1,4 +1,4 @@
-"""From the exception that ended a rank to what the launcher needs to know of it."""
+"""Turns the exception that ended a rank into the Failure that the launcher gets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..protocol import progress
 from .channel import MAX_TEXT, Failure
 from .phase import is_machinery, phase_of, users_line
 
-# Of a message, in the one line that stands for the error.
+# The length of a message in the one line about an error.
 _MAX_LINE = 500
 _CAUSES = {StallError: "stall", MismatchError: "mismatch", CheckpointError: "checkpoint"}
 _RAISED_BY = re.compile(r"\(raised by rank (\d+)\)")
@@ -33,7 +33,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def failure_of(error: BaseException, launch: Launch) -> Failure:
-    """Describe `error`, which came out of the script in one of the ranks that this process hosts."""
+    """The failure of a rank of this process in which the script raised `error`."""
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
     trace = list(traceback.walk_tb(error.__traceback__))
     where = users_line((frame.f_code.co_filename, line) for frame, line in reversed(trace))
@@ -45,7 +45,7 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
         error=_one_line(error),
         text=_text(error, where),
         where=where,
-        victim=_lost_a_peer(error) or (bool(blamed) and not set(blamed) & set(launch.ranks)),
+        secondary=_lost_a_peer(error) or (bool(blamed) and not set(blamed) & set(launch.ranks)),
         blames=blamed,
         cause=next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "error"),
         phase=phase_of(_files(error)),
@@ -54,7 +54,7 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
 
 
 def failure_by_exit(status: int, rank: int) -> Failure:
-    """Describe that `rank`, the only one of this process, is calling `os._exit(status)`."""
+    """The failure of `rank`, the only one of this process, which is calling `os._exit(status)`."""
     stack = [(frame, line) for frame, line in traceback.walk_stack(None) if not is_machinery(_file(frame))]
     what = f"rank {rank} called os._exit({status}) before its script was finished"
     shown = traceback.StackSummary.extract(reversed(stack)).format()
@@ -70,7 +70,7 @@ def failure_by_exit(status: int, rank: int) -> Failure:
 
 
 def _last_of(rank: int) -> dict[str, Any]:
-    """The fields of a Failure that say how far `rank` of this process has come."""
+    """The fields of a Failure about the progress of `rank` of this process."""
     state = progress.hosted().get(rank)
     if state is None:
         return {"step": None}
@@ -88,7 +88,7 @@ def _files(error: BaseException) -> list[tuple[str, str]]:
 
 
 def _ranks_named(error: BaseException) -> tuple[int, ...]:
-    """The rank that the host noted on an error of one of several ranks."""
+    """The rank in the note that the host adds to an error of one of several ranks."""
     notes = " ".join(getattr(error, "__notes__", ()))
     return tuple(int(rank) for rank in _RAISED_BY.findall(notes)[:1])
 
@@ -120,26 +120,26 @@ def _text(error: BaseException, where: str) -> str:
 
 
 def _from_the_script_on(trace: TracebackType | None) -> TracebackType | None:
-    """`trace` without the frames that led to the script: they say nothing about the error."""
+    """`trace` without the frames of the machinery that runs the script."""
     while trace is not None and is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
 
 
 def _lost_a_peer(error: BaseException | None) -> bool:
-    """Whether `error`, or what it was raised from, is that another rank had failed."""
+    """Whether `error`, or an error that it was raised from, reports the failure of another rank."""
     return any(isinstance(link, RankFailedError) for link in _chain(error))
 
 
 def _blamed(error: BaseException) -> tuple[int, ...]:
-    """The ranks that `error`, or what it was raised from, says are at fault."""
+    """The ranks at fault, according to `error` or an error that it was raised from."""
     return next(
         (link.ranks for link in _chain(error) if isinstance(link, DistributedError) and link.ranks), ()
     )
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """`error` and what it was raised from."""
+    """`error` and the errors that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

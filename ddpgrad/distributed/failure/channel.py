@@ -1,25 +1,24 @@
-"""What the processes of a job tell the launcher, and how it travels.
+"""The messages that the processes of a job send to the launcher, and the channel that carries them.
 
-Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where
-mpiexec stands between the two, a Unix socket (`unix:NAME`, where NAME is no file and needs no
-removing; only Linux has such) or, for several hosts, a TCP socket (`tcp:TOKEN@PORT@HOST,...`, with
-the names under which hosts may know the launcher's; what does not begin with the job's token is not
-listened to). It carries one JSON object per line:
+Each process holds one byte stream to the launcher: an inherited pipe (`fd:7`), or, where mpiexec stands
+between the two, a Unix socket (`unix:NAME`; NAME is no file and needs no removing, and only Linux has such)
+or, for several hosts, a TCP socket (`tcp:TOKEN@PORT@HOST,...`, with the names under which hosts may know
+the launcher's host; the launcher ignores a connection that does not begin with the job's token). The stream
+carries one JSON object per line:
 
-    hello      which ranks the process hosts
-    beat       how far a rank has come, several times a second (see heartbeat.py)
+    hello      the ranks that the process hosts
+    heartbeat  the progress of a rank, several times a second (see heartbeat.py)
     failed     a rank raised (see Failure)
-    preempted  the ranks have saved their work, as they were asked to, and end
+    preempted  the ranks have saved their work on request, and end
     done       the script came to its end in every hosted rank
-    ended      how the process ended, said by its agent (see agent.py)
-    orphaned   said instead by an agent that ended it because what had started them was gone
+    ended      the exit status of the process, from its agent (see `launcher/job/agent.py`)
+    orphaned   instead of `ended`: the agent ended the process because its own parent was gone
 
 A stream that ends without one of the last four means that the process died, whatever its exit code
-says: that is how an `os._exit(0)` is seen. A line that is no JSON object is text of
-`faulthandler`, which writes to the same stream when the process crashes, and when it is
-asked for its stacks.
+is: so the launcher notices an `os._exit(0)`. A line that is no JSON object is text of `faulthandler`, which
+writes to the same stream when the process crashes, and when it is asked for its stacks.
 
-This module imports nothing of ddpgrad; see child.py.
+This module imports little; see `launcher/job/process_main.py`.
 """
 
 from __future__ import annotations
@@ -27,26 +26,21 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import keepalive
+from . import tcp_keepalive
 
-# A traceback may be as long as it likes (nested exception groups); a screen and the
-# launcher's memory are not.
+# A traceback may be of any length (nested exception groups); a screen and the launcher's memory are limited.
 MAX_TEXT = 64 * 1024
 
 _CONNECT_S = 30.0
 
-BEAT_S = 0.2
-"""How often a process says how far its ranks have come."""
-
-STACKS_SIGNAL = signal.SIGQUIT
-"""What a process answers with the stacks of its threads."""
+HEARTBEAT_S = 0.2
+"""The seconds between two heartbeats of a process."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +48,8 @@ class Failure:
     """Why a rank, or a whole process, ended before its time."""
 
     ranks: tuple[int, ...]
-    """The rank that failed; all ranks of the process where it cannot be told which; none where
-    the process did not get as far as having ranks."""
+    """The rank that failed; all ranks of the process if it is not known which; none if the process
+    failed before it had ranks."""
     time: float
     """Seconds on the host's monotonic clock; orders the failures."""
     reason: str
@@ -63,25 +57,25 @@ class Failure:
     error: str
     """One line: exception and message."""
     text: str
-    """What is to be shown in full: the traceback."""
+    """The traceback, or other text to be shown in full."""
     where: str = ""
     """'file:line' of the innermost frame of the user's code."""
-    victim: bool = False
-    """True when the rank only found out that another one had failed."""
+    secondary: bool = False
+    """Whether the rank failed only because another one had failed."""
     blames: tuple[int, ...] = ()
-    """Ranks that this one says are at fault."""
+    """The ranks that this one holds to be at fault."""
     cause: str = "error"
     """'error', 'stall', 'mismatch' or 'checkpoint'; see exit_codes.py."""
     step: int | None = None
-    """Optimizer steps that the rank had finished; None where that is not known."""
+    """Optimizer steps that the rank had finished; None if that is not known."""
     phase: str = ""
-    """What part of a step it was in: 'backward', 'optimizer' ...; see phase.py."""
+    """The part of a step that it was in: 'backward', 'optimizer' ...; see phase.py."""
     collective: str = ""
     """The last collective that it began, with shape, parameter names and line."""
 
 
 class Sender:
-    """The process's end of a channel. Only the process that opened it sends: a forked copy is silent."""
+    """The process's end of a channel. Only the process that opened it sends; a forked copy sends nothing."""
 
     def __init__(self, address: str) -> None:
         self._pid = os.getpid()
@@ -99,7 +93,8 @@ class Sender:
             token, port, hosts = rest.split("@")
             with _connect(hosts.split(","), int(port)) as connection:
                 connection.settimeout(None)
-                keepalive.probe(connection, answers=False)  # the launcher may be stopped for a while (Ctrl-Z)
+                # The launcher may be stopped for a while (Ctrl-Z), and read nothing.
+                tcp_keepalive.enable(connection, peer_reads=False)
                 connection.sendall(token.encode() + b"\n")
                 self.fd = connection.detach()
         else:
@@ -108,8 +103,8 @@ class Sender:
             )
 
     def cut_off(self) -> bool:
-        """Whether the launcher's host gives no sign of life, though the connection has not ended."""
-        return self._between_hosts and keepalive.unheard(self.fd)
+        """Whether the launcher's host no longer answers, though the connection has not ended."""
+        return self._between_hosts and tcp_keepalive.unanswered(self.fd)
 
     def hello(self, ranks: range) -> None:
         self._send({"kind": "hello", "ranks": list(ranks)})
@@ -123,13 +118,13 @@ class Sender:
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})
 
-    def beat(self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0) -> None:
-        """`counters` that change when the rank gets on; `last`: collectives begun since the last beat.
+    def heartbeat(self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0) -> None:
+        """Report the progress of a rank; see `watchdog.Progress` for the counters.
 
-        waited: seconds that its process has waited for others, all together.
+        last: collectives begun since the last heartbeat; waited: total seconds of waiting for others.
         """
-        beat = {"kind": "beat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
-        while len(message := _encoded({**beat, "last": last})) > select.PIPE_BUF:
+        fields = {"kind": "heartbeat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
+        while len(message := _encoded({**fields, "last": last})) > select.PIPE_BUF:
             last = last[1:]
         self._write(message)
 
@@ -150,14 +145,14 @@ class Sender:
     def _write(self, data: bytes) -> None:
         if os.getpid() != self._pid:
             return
-        # A long message is many writes, between which a beat must not come.
+        # A long message is many writes, and no heartbeat may come between them.
         with self._lock:
             while data:
                 data = data[os.write(self.fd, data) :]
 
 
 def _encoded(message: dict[str, Any]) -> bytes:
-    # The line break before it ends what `faulthandler` may just be in the middle of.
+    # The line break in front ends a line of `faulthandler` that may be unfinished.
     return b"\n" + json.dumps(message).encode() + b"\n"
 
 
@@ -179,7 +174,7 @@ class Receiver:
         self.crash_text = ""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Take bytes from the stream; yield the messages that they complete."""
+        """Take bytes from the stream; yield the messages that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             message = _message(line)
@@ -187,7 +182,7 @@ class Receiver:
                 yield message
             elif line:
                 self._crash(line + b"\n")
-        # A message may be long (its text is bounded); anything longer is not one.
+        # The text of a message is bounded; anything longer is no message.
         if len(self._rest) > 16 * MAX_TEXT:
             self._crash(self._rest)
             self._rest = b""

@@ -1,8 +1,7 @@
-"""The pulse of a process: several times a second it tells the launcher how far its ranks have come.
+"""The heartbeat of a process: several times a second it reports the progress of its ranks to the launcher.
 
-A thread sends it. So a process that is stopped, or holds the interpreter lock, falls silent;
-one that runs in circles goes on to send counters that stand still. The launcher judges both
-(`watchdog.py`).
+A thread sends it. So a process that is stopped, or holds the interpreter lock, sends none; a process in an
+endless loop goes on sending, but its counters do not change. The launcher judges both (`watchdog.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 from ...core import rank_local
 from ...optim.optimizer import register_optimizer_step_post_hook
 from ..protocol import progress
-from .channel import BEAT_S, Sender
+from .channel import HEARTBEAT_S, Sender
 
 
 def start(sender: Sender) -> None:
-    """Begin to send the pulse of this process's ranks."""
+    """Begin to send the heartbeat of this process."""
     count_steps()
-    threading.Thread(target=_beat, args=(sender,), name="ddprun pulse", daemon=True).start()
+    threading.Thread(target=_run, args=(sender,), name="ddprun heartbeat", daemon=True).start()
 
 
 def count_steps() -> None:
@@ -30,7 +29,7 @@ def count_steps() -> None:
 def alive() -> None:
     """Tell `ddprun --watchdog` that this rank still works, where it takes no step and calls no collective.
 
-    For long evaluations and preparations; costs less than a microsecond, so call it often.
+    For long evaluations and preparations. It costs less than a microsecond, so call it often.
     """
     mine = _mine()
     if mine is not None:
@@ -51,17 +50,17 @@ def _count_step(*_: Any) -> None:
         mine.steps += 1
 
 
-def _beat(sender: Sender) -> None:
-    told: dict[int, int] = {}
+def _run(sender: Sender) -> None:
+    reported: dict[int, int] = {}
     pause = threading.Event()
     while True:
         for rank, state in progress.hosted().items():
             count = state.collectives
-            new = min(count - told.get(rank, 0), progress.KEPT)
+            new = min(count - reported.get(rank, 0), progress.KEPT)
             last = state.last()[-new:] if new else []
-            told[rank] = count
+            reported[rank] = count
             try:
-                sender.beat(rank, (count, state.steps, state.signs), last, progress.waits.seconds())
+                sender.heartbeat(rank, (count, state.steps, state.signs), last, progress.waits.seconds())
             except OSError:
-                return  # the launcher has gone, and takes this process with it
-        pause.wait(BEAT_S)
+                return  # the launcher has ended, and with it ends this process
+        pause.wait(HEARTBEAT_S)

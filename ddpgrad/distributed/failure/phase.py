@@ -1,4 +1,4 @@
-"""What a stack says about where in a step a rank is: forward, backward, optimizer, ..."""
+"""Derives from a stack the phase of a step that a rank is in: forward, backward, optimizer, ..."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from pathlib import Path
 
 import ddpgrad
 
-# Of the innermost frame that one of these is found in: part of a path, or of path:function.
-_PHASES = (
-    ("launcher/checkpoint/checkpointer", "checkpoint"),
+# (part of a file's path, phase). The innermost frame with such a path decides, and the first row that fits it.
+PHASES = (
+    ("launcher/checkpoint/", "checkpoint"),
     ("ddpgrad/distributed/ddp/reducer", "gradient exchange"),
     ("ddpgrad/distributed/transports/__init__", "meeting the other ranks"),
     ("ddpgrad/distributed/", "collective"),
     ("ddpgrad/utils/data/", "data loading"),
     ("ddpgrad/autograd/engine", "backward"),
     ("ddpgrad/optim/", "optimizer"),
-    ("ddpgrad/nn/modules/module", "forward"),
     ("ddpgrad/nn/", "forward"),
     ("<frozen importlib", "import"),
 )
-# The phases that say least: an exchange happens within something else, a collective within a backward.
+# These say least: a gradient exchange happens within a backward, a collective within any phase.
 _INNER = ("collective", "gradient exchange")
+# Ranks of one process wait for their turn there.
+TURNS = "ddpgrad/distributed/ranks/baton"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
-_OWN = tuple(str(Path(file).parent) + os.sep for file in (ddpgrad.__file__, __file__))
+_PACKAGE = Path(str(ddpgrad.__file__)).parent
+# In a checkout `ddpgrad/launcher` is a link, and frames may name the folder behind it.
+_OWN = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, (_PACKAGE / "launcher").resolve()))
 _MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen ")
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
 
 
 def is_machinery(file: str) -> bool:
-    """Whether code of `file` is what runs a script, which says nothing about the script."""
+    """Whether `file` belongs to the machinery that runs a script: Python's runner, and ddpgrad itself."""
     return file.startswith(_MACHINERY)
 
 
 def users_line(places: Iterable[tuple[str, int | str]]) -> str:
-    """Of `places`, (file, line) from the innermost on: 'file:line' of the first in the user's code, else in a library.
+    """'file:line' of the first place in the user's code, else in a library; '' if there is none.
 
-    '' if there is none.
+    places: (file, line) of each frame, the innermost first.
     """
     outside = [place for place in places if not is_machinery(place[0])]
     own = [place for place in outside if not place[0].startswith(_LIBRARIES)]
@@ -50,10 +53,10 @@ def users_line(places: Iterable[tuple[str, int | str]]) -> str:
 
 
 def phase_of(frames: Iterable[tuple[str, str]]) -> str:
-    """The phase that `frames`, (file, function) from the innermost on, stand for; '' if none is known."""
+    """The phase of a stack; '' if it is unknown. frames: (file, function) of each, the innermost first."""
     found = ""
     for file, _ in frames:
-        name = next((phase for part, phase in _PHASES if part in file.replace("\\", "/")), "")
+        name = next((phase for part, phase in PHASES if part in file.replace("\\", "/")), "")
         if name in _INNER:
             found = found or name
         elif name and name != "import":
@@ -71,25 +74,23 @@ class Stack:
     frames: Sequence[tuple[str, str]]
     """(file, function), the innermost first."""
     where: str
-    """As `users_line` has it."""
+    """The user's line; see `users_line`."""
 
 
 def main_stack(dump: str) -> Stack | None:
-    """The thread that runs the program; of several ranks' threads, the one that is not waiting for its turn."""
+    """The thread that runs the program; among the threads of several ranks, one that does not wait for its turn."""
     threads = [
         _stack(part) for part in re.split(r"(?m)^(?=(?:Current thread|Thread) )", dump) if "File " in part
     ]
     own = [thread for thread in threads if thread.where]
-    working = [
-        thread for thread in own if not any("distributed/ranks/baton" in file for file, _ in thread.frames)
-    ]
+    working = [thread for thread in own if not any(TURNS in file for file, _ in thread.frames)]
     return next(iter(working or own or threads), None)
 
 
 def _stack(text: str) -> Stack:
     lines = text.splitlines()
     found = [(m["file"], m["function"], m["line"], at) for at, m in enumerate(map(_FRAME.match, lines)) if m]
-    # From the innermost frame to the script's outermost: what runs the script says nothing.
+    # The frames outside the script's outermost belong to the machinery.
     users = [at for file, _, _, at in found if not is_machinery(file)]
     if users:
         lines = lines[: users[-1] + 1]

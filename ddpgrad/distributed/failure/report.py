@@ -1,8 +1,8 @@
-"""Finds out, on the host where a job under plain mpirun or srun fails, what its ranks saw; says it, and writes it down.
+"""The failure report of one host, where a job under plain mpirun or srun fails.
 
-The first process of a host that knows of a failure holds the inquest (see reporter.py). The others come to it by
-themselves when they notice. Those that do not are asked for their stacks, which they show also where they
-compute, are stopped, or hold the interpreter lock.
+The first process of the host that notices a failure collects the report (see reporter.py). The others send
+their part by themselves when they notice the failure. Those that do not are asked for their stacks, which
+they write also where they compute, are stopped, or hold the interpreter lock.
 """
 
 from __future__ import annotations
@@ -21,40 +21,41 @@ from pathlib import Path
 
 from ...core import environment
 from ..protocol import guard
-from . import blame, children, exit_codes, logs
-from .channel import STACKS_SIGNAL, Failure, Receiver, failure_from
+from . import blame, exit_codes, report_files, stacks_signal, summary
+from .channel import Failure, Receiver, failure_from
+from .stacks_signal import STACKS_SIGNAL
 from .watchdog import Progress, Stall
 
-# Time for others to say what they saw, before those that have not are asked for their stacks.
+# Time for other ranks to report, before those that have not are asked for their stacks.
 _SETTLE_S = 0.3
-# Time to show them.
+# Time to write them.
 _STACKS_S = 1.0
-# While all that is known is that a rank lost a peer: time for the peer, maybe of another host, to say why.
-_SETTLE_VICTIM_S = 3.0
+# While only secondary failures are known: time for the rank at fault, maybe on another host, to report.
+_SETTLE_SECONDARY_S = 3.0
 _READ = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A rank whose process runs on this host."""
+class LocalPeer:
+    """Another rank, whose process runs on this host."""
 
     pid: int
     stacks: int
-    """Its file descriptor that the stacks go to when it gets STACKS_SIGNAL; -1: it takes no such signal."""
+    """The file descriptor, in that process, for the stacks; -1 if it does not answer STACKS_SIGNAL."""
 
     def ask(self) -> None:
-        """Have it write its stacks; if it is stopped, once it goes on."""
+        """Ask for its stacks; a stopped process writes them when it continues."""
         if self.stacks >= 0:
             with contextlib.suppress(ProcessLookupError):
-                children.send(self.pid, STACKS_SIGNAL)
+                stacks_signal.send(self.pid, STACKS_SIGNAL)
 
-    def go_on(self) -> None:
-        """Have it go on if it is stopped."""
+    def resume(self) -> None:
+        """Let it continue if it is stopped."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
-    def shown(self) -> str:
-        """The stacks that it wrote; '' if it did not, or has ended."""
+    def dump(self) -> str:
+        """The stacks that it has written; '' if there are none, or the process is gone."""
         if self.stacks < 0:
             return ""
         try:
@@ -63,7 +64,7 @@ class Neighbour:
             return ""
 
     def has_ended(self) -> bool:
-        """Whether the process is gone, even if its parent has not looked yet."""
+        """Whether the process is gone, even if its parent has not collected it yet."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
         except OSError:
@@ -71,38 +72,38 @@ class Neighbour:
 
 
 @dataclass
-class _Speaker:
-    """A connection, and the rank that has spoken there."""
+class _Connection:
+    """A connection of another process, and its rank as soon as it is known."""
 
     receiver: Receiver = field(default_factory=Receiver)
     rank: int | None = None
 
 
 @dataclass
-class Inquest:
-    """What is known of a failure. Listens at `listener`; `neighbours` are the other ranks of this host."""
+class FailureReport:
+    """The known facts about a failure. Others report at `listener`; `peers` are the other ranks of this host."""
 
     listener: socket.socket
-    neighbours: Mapping[int, Neighbour]
+    peers: Mapping[int, LocalPeer]
     folder: Path | None
     failures: list[Failure] = field(default_factory=list)
     progress: dict[int, Progress] = field(default_factory=dict)
-    """By rank, of those that were heard, if only in part."""
-    _heard: set[int | None] = field(default_factory=set)
+    """By rank, of all ranks that have reported, if only in part."""
+    _reported: set[int | None] = field(default_factory=set)
 
-    def hear(self, failure: Failure, own: Progress) -> int:
-        """Collect what there is to know beside `failure`, of the rank of `own`, and report it; the job's exit code."""
+    def collect(self, failure: Failure, own: Progress) -> int:
+        """Add to `failure`, of the rank of `own`, the reports of the others; print all and return the exit code."""
         self.failures.append(failure)
         self.progress[own.rank] = own
         self._listen()
-        dumps = {rank: neighbour.shown() for rank, neighbour in self.neighbours.items()}
+        dumps = {rank: peer.dump() for rank, peer in self.peers.items()}
         for known in self.failures:
             if len(known.ranks) == 1:
                 dumps[known.ranks[0]] = dumps.get(known.ranks[0]) or known.text
-        self._add_the_silent(dumps)
+        self._add_silent_ranks(dumps)
         first = blame.first_failure(self.failures)
         code = exit_codes.OF_CAUSE[first.cause]
-        self._say(first, code, dumps)
+        self._publish(first, code, dumps)
         return code
 
     def _listen(self) -> None:
@@ -111,44 +112,42 @@ class Inquest:
         with selectors.DefaultSelector() as selector:
             self.listener.setblocking(False)
             selector.register(self.listener, selectors.EVENT_READ)
-            while not self._is_over(now := time.monotonic(), began):
+            while not self._is_complete(now := time.monotonic(), began):
                 if not asked and now >= began + _SETTLE_S:
                     asked = True
-                    silent = self._unheard()
-                    for neighbour in silent:
-                        neighbour.ask()
-                    # Not before all are asked: with a stopped rank, what others wait for may go on as well.
-                    for neighbour in silent:
-                        neighbour.go_on()
+                    missing = self._missing()
+                    for peer in missing:
+                        peer.ask()
+                    # Not before all are asked: when a stopped rank continues, those that wait for it may, too.
+                    for peer in missing:
+                        peer.resume()
                 for key, _ in selector.select(0.05):
                     if key.data is None:
                         self._accept(selector)
                     else:
                         self._read(selector, key.fd, key.data)
 
-    def _is_over(self, now: float, began: float) -> bool:
+    def _is_complete(self, now: float, began: float) -> bool:
         waited = now - began
         if waited < _SETTLE_S:
             return False
         if not self._cause_is_known():
-            return waited >= _SETTLE_VICTIM_S
-        return waited >= _SETTLE_S + _STACKS_S or all(n.has_ended() for n in self._unheard())
+            return waited >= _SETTLE_SECONDARY_S
+        return waited >= _SETTLE_S + _STACKS_S or all(peer.has_ended() for peer in self._missing())
 
     def _cause_is_known(self) -> bool:
-        return any(not failure.victim or failure.cause == "stall" for failure in self.failures) or bool(
+        return any(not failure.secondary or failure.cause == "stall" for failure in self.failures) or bool(
             self._dead()
         )
 
-    def _unheard(self) -> list[Neighbour]:
-        return [neighbour for rank, neighbour in self.neighbours.items() if rank not in self._heard]
+    def _missing(self) -> list[LocalPeer]:
+        return [peer for rank, peer in self.peers.items() if rank not in self._reported]
 
     def _dead(self) -> list[int]:
-        """The ranks that others lost, and that ended neither with a word nor with the end of their script."""
+        """The ranks that others lost, and that ended with neither a report nor the end of their script."""
         blamed = {rank for f in self.failures if guard.ENDED_WELL not in f.error for rank in f.blames}
-        spoke = {rank for failure in self.failures for rank in failure.ranks}
-        return sorted(
-            rank for rank in blamed - spoke if rank in self.neighbours and self.neighbours[rank].has_ended()
-        )
+        known = {rank for failure in self.failures for rank in failure.ranks}
+        return sorted(rank for rank in blamed - known if rank in self.peers and self.peers[rank].has_ended())
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         connection, _ = self.listener.accept()
@@ -156,73 +155,75 @@ class Inquest:
         if user != os.getuid():  # anybody on this host can connect
             connection.close()
             return
-        # It stays open: its end is what lets the others go.
+        # It stays open: the other process ends when this connection does.
         connection.setblocking(False)
-        selector.register(connection.detach(), selectors.EVENT_READ, _Speaker())
+        selector.register(connection.detach(), selectors.EVENT_READ, _Connection())
 
-    def _read(self, selector: selectors.BaseSelector, fd: int, speaker: _Speaker) -> None:
+    def _read(self, selector: selectors.BaseSelector, fd: int, connection: _Connection) -> None:
         data = os.read(fd, _READ)
         if not data:
             selector.unregister(fd)
             os.close(fd)
-            self._heard.add(speaker.rank)
-        for message in speaker.receiver.feed(data):
-            if message["kind"] == "beat":
-                rank = speaker.rank = message["rank"]
-                place = self.progress.setdefault(rank, Progress(rank))
-                place.beat(tuple(message["counters"]), message["last"])
+            self._reported.add(connection.rank)
+        for message in connection.receiver.feed(data):
+            if message["kind"] == "heartbeat":
+                rank = connection.rank = message["rank"]
+                known = self.progress.setdefault(rank, Progress(rank))
+                known.update(tuple(message["counters"]), message["last"])
             elif message["kind"] == "failed":
                 self.failures.append(failure_from(message))
-                self._heard.add(speaker.rank)
+                self._reported.add(connection.rank)
 
-    def _add_the_silent(self, dumps: Mapping[int, str]) -> None:
-        """Speak for ranks at fault that cannot: they died, or are what the others wait for."""
+    def _add_silent_ranks(self, dumps: Mapping[int, str]) -> None:
+        """Add the failures of ranks at fault that cannot report: they died, or hold up the others."""
         dead = self._dead()
         for rank in dead:
             self.failures.append(
                 blame.ended_silently(range(rank, rank + 1), None, dumps[rank], self.progress.get(rank))
             )
-        stalled = next((f for f in self.failures if f.cause == "stall" and f.victim and f.blames), None)
+        stalled = next((f for f in self.failures if f.cause == "stall" and f.secondary and f.blames), None)
         if stalled is not None and not dead:
             stall = Stall(stalled.blames, stalled.error)
             self.failures.append(blame.stalled(stall, self.progress, dumps))
 
-    def _say(self, first: Failure, code: int, dumps: Mapping[int, str]) -> None:
+    def _publish(self, first: Failure, code: int, dumps: Mapping[int, str]) -> None:
         text = ""
         if self.folder is not None:
             text = self._write(first, code, dumps)
             text += f"ddpgrad: the stacks and last collectives of all ranks are in {self.folder}\n"
         else:
-            # Who is at fault comes last, as all that is most important.
+            # The rank at fault comes last, as the most important.
             for rank in sorted({*self.progress, *dumps}, key=lambda rank: (rank in first.ranks, rank)):
-                text += testimony(rank, self.progress.get(rank), "" if rank in first.ranks else dumps[rank])
-        text += blame.describe(self.failures, speaker="ddpgrad")
+                text += describe_rank(
+                    rank, self.progress.get(rank), "" if rank in first.ranks else dumps[rank]
+                )
+        text += summary.describe(self.failures, program="ddpgrad")
         stream = sys.__stderr__ or sys.stderr
         stream.write(text)
         stream.flush()
 
     def _write(self, first: Failure, code: int, dumps: Mapping[int, str]) -> str:
-        """Write the folder's files; '' or a line that says why that cannot be done."""
+        """Write the folder's files; '' or a line about the error."""
         assert self.folder is not None
-        # Where several hosts hold an inquest, that of the rank at fault knows most.
-        elsewhere = not {*first.ranks} & {*self.neighbours, *self.progress}
-        if (first.victim or elsewhere) and (self.folder / logs.REPORT).exists():
+        # Where several hosts report, the host of the rank at fault knows most.
+        elsewhere = not {*first.ranks} & {*self.peers, *self.progress}
+        if (first.secondary or elsewhere) and (self.folder / report_files.REPORT).exists():
             return ""
         restarts = environment.restart_count()
         try:
-            logs.write_failure(self.folder, self.failures, code, self.progress, dumps, restarts)
+            report_files.write_failure(self.folder, self.failures, code, self.progress, dumps, restarts)
         except OSError as error:
             return f"ddpgrad: the report in {self.folder} is incomplete: {error}\n"
         return ""
 
 
-def testimony(rank: int, place: Progress | None, stacks: str) -> str:
+def describe_rank(rank: int, progress: Progress | None, stacks: str) -> str:
     """The last collectives of a rank, and its stacks."""
     lines: list[str] = []
-    if place is not None:
-        began = place.counters[0]
+    if progress is not None:
+        began = progress.counters[0]
         lines = [f"ddpgrad: rank {rank} began {began} collective{'s' * (began != 1)}, at last"]
-        lines += [f"  {what}" for what in place.last]
+        lines += [f"  {what}" for what in progress.last]
     if stacks:
         lines += [f"ddpgrad: rank {rank} was at", stacks.rstrip("\n")]
     return "".join(f"{line}\n" for line in lines)

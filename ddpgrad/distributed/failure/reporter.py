@@ -1,8 +1,8 @@
-"""What a process does about a failure where no ddprun watches: under plain mpirun or srun.
+"""Reports the failure of a process where no ddprun watches it: under plain mpirun or srun.
 
-The first process of a host that knows of a failure holds the inquest (report.py). The others of the host
-tell it what they saw, and wait for its end; all that it takes is a name in the kernel, which is no file. There
-is no further process and no thread, and while all is well it costs a count for each optimizer step.
+The first process of a host that notices a failure collects the failure report (report.py). The others of the
+host send it their part, and wait for its end. They meet at a name in the kernel, which is no file. There is
+no further process and no thread; while all is well, the cost is a count for each optimizer step.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from ...core.errors import LaunchError
 from ..protocol import progress
 from ..transports.liveness import pid_namespace
 from ..transports.mpi import library
-from . import exit_codes, heartbeat, leftovers, logs
+from . import exit_codes, heartbeat, mpi_shared_memory, report_files
 from .cause import failure_by_exit, failure_of
-from .channel import STACKS_SIGNAL, Failure, Sender
-from .report import Inquest, Neighbour, testimony
+from .channel import Failure, Sender
+from .report import FailureReport, LocalPeer, describe_rank
+from .stacks_signal import STACKS_SIGNAL
 from .watchdog import Progress
 
-# For the inquest to come to its end.
-_PATIENCE_S = 10.0
-# Between its name and its first connection.
+# Time for the report to be complete.
+_REPORT_S = 10.0
+# Time between binding its name and accepting connections.
 _LISTENING_S = 1.0
 _NO_SIGNAL = -1
 
 
 class Reporter:
-    """Speaks for the one rank of this process. Making it is collective between the processes of the job.
+    """Reports the failure of the one rank of this process. Making it is collective between the processes of the job.
 
     Raises LaunchError if the folder of DDPGRAD_LOG_DIR cannot be written to.
     """
@@ -48,55 +49,57 @@ class Reporter:
         self._launch = launch
         self._rank = launch.ranks.start
         self._pid = os.getpid()
-        self._telling = False
+        self._reporting = False
         self._folder = _prepared_folder(self._rank)
         heartbeat.count_steps()
         if not faulthandler.is_enabled():
             faulthandler.enable()
         self._stacks = self._listen_to_signal()
-        self._neighbours = self._find_neighbours()
-        # In the kernel's table of names, which is no file system, and in which it ends with its last user.
+        self._peers = self._find_peers()
+        # An abstract socket: no file, and it ends with its last user.
         self._name = f"ddpgrad-{library.shared_token(launch)}"
 
     def _listen_to_signal(self) -> int:
-        """Answer STACKS_SIGNAL, unless the program does; the file descriptor that the stacks go to, or _NO_SIGNAL."""
+        """Answer STACKS_SIGNAL, unless the program does; the file descriptor for the stacks, or _NO_SIGNAL."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if not in_main_thread or signal.getsignal(STACKS_SIGNAL) != signal.SIG_DFL:
             return _NO_SIGNAL
-        # Readable for the others of this user, and gone with the process.
+        # Other processes of this user can read it, and it ends with the process.
         stacks = os.memfd_create("ddpgrad stacks")
         signal.signal(STACKS_SIGNAL, self._answer)
-        # First the stacks, in the signal handler itself: native code may never come back to Python's.
+        # First the stacks, in the signal handler itself: native code may never return to Python.
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=True)
         return stacks
 
-    def _find_neighbours(self) -> dict[int, Neighbour]:
+    def _find_peers(self) -> dict[int, LocalPeer]:
         table = library.gathered(self._launch, (os.getpid(), pid_namespace(), self._stacks))
         here = next(procs for procs in library.hosts(self._launch) if self._launch.proc in procs)
         return {
-            self._launch.block(proc).start: Neighbour(int(table[proc, 0]), int(table[proc, 2]))
+            self._launch.block(proc).start: LocalPeer(int(table[proc, 0]), int(table[proc, 2]))
             for proc in here
-            # Containers may share a host and yet number their processes apart.
+            # Containers may share a host, but not its process numbers.
             if proc != self._launch.proc and table[proc, 1] == table[self._launch.proc, 1]
         }
 
     def failed(self, error: Exception) -> int:
         """Report that this rank ends with `error`, which ends the job; returns the exit code of the job."""
-        return self._tell(failure_of(error, self._launch))
+        return self._report(failure_of(error, self._launch))
 
     def exits(self, status: int) -> int:
         """Report that this rank is calling `os._exit`; returns the exit code of the job."""
-        return self._tell(failure_by_exit(status, self._rank))
+        return self._report(failure_by_exit(status, self._rank))
 
     def leave(self) -> None:
-        """The script was finished: nothing more is known here."""
+        """The script has finished: answer STACKS_SIGNAL no longer."""
         if self._stacks != _NO_SIGNAL and os.getpid() == self._pid:
             faulthandler.unregister(STACKS_SIGNAL)
             signal.signal(STACKS_SIGNAL, signal.SIG_IGN)  # which the interpreter leaves so when it ends
 
-    def _tell(self, failure: Failure) -> int:
-        self._telling = True
-        for segment in leftovers.segments_of(self._pid):  # all have it, and nobody will remove it
+    def _report(self, failure: Failure) -> int:
+        self._reporting = True
+        for segment in mpi_shared_memory.segments_of(
+            self._pid
+        ):  # all processes map them, and none would remove them
             Path(segment).unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         try:
@@ -105,18 +108,16 @@ class Reporter:
             if error.errno != errno.EADDRINUSE:
                 raise
         else:
-            listener.listen(len(self._neighbours) * 2 + 1)
-            # The name is kept until the process ends: who comes late holds no second inquest.
+            listener.listen(len(self._peers) * 2 + 1)
+            # The name is kept until the process ends, so that a late process makes no second report.
             self._listener = listener
-            return Inquest(listener, self._neighbours, self._folder).hear(failure, self._progress())
+            return FailureReport(listener, self._peers, self._folder).collect(failure, self._progress())
         listener.close()
         sender = self._connect()
-        with contextlib.suppress(BrokenPipeError):  # the inquest is over, and its process ends the job
-            self._testify(sender)
+        with contextlib.suppress(BrokenPipeError):  # the report is complete, and its process ends the job
+            self._send_progress(sender)
             sender.failed(failure)
-        select.select(
-            [sender.fd], [], [], _PATIENCE_S
-        )  # its end is that of the process that holds the inquest
+        select.select([sender.fd], [], [], _REPORT_S)  # the connection ends with the collecting process
         return exit_codes.OF_CAUSE[failure.cause]
 
     def _connect(self) -> Sender:
@@ -131,43 +132,43 @@ class Reporter:
 
     def _progress(self) -> Progress:
         state = progress.hosted()[self._rank]
-        place = Progress(self._rank)
-        place.beat((state.collectives, state.steps, state.signs), state.last())
-        return place
+        known = Progress(self._rank)
+        known.update((state.collectives, state.steps, state.signs), state.last())
+        return known
 
-    def _testify(self, sender: Sender) -> None:
-        place = self._progress()
-        for what in place.last or [""]:  # each for itself: a beat has a limit
-            sender.beat(self._rank, place.counters, [what] if what else [])
+    def _send_progress(self, sender: Sender) -> None:
+        known = self._progress()
+        for what in known.last or [""]:  # one at a time, since the length of a heartbeat is limited
+            sender.heartbeat(self._rank, known.counters, [what] if what else [])
 
     def _answer(self, number: int, frame: object) -> None:
-        """Tell the inquest how far this rank has come; its stacks are written already."""
-        if self._telling or os.getpid() != self._pid:
+        """Send the progress of this rank to the failure report; its stacks are written already."""
+        if self._reporting or os.getpid() != self._pid:
             return
         try:
             sender = Sender(f"unix:{self._name}")
         except ConnectionRefusedError:
-            # Nothing has failed: somebody wants to know.
-            shown = Neighbour(self._pid, self._stacks).shown()
+            # Nothing has failed: a user has sent the signal.
+            stacks = LocalPeer(self._pid, self._stacks).dump()
             os.lseek(self._stacks, 0, os.SEEK_SET)
             os.ftruncate(self._stacks, 0)
-            sys.stderr.write(testimony(self._rank, self._progress(), shown))
+            sys.stderr.write(describe_rank(self._rank, self._progress(), stacks))
             return
-        self._testify(sender)
+        self._send_progress(sender)
         os.close(sender.fd)
 
 
 def _prepared_folder(rank: int) -> Path | None:
-    """The folder of DDPGRAD_LOG_DIR without what an earlier job has left there of this rank."""
+    """The folder of DDPGRAD_LOG_DIR, cleared of the files of this rank from an earlier job."""
     name = environment.log_dir()
     if name is None:
         return None
     folder = Path(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        logs.stacks_of(folder, rank).unlink(missing_ok=True)
+        report_files.stacks_of(folder, rank).unlink(missing_ok=True)
         if rank == 0:
-            (folder / logs.REPORT).unlink(missing_ok=True)
+            (folder / report_files.REPORT).unlink(missing_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     except OSError as error:

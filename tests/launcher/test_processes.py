@@ -1,4 +1,4 @@
-"""Who died first, when the launcher learns of several ends at once."""
+"""The process that died first, when several connections have ended; and connections without the job's token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ddpgrad.distributed.failure.channel import Failure
 from ddpgrad.launcher.cli.ddprun import parse
-from ddpgrad.launcher.job.members import Members
+from ddpgrad.launcher.job.processes import JobProcesses
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
@@ -19,31 +19,31 @@ def test_the_first_connection_that_ends_is_the_rank_at_fault(first: int, tmp_pat
     script.write_text("")
     failures: list[Failure] = []
     with selectors.DefaultSelector() as selector:
-        members = Members(parse(["-n", "3", "--mpi", str(script)]), selector, failures.append)
-        address = members.listen().removeprefix("unix:")
+        processes = JobProcesses(parse(["-n", "3", "--mpi", str(script)]), selector, failures.append)
+        address = processes.listen().removeprefix("unix:")
         ranks = []
         for rank in range(3):
             connection = socket.socket(socket.AF_UNIX)
             connection.connect(f"\0{address}")
             connection.sendall(json.dumps({"kind": "hello", "ranks": [rank]}).encode() + b"\n")
             ranks.append(connection)
-        members.read_all()
+        processes.read_all()
         for rank in (first, *{0, 1, 2} - {first}):
             ranks[rank].close()
-        members.read_all()  # all have ended by now
-        members.close()
+        processes.read_all()  # all have ended by now
+        processes.close()
     assert [failure.ranks for failure in failures] == [(first,)]
 
 
-def test_only_who_knows_the_token_is_heard(tmp_path):
+def test_a_connection_without_the_token_is_ignored(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("")
     failures: list[Failure] = []
     with selectors.DefaultSelector() as selector:
-        members = Members(
+        processes = JobProcesses(
             parse(["-n", "2", "--hosts", "localhost:2", str(script)]), selector, failures.append
         )
-        kind, _, rest = members.listen().partition(":")
+        kind, _, rest = processes.listen().partition(":")
         token, port, host = rest.split("@")
         assert (kind, host) == ("tcp", "127.0.0.1")
         said = [b"GET / HTTP/1.1\r\n", b"\xff" * 100_000, token[:9].encode(), b"x" * len(token) + b"\n"]
@@ -54,8 +54,8 @@ def test_only_who_knows_the_token_is_heard(tmp_path):
         for _ in range(20):
             for key, _ in selector.select(0.05):
                 key.data(key.fd)
-        assert len(members) == 1 and list(members.progress()) == [1]
-        members.close()
+        assert len(processes) == 1 and list(processes.progress()) == [1]
+        processes.close()
         for connection in connections:
             connection.close()
     assert failures == []

@@ -1,4 +1,4 @@
-"""A process of a job: runs the script in the ranks that it hosts and says how that ended."""
+"""Runs the script in the ranks of this process, and reports the outcome to the launcher."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from ddpgrad.core import environment, rank_local
 from ddpgrad.core.environment import Launch
 from ddpgrad.core.errors import LaunchError
-from ddpgrad.distributed.failure import blame, children, exit_codes, heartbeat, leftovers
+from ddpgrad.distributed.failure import exit_codes, heartbeat, summary
 from ddpgrad.distributed.failure.cause import exit_status, failure_of
 from ddpgrad.distributed.failure.channel import Failure, Sender
 from ddpgrad.distributed.ranks import host
 
 from .. import preemption
-from . import rank_stream
+from . import child_process, job_files, rank_stream
 
 
 def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str]) -> int:
@@ -30,16 +30,16 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     try:
         launch = environment.launch()
     except LaunchError as error:
-        _tell(sender, Failure((), time.monotonic(), "exit code 1", str(error), f"{error}\n"))
+        _report(sender, Failure((), time.monotonic(), "exit code 1", str(error), f"{error}\n"))
         return 1
     if sender is not None:
         sender.hello(launch.ranks)
     if launch.mpi:
-        # Not the launcher is the parent here, but whatever started this process must not die alone.
-        children.die_with_parent(os.getppid(), signal.SIGKILL)
+        # The parent is the agent here, or mpiexec, and not the launcher; this process must end with it, too.
+        child_process.die_with_parent(os.getppid(), signal.SIGKILL)
     _prepare_streams(sender, launch)
     if sender is not None and launch.job is not None:
-        leftovers.prepare(launch.job, launch.proc)
+        job_files.prepare(launch.job, launch.proc)
     if sender is not None:
         heartbeat.start(sender)
     preemption.prepare(sender is not None)
@@ -57,7 +57,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     except BaseException as error:
         status = exit_status(error)
         if status != 0:
-            _tell(sender, failure_of(error, launch))
+            _report(sender, failure_of(error, launch))
             return status
     if preemption.saved_step is not None:
         if sender is not None:
@@ -68,18 +68,18 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     return 0
 
 
-def _tell(sender: Sender | None, failure: Failure) -> None:
+def _report(sender: Sender | None, failure: Failure) -> None:
     if sender is not None:
         try:
             sender.failed(failure)
             return
         except OSError as lost:
             print(f"ddprun: lost the launcher ({lost})", file=sys.stderr)
-    print(blame.describe([failure]), end="", file=sys.__stderr__)
+    print(summary.describe([failure]), end="", file=sys.__stderr__)
 
 
 def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
-    """Lines at once, with their rank where the launcher cannot tell it; crashes to the launcher."""
+    """Print each line at once, with its rank if the launcher cannot add it; report crashes to the launcher."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
@@ -89,7 +89,7 @@ def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
 
 
 def _current_rank(launch: Launch) -> int | None:
-    """The rank that prints; None for a thread that belongs to none of several."""
+    """The rank of this thread; None for a thread of no rank in a process of several."""
     key = rank_local.bound()
     if isinstance(key, host.HostedRank):
         return key.rank
@@ -97,7 +97,7 @@ def _current_rank(launch: Launch) -> int | None:
 
 
 def _export_torchrun_variables(launch: Launch) -> None:
-    """What scripts written for torchrun read, where one process is one rank."""
+    """Set the variables that scripts for torchrun read, where one process is one rank."""
     local = environment.local_rank_and_size() if launch.mpi and launch.procs == launch.world_size else None
     number, size = local or (launch.ranks[0], launch.world_size)
     environment.export(RANK=str(launch.ranks[0]), LOCAL_RANK=str(number), LOCAL_WORLD_SIZE=str(size))

@@ -1,28 +1,23 @@
-"""The folder of a run: every rank's output, and what is known of a failure."""
+"""The log folder of a run: the output of every rank, and the report of a failure."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from ...core.errors import LaunchError
-from . import blame
-from .channel import Failure
-from .watchdog import Progress
-
-REPORT = "failure.json"
+from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.failure.channel import Failure
+from ddpgrad.distributed.failure.report_files import write_failure
+from ddpgrad.distributed.failure.watchdog import Progress
 
 
 class Logs:
     """Files in `folder`; with None, nothing is kept.
 
-    rank_K.log       what rank K printed (ranks_K-L.log: what no rank has marked as its own in a process
-                     of several, such as the words of mpiexec)
+    rank_K.log       the output of rank K (ranks_K-L.log: output of a process of several ranks that no rank
+                     has marked as its own, such as messages of mpiexec)
     rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
     failure.json     the first failure, the others, and every rank's last collectives
 
@@ -57,7 +52,7 @@ class Logs:
             os.close(self._lock)
 
     def of(self, ranks: range) -> Callable[[bytes], None] | None:
-        """What takes the output of a process that hosts `ranks`."""
+        """A function that keeps the output of a process that hosts `ranks`; None if there is no folder."""
         if self.folder is None:
             return None
         file = self._open(f"{_name(ranks)}.log")
@@ -73,8 +68,8 @@ class Logs:
         return write
 
     @property
-    def complaint(self) -> str:
-        """What went wrong with the files, in one line; '' if nothing did."""
+    def problem(self) -> str:
+        """One line about an error of the log files; '' if there was none."""
         return f"ddprun: the logs in {self.folder} are incomplete: {self._broken}\n" if self._broken else ""
 
     def failure(
@@ -85,7 +80,7 @@ class Logs:
         dumps: Mapping[int, str],
         restart_count: int,
     ) -> None:
-        """Write down what is known of the end of a job."""
+        """Write the report of a failed job."""
         if self.folder is None:
             return
         try:
@@ -99,36 +94,6 @@ class Logs:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._files[name] = os.open(self.folder / name, flags, 0o644)
         return self._files[name]
-
-
-def write_failure(
-    folder: Path,
-    failures: Sequence[Failure],
-    code: int,
-    progress: Mapping[int, Progress],
-    dumps: Mapping[int, str],
-    restart_count: int,
-) -> None:
-    """Write failure.json, and each rank's stacks, which `dumps` has. Raises OSError."""
-    report: dict[str, Any] = {
-        "exit_code": code,
-        "restart_count": restart_count,
-        "first": asdict(blame.first_failure(failures)),
-        "failures": [asdict(failure) for failure in failures],
-        "ranks": {
-            rank: {"steps": place.steps, "collectives": place.counters[0], "last": list(place.last)}
-            for rank, place in progress.items()
-        },
-    }
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    for rank, dump in dumps.items():
-        if dump:
-            stacks_of(folder, rank).write_text(dump)
-
-
-def stacks_of(folder: Path, rank: int) -> Path:
-    """The file of the stacks of `rank`."""
-    return folder / f"rank_{rank}.stacks"
 
 
 def _name(ranks: range) -> str:

@@ -1,0 +1,19 @@
+"""The files in shared memory that an MPI library leaves behind when its process is killed or aborts.
+
+Imports the standard library only, as the launcher's agents (`launcher/job/agent.py`) must stay small.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
+
+
+def segments_of(pid: int) -> set[str]:
+    """The paths of the segments that the MPI library of process `pid` has mapped.
+
+    Raises OSError if the process has ended.
+    """
+    return set(_SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))

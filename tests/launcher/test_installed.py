@@ -1,0 +1,103 @@
+"""The built package: the launcher is `ddpgrad.launcher` in it, and a user's own `launcher.py` is no obstacle."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from running import plain
+
+pytest.importorskip("setuptools", minversion="77", reason="pyproject.toml needs setuptools 77")
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCES = ("ddpgrad", "launcher", "pyproject.toml", "README.md", "LICENSE")
+BUILD = """
+from setuptools import build_meta
+build_meta.build_wheel("dist")
+build_meta.build_sdist("dist")
+"""
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel and a source archive."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in SOURCES:
+        if (REPOSITORY / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(REPOSITORY / name, tree / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(REPOSITORY / name, tree / name)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD], cwd=tree, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return tree / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Python's path with the contents of the wheel."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        wheel.extractall(folder)
+    return folder
+
+
+def wanted() -> set[str]:
+    """The files of the package, as they are called in a wheel."""
+    found = {"ddpgrad/py.typed"}
+    for folder, above in ((REPOSITORY / "ddpgrad", "ddpgrad"), (REPOSITORY / "launcher", "ddpgrad/launcher")):
+        for path in (*folder.rglob("*.py"), *folder.rglob("*.pyi")):
+            found.add(f"{above}/{path.relative_to(folder)}")
+    return found
+
+
+def test_a_wheel_holds_all_modules_stubs_and_commands(dist):
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        names = [name for name in wheel.namelist() if ".dist-info/" not in name]
+        assert not any(stat.S_ISLNK(entry.external_attr >> 16) for entry in wheel.infolist())
+        commands = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        assert "ddprun = ddpgrad.launcher.cli.ddprun:main" in wheel.read(commands).decode()
+    assert set(names) == wanted()
+    assert "ddpgrad/launcher/job/supervise.py" in names and "ddpgrad/launcher/__init__.pyi" in names
+
+
+def test_a_source_archive_holds_the_launcher_as_files(dist):
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        files = {entry.name.partition("/")[2] for entry in archive if entry.isfile()}
+    assert wanted() <= files
+
+
+OWN = """
+import os
+from pathlib import Path
+import ddpgrad
+import launcher
+import ddpgrad.launcher
+from ddpgrad import distributed
+distributed.init_process_group()
+here = Path(ddpgrad.launcher.__file__).parents[2]
+print(launcher.VALUE, here, distributed.get_world_size())
+"""
+
+
+@pytest.mark.parametrize("way", ["ddprun", "ddprun --procs 1", "ddprun --mpi", "mpiexec"])
+def test_a_users_own_launcher_is_no_obstacle(ddprun, request, installed, way):
+    mpiexec = request.getfixturevalue("mpiexec") if "mpi" in way else ""
+    (ddprun.folder / "launcher.py").write_text("VALUE = 'mine'\n")
+    (ddprun.folder / "script.py").write_text(OWN)
+    ddprun.environment["PYTHONPATH"] = f"{installed}:."
+    if way == "mpiexec":
+        result = ddprun.run(command=plain(mpiexec, ddprun, 2, "script.py"))
+    else:
+        result = ddprun.run("-n", "2", *way.split()[1:], "script.py")
+    assert (result.code, result.err) == (0, "")
+    said = sorted(line.removeprefix(f"[rank {line[6:7]}] ") for line in result.out.splitlines())
+    assert said == [f"mine {installed} 2"] * 2
