@@ -52,8 +52,8 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from ...backend.registry import KernelByArray, register_body
 from ...core.tensor import Tensor
-from .calls import make_call
 from .half import rounded_once
+from .lean_calls import make_call
 from .node import OpNode, node_name
 
 P = ParamSpec("P")
