@@ -55,6 +55,8 @@ from ...core.tensor import Tensor
 from .half import rounded_once
 from .lean_calls import make_call
 from .node import OpNode, node_name
+from .table import COMPOSITES, OPS
+from .vocabulary import VOCABULARY
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,12 +67,6 @@ TensorLike = Tensor | bool | int | float | complex
 
 NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 """Arguments that PyTorch takes by NumPy's names too."""
-
-OPS: dict[str, Op] = {}
-"""Every op by name: the op table."""
-
-COMPOSITES: dict[str, Callable[..., Any]] = {}
-"""Every composite by name, on Tensors."""
 
 
 class Op:
@@ -257,8 +253,6 @@ def op(**options: Any) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[
 
 def composite(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     """Declare a function over the vocabulary that rules may call; differentiable as its parts are."""
-    from .vocabulary import VOCABULARY
-
     register_body(function.__name__, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
