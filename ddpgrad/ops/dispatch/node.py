@@ -12,6 +12,7 @@ from ...autograd.accumulate import edge_of, tensor_at
 from ...autograd.nodes import NO_EDGE, Edge, Node, next_sequence, observers
 from ...core.errors import GraphError
 from ...core.tensor import Tensor
+from ...core.upcalls import saved_attribute
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -36,6 +37,9 @@ class OpNode(Node):
     _counters: Sequence[list[int]]
     _versions: Sequence[int]
     _name: str | None = None  # once it was looked at, or what it depends on is freed
+
+    def __getattr__(self, name: str) -> Any:
+        return saved_attribute(self, name)
 
     def shown(self) -> OpNode:
         if self.__class__ is OpNode:
