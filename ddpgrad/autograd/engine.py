@@ -15,26 +15,14 @@ from typing import Any
 from ..core import spans
 from ..core.errors import GraphError
 from ..core.tensor import Tensor
+from ..core.upcalls import run_node, tensor_vocabulary
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .hooks import call_hooks, call_prehooks
-from .nodes import Edge, Node, call_node
+from .nodes import Edge, Node
 from .reentrance import PASSES_A_THREAD, carried, in_new_thread
 from .saved import hooks_entered, leave_hooks
 from .walk import Walk
-
-# The vocabulary of create_graph: the ops as attributes. Set once by `ops/__init__.py`.
-_tensor_vocabulary: list[Any] = []
-
-
-def set_tensor_vocabulary(vocabulary: Any) -> None:
-    """Tell the engine where rules find the ops when they run on Tensors."""
-    _tensor_vocabulary[:] = [vocabulary]
-
-
-def vocabulary() -> Any:
-    """The ops as attributes, for what is below them in the order of layers."""
-    return _tensor_vocabulary[0]
 
 
 def run(
@@ -68,7 +56,7 @@ def _run(
     accumulate: bool,
 ) -> list[Tensor | None]:
     previous, mode.enabled = mode.enabled, create_graph
-    walk = Walk(_tensor_vocabulary[0] if create_graph else None, retain_graph)
+    walk = Walk(tensor_vocabulary() if create_graph else None, retain_graph)
     walks = _running.walks
     walks.append(walk)
     entered = hooks_entered()
@@ -142,11 +130,12 @@ def fills_every_leaf() -> bool:
     return all(walk.needed is None for walk in _running.walks)
 
 
+@run_node.register
 def _call(node: Node, grads: Sequence[Any]) -> Any:
     """What `node` computes from `grads`, with its hooks: a Tensor, or a tuple of them."""
     if len(grads) != node.outputs:
         raise TypeError(f"{node.name()} expected {node.outputs} arguments, got {len(grads)} instead")
-    F = _tensor_vocabulary[0]
+    F = tensor_vocabulary()
     grad: Any = list(grads) if node.outputs > 1 else grads[0]
     if node._prehooks is not None:
         grad = call_prehooks(node, grad, F, True)
@@ -157,6 +146,3 @@ def _call(node: Node, grads: Sequence[Any]) -> Any:
     if node._hooks is not None:
         results = call_hooks(node, results, grad, F, True)
     return results[0] if len(results) == 1 else tuple(results)
-
-
-call_node.append(_call)

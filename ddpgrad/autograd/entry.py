@@ -12,6 +12,7 @@ from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
 from ..core.errors import GraphError
 from ..core.tensor import Size, Tensor, wrap
+from ..core.upcalls import tensor_vocabulary
 from . import engine
 from .accumulate import accumulator, edge_of
 from .nodes import RETAIN, Edge, GradientEdge, RemovableHandle
@@ -228,9 +229,9 @@ def _batched(
         for i in range(given[0].shape[0])
     ]
     if not rows:
-        zeros = engine.vocabulary().new_zeros
+        zeros = tensor_vocabulary().new_zeros
         return tuple(zeros(given[0], (0, *_kind(x)[0])) for x in wanted)
-    stack = engine.vocabulary().stack
+    stack = tensor_vocabulary().stack
     return tuple(None if column[0] is None else stack(list(column), 0) for column in zip(*rows, strict=True))
 
 

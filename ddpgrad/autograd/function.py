@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from ..backend.registry import Backend
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, View, wrap
-from . import engine
 from .accumulate import edge_of
 from .context import OF_THE_NODE, FunctionCtx, save
 from .grad_mode import mode
@@ -49,7 +49,7 @@ class FunctionNode(Node):
 
     def apply(self, grad: Any, F: Any) -> list[Any]:
         grads = tuple(grad) if self.outputs > 1 else (grad,)
-        on_tensors = F is engine.vocabulary()
+        on_tensors = not isinstance(F, Backend)
         if not on_tensors:
             grads = tuple(None if g is None else wrap(g) for g in grads)
         results = self._checked(_backward_of(self.function)(self.ctx, *grads))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Size, Tensor
-from . import engine
+from ..core.upcalls import tensor_vocabulary
 from .entry import grad
 from .grad_mode import enable_grad
 
@@ -180,7 +180,7 @@ class _Call:
     def jacobian_of(self, i: int, out: Tensor, strict: bool) -> tuple[Tensor, ...]:
         """The Jacobians of output `i`, for each input."""
         _check_outputs(self.outputs, strict)
-        F = engine.vocabulary()
+        F = tensor_vocabulary()
         unit = F.full_like(out.detach(), 0)
         flat = unit.reshape(-1)
         rows = []
@@ -228,7 +228,7 @@ def _gradients(
             create_graph=create_graph,
             allow_unused=True,
         )
-    F = engine.vocabulary()
+    F = tensor_vocabulary()
     for i, g in enumerate(found):
         if g is None and independent is not None:
             raise RuntimeError(independent(i))
@@ -266,7 +266,7 @@ def _check_slopes(slopes: Sequence[Tensor]) -> None:
 
 def _dummies(like: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Seeds to differentiate with respect to; what is linear in them does not depend on their values."""
-    F = engine.vocabulary()
+    F = tensor_vocabulary()
     return tuple(F.full_like(t.detach(), 0).requires_grad_() for t in like)
 
 
@@ -292,7 +292,7 @@ def _seeds(v: Any, like: Sequence[Tensor], name: str, whose: str) -> tuple[Tenso
                 if whose.startswith("the input")
                 else f"The vector v can only be None if {whose} a single Tensor with a single element."
             )
-        return (engine.vocabulary().full_like(like[0].detach(), 1),)
+        return (tensor_vocabulary().full_like(like[0].detach(), 1),)
     _, found = _tuple(v, f"The v given to {name}")
     if len(found) != len(like):
         if len(like) == 1:

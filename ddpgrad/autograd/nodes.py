@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from ..core.upcalls import run_node
+
 # (node, which of its outputs); (None, 0) where no gradient is needed.
 Edge = tuple["Node | None", int]
 NO_EDGE: Edge = (None, 0)
@@ -134,14 +136,10 @@ class Node:
 
     def __call__(self, *grads: Any) -> Any:
         """What backward would compute at this node: gradients of its outputs in, of its inputs out."""
-        return call_node[0](self, grads)
+        return run_node(self, grads)
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
-
-
-# Runs one node on Tensors. Set once by `engine.py`.
-call_node: list[Callable[[Node, Sequence[Any]], Any]] = []
 
 
 def _add(hooks: dict[int, Any], hook: Any) -> RemovableHandle:

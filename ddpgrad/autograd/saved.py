@@ -1,7 +1,7 @@
 """Hooks on what is saved for backward: `saved_tensors_hooks`, `save_on_cpu`, `disable_saved_tensors_hooks`.
 
 No op asks whether there are hooks. A node that is recorded while there are some is turned into
-the kind that packs what it keeps (`packed_kinds`); all others stay as fast as they were.
+the kind that packs what it keeps (`ops/dispatch/packed.py`); all others stay as fast as they were.
 Source of the behaviour: https://pytorch.org/docs/stable/autograd.html#hooks-for-saved-tensors
 """
 
@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..core.tensor import Tensor
+from ..core.upcalls import pack_kept
 from .grad_mode import mode
 from .nodes import Node, observers
 from .reentrance import carried
 
 Pack = Callable[[Tensor], Any]
 Unpack = Callable[[Any], Tensor]
-
-packed_kinds: dict[type[Node], Callable[[Any], type[Node]]] = {}
-"""For a kind of node, what gives for its class the one of the same layout whose `pack(pack, unpack)` packs."""
 
 
 class _Hooks(threading.local):
@@ -62,12 +60,8 @@ def leave_hooks(count: int) -> None:
 def pack_node(node: Node) -> None:
     """Pack what `node` keeps, if this thread has hooks. The observer of new nodes."""
     hooks = current_hooks()
-    if hooks is None:
-        return
-    for kind, packing in packed_kinds.items():
-        if isinstance(node, kind):
-            node.__class__ = packing(type(node.shown()))
-            node.pack(*hooks)  # type: ignore[attr-defined]
+    if hooks is not None:
+        pack_kept(node, *hooks)
 
 
 class saved_tensors_hooks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush, heappushpop
+from heapq import heappop, heappush
 from typing import Any
 
 from ..backend.registry import backend_for
@@ -12,6 +12,7 @@ from ..core.tensor import Tensor, wrap
 from . import anomaly_mode
 from .accumulate import AccumulateGrad
 from .hooks import call_hooks, call_prehooks, call_tensor_hooks
+from .lean_walk import lean_drain
 from .nodes import Edge, Node
 
 
@@ -46,13 +47,15 @@ class Walk:
         for (node, nr), grad in zip(roots, grads, strict=True):
             if node is None or (self.needed is not None and node not in self.needed):
                 continue
-            self._add(node, nr, grad if self.vocabulary else grad._array, F, False)
+            self.add(node, nr, grad if self.vocabulary else grad._array, F, False)
             if node not in seeded:
                 seeded.append(node)
         for node in seeded:
             if not self.waiting.get(node):
-                self._enqueue(node, F)
-        self._drain(F)
+                self.enqueue(node, F)
+        usual = self.vocabulary is None and self.needed is None and not anomaly_mode.state.enabled
+        drain = lean_drain if usual else Walk.drain
+        drain(self, F)
         if accumulate:
             return []
         return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
@@ -93,70 +96,19 @@ class Walk:
 
     # -- one node ------------------------------------------------------------------------
 
-    def _enqueue(self, node: Node, F: Any) -> None:
+    def enqueue(self, node: Node, F: Any) -> None:
+        """Let `node`, which waits for nothing more, run when its turn comes; a leaf is filled at once."""
         if isinstance(node, AccumulateGrad):
             self._leaf(node, F)
         else:
             heappush(self.ready, (-node.sequence, node))
 
-    def _drain(self, F: Any) -> None:
-        """Run nodes, latest first, until none is left. The hot loop of backward.
+    def drain(self, F: Any) -> None:
+        """Run nodes, latest first, until none is left."""
+        while self.ready:
+            self.step(heappop(self.ready)[1], F)
 
-        What is usual is done here, without calls; `_step` does the same for all other cases.
-        """
-        ready, buffers, waiting, owned = self.ready, self.buffers, self.waiting, self.owned
-        usual = self.vocabulary is None and self.needed is None and not anomaly_mode.state.enabled
-        release = not self.retain_graph
-        array_type = None if self.vocabulary is not None else F.array_type
-        only: Node | None = None  # ready as well: in a chain the heap stays empty
-        while ready or only is not None:
-            if only is None:
-                node = heappop(ready)[1]
-            else:
-                node = heappushpop(ready, (-only.sequence, only))[1] if ready else only
-                only = None
-            if not usual or node.special:
-                self._step(node, F)
-                continue
-            grad = buffers.pop(node, None)
-            if grad.__class__ is not array_type:
-                buffers[node] = grad
-                self._step(node, F)
-                continue
-            results = node.apply(grad, F)
-            if release:
-                node.release()
-            for (target, nr), g in zip(node.edges, results):  # noqa: B905
-                if target is None:
-                    continue
-                leaf = target.__class__ is AccumulateGrad
-                if g is None:
-                    pass
-                elif g.shape == target.shape and g.dtype is target.dtype:
-                    # As `_add`.
-                    if target not in buffers:
-                        buffers[target] = g
-                        if leaf and g is not grad and g.base is None:
-                            owned.add(target)
-                    elif target in owned:
-                        buffers[target] += g
-                    else:
-                        buffers[target] = buffers[target] + g
-                        if leaf:
-                            owned.add(target)
-                else:
-                    self._add(target, nr, g, F, g is not grad and g.base is None)
-                left = waiting[target] - 1
-                if left:
-                    waiting[target] = left
-                elif leaf:
-                    self._enqueue(target, F)
-                elif only is None:
-                    only = target
-                else:
-                    heappush(ready, (-target.sequence, target))
-
-    def _step(self, node: Node, F: Any) -> None:
+    def step(self, node: Node, F: Any) -> None:
         """Run one node, with all that can happen on the way."""
         grad = self.buffers.pop(node, None)
         if self.vocabulary is None and grad is not None:
@@ -188,12 +140,12 @@ class Walk:
                 continue
             if g is not None:
                 # A node that is special may return what others have too, or has shown it to hooks.
-                self._add(
+                self.add(
                     target, nr, g, F, not node.special and g is not grad and getattr(g, "base", None) is None
                 )
             left = self.waiting[target] = self.waiting[target] - 1
             if left == 0:
-                self._enqueue(target, F)
+                self.enqueue(target, F)
 
     def _leaf(self, node: AccumulateGrad, F: Any) -> None:
         grad = self.buffers.pop(node, None)
@@ -227,7 +179,7 @@ class Walk:
         if node._hooks is not None and grad is not None:
             call_hooks(node, (), grad, F, self.vocabulary is not None)
 
-    def _add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
+    def add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
         """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype.
 
         fresh: `grad` is an array that nobody else has.

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core.errors import DeviceError
 from ..core.rank_local import RankLocal
+from ..core.upcalls import gpu_count
 
 KINDS = ("cpu", "cuda")
 _NAMED = ("meta", "mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")
@@ -89,9 +90,7 @@ def current_cuda() -> int:
     """Index of this rank's current GPU: the one set, else by the rank's index on its host."""
     index = _chosen_cuda.get()
     if index is None:
-        from .cuda.library import cupy_and_count
-
-        index = _local_rank.get() % cupy_and_count()[1]
+        index = _local_rank.get() % gpu_count()
         _chosen_cuda.set(index)
     return index
 

@@ -5,11 +5,12 @@ The higher layer registers its function when it is loaded; a call before that lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    from ..autograd.nodes import Node
     from .tensor import Tensor
 
 P = ParamSpec("P")
@@ -40,3 +41,20 @@ declare_all_ops: Upcall[[], None] = Upcall("ops")
 
 new_tensor: Upcall[[Any], Tensor] = Upcall("ops")
 """A raw array as a Tensor, which has all of its methods."""
+
+tensor_vocabulary: Upcall[[], Any] = Upcall("ops")
+"""The ops as attributes: what gradient rules are given instead of kernels when they run on Tensors."""
+
+run_node: Upcall[[Node, Sequence[Any]], Any] = Upcall("autograd.engine")
+"""Run one node on the gradients of its outputs, which are Tensors."""
+
+pack_kept: Upcall[[Node, Callable[[Tensor], Any], Callable[[Any], Tensor]], None] = Upcall(
+    "ops.dispatch.packed"
+)
+"""Let a node of an op keep what a hook makes of its tensors; another hook takes that back."""
+
+saved_attribute: Upcall[[Node, str], Any] = Upcall("ops.dispatch.packed")
+"""`node._saved_...`: what a node of an op keeps, by name."""
+
+gpu_count: Upcall[[], int] = Upcall("backend.cuda.library")
+"""The number of GPUs of this host, at least 1; `DeviceError` where there is none."""

@@ -19,11 +19,10 @@ from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 
-from ..autograd.engine import set_tensor_vocabulary
 from ..core.missing import missing
 from ..core.tensor import Tensor as Tensor
 from ..core.tensor import wrap
-from ..core.upcalls import declare_all_ops, new_tensor
+from ..core.upcalls import declare_all_ops, new_tensor, tensor_vocabulary
 from . import methods
 from .creation import data, draws, factories, interop
 from .dispatch import inplace, packed
@@ -35,7 +34,7 @@ from .linalg import matrix, products
 from .reduction import order, queries, reduce, scan, sorting, statistics
 from .shape import diagonal, rearranging, shape, splitting, stacking, strided
 
-set_tensor_vocabulary(VOCABULARY)
+tensor_vocabulary.register(lambda: VOCABULARY)
 new_tensor.register(wrap)
 methods.attach()
 

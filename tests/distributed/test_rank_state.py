@@ -24,11 +24,8 @@ CONTAINERS = (
 
 # Containers at module level that no rank may have for itself, each with the reason why that is right.
 SHARED = {
-    "autograd.engine._tensor_vocabulary": "the ops, set at import",
-    "autograd.nodes.call_node": "a function, set at import",
     "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
     "autograd.reentrance.carried": "thread-local states, listed at import",
-    "autograd.saved.packed_kinds": "classes of nodes",
     "backend.cuda._devices": "what the machine has",
     "backend.cuda.library._found": "what the machine has",
     "backend.registry._bodies": "the op table",

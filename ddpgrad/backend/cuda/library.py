@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ...core.errors import DeviceError
+from ...core.upcalls import gpu_count
 from ..device import current_cuda
 
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
@@ -30,6 +31,11 @@ def cupy_and_count() -> tuple[Any, int]:
         cupy = _import()
         _found.append((cupy, _count(cupy)))
     return _found[0]
+
+
+@gpu_count.register
+def _gpu_count() -> int:
+    return cupy_and_count()[1]
 
 
 def _import() -> Any:

@@ -30,7 +30,7 @@ register_module_buffer_registration_hook = registration.register_module_buffer_r
 register_module_module_registration_hook = registration.register_module_module_registration_hook
 
 
-class Module(Tree):
+class Module(Tree, state.ExtraState):
     """Base of all models and layers.
 
     Assigning a Parameter or a Module to an attribute registers it. A subclass calls
@@ -190,14 +190,6 @@ class Module(Tree):
         state.load_own(
             self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-
-    def get_extra_state(self) -> Any:
-        """What a subclass wants in its state_dict besides tensors."""
-        raise RuntimeError("get_extra_state() was called, but the module does not define it")
-
-    def set_extra_state(self, state: Any) -> None:
-        """Take back what `get_extra_state` gave."""
-        raise RuntimeError("set_extra_state() was called, but the module does not define it")
 
     def _own_state_hooks(self) -> state.StateHooks:
         if self._state_hooks is None:

@@ -85,10 +85,20 @@ def _persistent(module: Module) -> dict[str, Any]:
     return {**module._parameters, **{k: b for k, b in module._buffers.items() if k not in hidden}}
 
 
-def _has_extra(module: Module, method: str) -> bool:
-    from .module import Module
+class ExtraState:
+    """What a module may define to keep more in its state_dict than tensors."""
 
-    return getattr(type(module), method) is not getattr(Module, method)
+    def get_extra_state(self) -> Any:
+        """What a subclass wants in its state_dict besides tensors."""
+        raise RuntimeError("get_extra_state() was called, but the module does not define it")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take back what `get_extra_state` gave."""
+        raise RuntimeError("set_extra_state() was called, but the module does not define it")
+
+
+def _has_extra(module: Module, method: str) -> bool:
+    return getattr(type(module), method) is not getattr(ExtraState, method)
 
 
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:

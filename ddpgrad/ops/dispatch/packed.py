@@ -7,9 +7,11 @@ from functools import cache, partial
 from typing import Any
 
 from ...autograd.accumulate import tensor_at
-from ...autograd.saved import Pack, Packed, SavedTensor, Unpack, packed, packed_kinds
+from ...autograd.nodes import Node
+from ...autograd.saved import Pack, Packed, SavedTensor, Unpack, packed
 from ...backend.registry import backend_for
 from ...core.tensor import Size, Tensor, wrap
+from ...core.upcalls import pack_kept, saved_attribute
 from .node import OpNode
 
 # PyTorch's names of what ours call otherwise.
@@ -65,7 +67,16 @@ def packed_kind(kind: type[OpNode]) -> type[OpNode]:
     return type(kind.__name__, (PackedOpNode, kind), {"__slots__": ()})
 
 
-packed_kinds[OpNode] = packed_kind
+@pack_kept.register
+def _pack_kept(node: Node, pack: Pack, unpack: Unpack) -> None:
+    if isinstance(node, OpNode):
+        _as_packed(node).pack(pack, unpack)
+
+
+def _as_packed(node: OpNode) -> PackedOpNode:
+    kind: Any = packed_kind(type(node.shown()))
+    node.__class__ = kind
+    return node  # type: ignore[return-value]
 
 
 def _unpacked(value: Any) -> Any:
@@ -86,7 +97,8 @@ def tensor_kept(node: OpNode, i: int, k: int | None, array: Any) -> Tensor:
     return wrap(backend_for(array).asarray(array))
 
 
-def saved_attribute(node: OpNode, name: str) -> Any:
+@saved_attribute.register
+def _saved_attribute(node: Any, name: str) -> Any:
     """`_saved_<name>`: the value that the node keeps; `_raw_saved_<name>`: where hooks can be given to it."""
     prefix = "_raw_saved_" if name.startswith("_raw_saved_") else "_saved_"
     wanted = name.removeprefix(prefix)
@@ -113,8 +125,7 @@ def saved_attribute(node: OpNode, name: str) -> Any:
 
 
 def _pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack) -> None:
-    node.__class__ = packed_kind(type(node.shown()))
-    node.pack(pack, unpack, only=i)  # type: ignore[attr-defined]
+    _as_packed(node).pack(pack, unpack, only=i)
 
 
 def _as_saved(node: OpNode, i: int, value: Any, k: int | None = None) -> Any:
@@ -136,6 +147,3 @@ def _as_saved(node: OpNode, i: int, value: Any, k: int | None = None) -> Any:
             out._versions = node._counters[-1]
         return out
     return tensor_kept(node, i, k, array)
-
-
-OpNode.__getattr__ = saved_attribute  # type: ignore[attr-defined]

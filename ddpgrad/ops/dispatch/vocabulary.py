@@ -7,14 +7,13 @@ from typing import Any
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from ...core.upcalls import declare_all_ops
+from .table import COMPOSITES, OPS
 
 
 class Vocabulary:
     """Every op and composite as an attribute, looked up once."""
 
     def __getattr__(self, name: str) -> Any:
-        from .declare import COMPOSITES, OPS
-
         if name not in OPS and name not in COMPOSITES and name not in _CREATION:
             declare_all_ops()
         if name in _CREATION:

@@ -1,0 +1,197 @@
+"""Lean forms of `calls.general` for the declarations that most ops have: fewer questions asked, the same answers.
+
+They leave to the general form the arguments that are not usual. `tests/ops/test_lean_forms.py` runs both on the
+same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...autograd.grad_mode import mode
+from ...backend.registry import backend_for
+from ...core.tensor import Tensor, wrap
+from .autocast import cast_arguments
+from .calls import casts_of, general, into, is_differentiable, versions_of
+from .explain import explain
+from .lean_nodes import record_pair, record_single
+from .node import record
+from .out import write_out
+from .views import counts, mark_view, several_views
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+
+def make_call(op: Op) -> Callable[..., Any]:
+    """The public function of `op`, in the leanest form that fits its declaration."""
+    if op.view == "several":
+        return several_views(op)
+    plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
+    if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
+        if len(op.params) == 1:
+            return unary(op)
+        if len(op.params) == 2:
+            return binary(op)
+    if op.outputs == 1 and not op.extras and not op.sequence and op.tensors == (0,) and op.promotion is None:
+        return single(op)
+    return general(op)
+
+
+def unary(op: Op) -> Callable[..., Any]:
+    """Lean form of `calls.general` for an op of one tensor and nothing else."""
+    kernels = op.kernels
+    call_general = general(op)
+    needs_float = op.promotion == "float"
+    differentiable = is_differentiable(op)
+    casts = casts_of(op)
+
+    def call(input: Any, *, out: Any = None) -> Any:
+        if out is not None:
+            return write_out(op.name, out, call(input))
+        if casts:
+            (input,) = cast_arguments(op.name, (input,))
+        try:
+            a = input._array
+        except AttributeError:
+            return call_general(input)
+        if needs_float and a.dtype.kind != "f":
+            return call_general(input)
+        try:
+            result = kernels[a.__class__](a)
+        except Exception as error:
+            raise explain(op, (input,), error) from error
+        if result.__class__ is not a.__class__:
+            result = backend_for(a).asarray(result)
+        made = wrap(result)
+        if input._requires_grad and mode.enabled and differentiable:
+            record_single(op, input, (a,), made)
+        return made
+
+    return call
+
+
+def binary(op: Op) -> Callable[..., Any]:
+    """Lean form of `calls.general` for an op of two tensors or numbers and nothing else."""
+    kernels = op.kernels
+    call_general = general(op)
+    needs_float = op.promotion in ("float", "ordered")
+    first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
+    differentiable = is_differentiable(op)
+    check, casts, reflected_name = op.check, casts_of(op), op.reflected_name
+
+    def number_first(input: Any, other: Tensor) -> Any:
+        """Lean form of `calls.general` for `1 - x` with floating-point `x`."""
+        b = other._array
+        try:
+            result = kernels[b.__class__](input, b)
+        except Exception as error:
+            if check is not None:
+                check(input, other)
+            raise explain(op, (input, other), error) from error
+        made = wrap(result if result.__class__ is b.__class__ else backend_for(b).asarray(result))
+        if other._requires_grad and mode.enabled and differentiable:
+            node = record(op, (input, other), (input, b), made)
+            if reflected_name is not None:
+                node._name = reflected_name
+        return made
+
+    def call(input: Any, other: Any, *, out: Any = None) -> Any:
+        if out is not None:
+            return write_out(op.name, out, call(input, other))
+        if casts:
+            input, other = cast_arguments(op.name, (input, other))
+        try:
+            a = input._array
+        except AttributeError:
+            kind = input.__class__
+            if (kind is float or kind is int) and first_number:
+                b = getattr(other, "_array", None)
+                if b is not None and b.dtype.kind == "f":
+                    return number_first(input, other)
+            return call_general(input, other)
+        dtype = a.dtype
+        kind = other.__class__
+        if kind is float or kind is int:
+            # A number does not change the type of a floating-point array.
+            if dtype.kind != "f" or not takes_numbers:
+                return call_general(input, other)
+            b = other
+            other = None
+        else:
+            try:
+                b = other._array
+            except AttributeError:
+                return call_general(input, other)
+            if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
+                return call_general(input, other)
+        try:
+            result = kernels[a.__class__](a, b)
+        except Exception as error:
+            if check is not None:
+                check(input, other)
+            raise explain(op, (input, other), error) from error
+        if result.__class__ is not a.__class__:
+            result = backend_for(a).asarray(result)
+        made = wrap(result)
+        if (
+            (input._requires_grad or (other is not None and other._requires_grad))
+            and mode.enabled
+            and differentiable
+        ):
+            record_pair(op, input, other, a, b, made)
+        return made
+
+    return call
+
+
+def single(op: Op) -> Callable[..., Any]:
+    """Lean form of `calls.general` for an op of one tensor and options; its result may be a view."""
+    kernels, tails = op.kernels, op.tails
+    complete = len(op.params) if op.varargs is None else -1
+    many = op.varargs == 1 and complete == -1 and len(op.params) == 2  # `x.view(4, 16)` is `x.view((4, 16))`
+    adapt, check, watch, is_view = op.adapt, op.check, op.watched, op.view
+    differentiable, casts = is_differentiable(op), casts_of(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if "out" in kwargs:
+                target = kwargs.pop("out")
+                return into(op, target, call(*args, **kwargs))
+            args = op.bind(args, kwargs)
+        elif len(args) != complete:
+            if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):
+                args = (args[0], args[1:])
+            else:
+                tail = tails.get(len(args))
+                args = op.bind(args, kwargs) if tail is None else args + tail
+        if casts:
+            args = cast_arguments(op.name, args)
+        input = args[0]
+        try:
+            a = input._array
+        except AttributeError:
+            return general(op)(*args)  # which says what is wrong
+        if check is not None:
+            check(*args)
+        options = args[1:] if adapt is None else adapt(*args)[1:]
+        try:
+            result = kernels[a.__class__](a, *options)
+        except Exception as error:
+            raise explain(op, (input, *options), error) from error
+        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
+        if result.__class__ is not a.__class__ and isinstance(result, np.generic):
+            result = backend_for(a).asarray(result)
+        out = wrap(result)
+        if is_view:
+            mark_view(input, out, (call, options))
+        if input._requires_grad and mode.enabled and differentiable and (not is_view or counts(out)):
+            record_single(
+                op, input, (a, *options), out, versions_of([args[i] for i in watch]) if watch else ()
+            )
+        return out
+
+    return call
