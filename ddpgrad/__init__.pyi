@@ -281,6 +281,7 @@ from .random import (
 from .version import __version__ as __version__
 from math import e as e, inf as inf, nan as nan, pi as pi
 
+default_generator: Generator
 newaxis: None
 
 # Other names of what is above.

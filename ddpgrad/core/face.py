@@ -103,9 +103,7 @@ def also_in(package: str, *modules: str) -> Callable[[str], Any]:
                     return getattr(import_module(f"{package}.{module}"), name)
                 except AttributeError:
                     continue
-        raise AttributeError(
-            f"neither this module nor {', '.join(modules)} of {package} has '{name}'", name=name
-        )
+        raise missing(package, dir(sys.modules[package]), name)
 
     return look_up
 

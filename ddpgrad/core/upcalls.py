@@ -40,3 +40,6 @@ declare_all_ops: Upcall[[], None] = Upcall("ops")
 
 new_tensor: Upcall[[Any], Tensor] = Upcall("ops")
 """A raw array as a Tensor, which has all of its methods."""
+
+to_sparse: Upcall[..., Tensor] = Upcall("compat.sparse")
+"""The tensor itself: there are no sparse ones, which is said once."""

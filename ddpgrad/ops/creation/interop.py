@@ -10,6 +10,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...backend.cuda import pinned
 from ...backend.registry import backend_for
+from ...core import upcalls
 from ...core.tensor import Tensor, wrap
 from ..shape import shape
 from ..shape.strided import UntypedStorage
@@ -114,7 +115,8 @@ def contains(self: Tensor, value: Any) -> bool:
         raise RuntimeError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
         )
-    return bool(self.eq(value).any())
+    number: Any = value  # NumPy's too
+    return bool(self.eq(number).any())
 
 
 # -- other libraries --------------------------------------------------------------------------
@@ -291,6 +293,11 @@ def to_dense(self: Tensor) -> Tensor:
     return self
 
 
+def to_sparse(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor itself, with a warning that there are no sparse ones."""
+    return upcalls.to_sparse(self, *args, **kwargs)
+
+
 def _layout(self: Tensor) -> factories.Layout:
     return factories.strided
 
@@ -305,6 +312,10 @@ def _is_cpu(self: Tensor) -> bool:
 
 def _no(self: Tensor) -> bool:
     return False
+
+
+def _yes(self: Tensor) -> bool:
+    return True
 
 
 METHODS: dict[str, Any] = {
@@ -335,6 +346,10 @@ METHODS: dict[str, Any] = {
     "ndimension": Tensor.dim,
     "dim_order": dim_order,
     "to_dense": to_dense,
+    "to_sparse": to_sparse,
+    "to_sparse_coo": to_sparse,
+    "coalesce": to_dense,
+    "is_coalesced": _yes,
     "layout": property(_layout),
     "name": property(_name),
     "is_cpu": property(_is_cpu),

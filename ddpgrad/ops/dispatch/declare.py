@@ -231,7 +231,7 @@ def _declare(
     op.call.__name__ = op.call.__qualname__ = op.name
     op.call.__doc__ = op.doc
     op.call.__module__ = function.__module__
-    shown = op.signature if view == "several" else with_out(op.signature, outputs)
+    shown = op.signature if view == "several" else with_out(op.signature)
     op.call.__dict__.update(op=op, __signature__=shown)
     for name in (op.name, *op.aliases):
         OPS[name] = op

@@ -98,6 +98,7 @@ def _inplace(
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of `{name}`."
+    method.__module__ = function.__module__
     method.__dict__["__signature__"] = in_place(op.signature if op is not None else signature(function))
     return method
 

@@ -9,13 +9,13 @@ from inspect import Parameter, Signature
 
 _SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation="Tensor")
 _OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
-_OUTS = _OUT.replace(annotation="tuple[Tensor, ...] | None")
+_OUTS = _OUT.replace(annotation="Any")
 
 
-def with_out(declared: Signature, outputs: int = 1) -> Signature:
-    """`declared` with the keyword `out`, which takes as many tensors as there are outputs."""
+def with_out(declared: Signature) -> Signature:
+    """`declared` with the keyword `out`: a tensor, or a tuple of as many as the function returns."""
     return Signature(
-        [*declared.parameters.values(), _OUT if outputs == 1 else _OUTS],
+        [*declared.parameters.values(), _OUT if declared.return_annotation == "Tensor" else _OUTS],
         return_annotation=declared.return_annotation,
         __validate_parameters__=False,
     )

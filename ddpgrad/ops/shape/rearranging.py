@@ -278,6 +278,7 @@ def _in_place(name: str, view: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     method.__name__ = name
     method.__doc__ = f"`{name[:-1]}` in place: the tensor itself gets the other shape."
+    method.__module__ = view.__module__
     method.__dict__["__signature__"] = in_place(signature(view))
     return method
 
