@@ -13,15 +13,11 @@ newaxis = None
 
 
 def _unlisted(name: str) -> object:
-    """What belongs to the calling rank; in-place functions, as in `torch.relu_(x)`, which are Tensor methods."""
+    """What belongs to the calling rank."""
     if name == "default_generator":
         from .random import default_generator
 
         return default_generator()
-    if name.endswith("_") and not name.startswith("_"):
-        from .ops import Tensor
-
-        return getattr(Tensor, name, None)
     return None
 
 

@@ -27,17 +27,16 @@ from .autograd.anomaly_mode import (
 )
 from .autograd.grad_mode import is_inference_mode_enabled as is_inference_mode_enabled
 from .backend.device import (
-    Device as device, get_default_device as get_default_device, set_default_device as set_default_device,
+    Device as _Device, get_default_device as get_default_device, set_default_device as set_default_device,
 )
 from .backend.dtype import (
-    bfloat16 as bfloat16, bool_ as bool, complex128 as cdouble, complex64 as cfloat, complex32 as chalf,
-    complex128 as complex128, complex32 as complex32, complex64 as complex64, float64 as double,
-    DType as dtype, finfo as finfo, float32 as float, float16 as float16, float32 as float32,
+    bfloat16 as bfloat16, bool_ as _bool_, complex128 as complex128, complex32 as complex32,
+    complex64 as complex64, DType as _DType, finfo as finfo, float16 as float16, float32 as float32,
     float64 as float64, float8_e4m3fn as float8_e4m3fn, float8_e4m3fnuz as float8_e4m3fnuz,
     float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz, get_default_dtype as get_default_dtype,
-    float16 as half, iinfo as iinfo, int32 as int, int16 as int16, int32 as int32, int64 as int64,
-    int8 as int8, int64 as long, promote_types as promote_types, set_default_dtype as set_default_dtype,
-    int16 as short, uint16 as uint16, uint32 as uint32, uint64 as uint64, uint8 as uint8,
+    iinfo as iinfo, int16 as int16, int32 as int32, int64 as int64, int8 as int8,
+    promote_types as promote_types, set_default_dtype as set_default_dtype, uint16 as uint16,
+    uint32 as uint32, uint64 as uint64, uint8 as uint8,
 )
 from .compat import (
     __config__ as __config__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
@@ -67,7 +66,7 @@ from .compat.settings import (
     set_num_interop_threads as set_num_interop_threads, set_num_threads as set_num_threads,
     set_warn_always as set_warn_always, use_deterministic_algorithms as use_deterministic_algorithms,
 )
-from .compat.sparse import sparse_coo_tensor as sparse_coo_tensor, mm as spmm
+from .compat.sparse import mm as _sparse_mm, sparse_coo_tensor as sparse_coo_tensor
 from .core import environment as environment, errors as errors, return_types as return_types
 from .core.printing import (
     get_printoptions as get_printoptions, printoptions as printoptions,
@@ -85,8 +84,9 @@ from .func import vmap as vmap
 from .futures import Future as Future
 from .nn import parallel as parallel
 from .nn.functional import (
-    adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_max_pool1d_with_indices as adaptive_max_pool1d,
-    alpha_dropout as alpha_dropout, avg_pool1d as avg_pool1d, bilinear as bilinear,
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_max_pool1d_with_indices as _adaptive_max_pool1d_with_indices, alpha_dropout as alpha_dropout,
+    avg_pool1d as avg_pool1d, bilinear as bilinear,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, celu as celu,
     channel_shuffle as channel_shuffle, conv1d as conv1d, conv2d as conv2d, conv3d as conv3d,
     conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d,
@@ -100,9 +100,7 @@ from .nn.functional import (
     rms_norm as rms_norm, rrelu as rrelu, rrelu_ as rrelu_, selu as selu, selu_ as selu_,
     threshold as threshold, triplet_margin_loss as triplet_margin_loss,
 )
-from .nn.functional.grid import (
-    grid_sampler as grid_sampler, grid_sampler as grid_sampler_2d, grid_sampler as grid_sampler_3d,
-)
+from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .ops.creation.data import (
     as_tensor as as_tensor, asarray as asarray, from_dlpack as from_dlpack, frombuffer as frombuffer,
@@ -117,8 +115,8 @@ from .ops.creation.factories import (
     arange as arange, channels_last as channels_last, channels_last_3d as channels_last_3d,
     contiguous_format as contiguous_format, empty as empty, empty_like as empty_like,
     empty_permuted as empty_permuted, empty_strided as empty_strided, eye as eye, from_numpy as from_numpy,
-    full as full, full_like as full_like, Layout as layout, linspace as linspace, logspace as logspace,
-    MemoryFormat as memory_format, ones as ones, ones_like as ones_like, preserve_format as preserve_format,
+    full as full, full_like as full_like, Layout as _Layout, linspace as linspace, logspace as logspace,
+    MemoryFormat as _MemoryFormat, ones as ones, ones_like as ones_like, preserve_format as preserve_format,
     scalar_tensor as scalar_tensor, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr,
     sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr, strided as strided,
     vander as vander, zeros as zeros, zeros_like as zeros_like,
@@ -132,16 +130,13 @@ from .ops.creation.interop import (
 from .ops.elementwise.activation import relu as relu
 from .ops.elementwise.arithmetic import (
     add as add, addcdiv as addcdiv, addcmul as addcmul, clamp_max as clamp_max, clamp_min as clamp_min,
-    div as div, div as divide, float_power as float_power, positive as positive, rsub as rsub, sub as sub,
-    sub as subtract, div as true_divide,
+    div as div, float_power as float_power, positive as positive, rsub as rsub, sub as sub,
 )
 from .ops.elementwise.binary import (
-    atan2 as arctan2, atan2 as atan2, eq as eq, floor_divide as floor_divide, fmod as fmod, ge as ge,
-    gt as greater, ge as greater_equal, gt as gt, le as le, lerp as lerp, lt as less, le as less_equal,
-    logaddexp as logaddexp, logical_and as logical_and, logical_or as logical_or,
+    atan2 as atan2, eq as eq, floor_divide as floor_divide, fmod as fmod, ge as ge, gt as gt, le as le,
+    lerp as lerp, logaddexp as logaddexp, logical_and as logical_and, logical_or as logical_or,
     logical_xor as logical_xor, lt as lt, masked_fill as masked_fill, maximum as maximum,
-    minimum as minimum, mul as mul, mul as multiply, ne as ne, ne as not_equal, pow as pow,
-    remainder as remainder,
+    minimum as minimum, mul as mul, ne as ne, pow as pow, remainder as remainder,
 )
 from .ops.elementwise.bitwise import (
     bitwise_and as bitwise_and, bitwise_left_shift as bitwise_left_shift, bitwise_or as bitwise_or,
@@ -150,10 +145,9 @@ from .ops.elementwise.bitwise import (
     ldexp as ldexp, logaddexp2 as logaddexp2, nextafter as nextafter,
 )
 from .ops.elementwise.complex import (
-    angle as angle, complex as complex, conj as conj, conj as conj_physical, imag as imag,
-    is_conj as is_conj, isreal as isreal, polar as polar, real as real, resolve_conj as resolve_conj,
-    resolve_conj as resolve_neg, sgn as sgn, view_as_complex as view_as_complex,
-    view_as_real as view_as_real,
+    angle as angle, complex as complex, conj as conj, imag as imag, is_conj as is_conj, isreal as isreal,
+    polar as polar, real as real, resolve_conj as resolve_conj, sgn as sgn,
+    view_as_complex as view_as_complex, view_as_real as view_as_real,
 )
 from .ops.elementwise.conversion import log_softmax as log_softmax, softmax as softmax
 from .ops.elementwise.special import (
@@ -162,16 +156,15 @@ from .ops.elementwise.special import (
     xlogy as xlogy,
 )
 from .ops.elementwise.unary import (
-    abs as abs, abs as absolute, acos as acos, acosh as acosh, acos as arccos, acosh as arccosh,
-    asin as arcsin, asinh as arcsinh, atan as arctan, atanh as arctanh, asin as asin, asinh as asinh,
-    atan as atan, atanh as atanh, bitwise_not as bitwise_not, ceil as ceil, clamp as clamp, clamp as clip,
-    clone as clone, cos as cos, cosh as cosh, deg2rad as deg2rad, exp as exp, exp2 as exp2, expm1 as expm1,
-    trunc as fix, floor as floor, frac as frac, frexp as frexp, isfinite as isfinite, isinf as isinf,
-    isnan as isnan, isneginf as isneginf, isposinf as isposinf, log as log, log10 as log10, log1p as log1p,
-    log2 as log2, logical_not as logical_not, nan_to_num as nan_to_num, neg as neg, neg as negative,
-    rad2deg as rad2deg, reciprocal as reciprocal, round as round, rsqrt as rsqrt, sigmoid as sigmoid,
-    sign as sign, signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt,
-    square as square, tan as tan, tanh as tanh, trunc as trunc,
+    abs as abs, acos as acos, acosh as acosh, asin as asin, asinh as asinh, atan as atan, atanh as atanh,
+    bitwise_not as bitwise_not, ceil as ceil, clamp as clamp, clone as clone, cos as cos, cosh as cosh,
+    deg2rad as deg2rad, exp as exp, exp2 as exp2, expm1 as expm1, floor as floor, frac as frac,
+    frexp as frexp, isfinite as isfinite, isinf as isinf, isnan as isnan, isneginf as isneginf,
+    isposinf as isposinf, log as log, log10 as log10, log1p as log1p, log2 as log2,
+    logical_not as logical_not, nan_to_num as nan_to_num, neg as neg, rad2deg as rad2deg,
+    reciprocal as reciprocal, round as round, rsqrt as rsqrt, sigmoid as sigmoid, sign as sign,
+    signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt, square as square, tan as tan,
+    tanh as tanh, trunc as trunc,
 )
 from .ops.indexing.index import gather as gather, index_select as index_select, select as select
 from .ops.indexing.put import (
@@ -198,8 +191,8 @@ from .ops.linalg.matrix import matmul as matmul
 from .ops.linalg.norms import pinverse as pinverse
 from .ops.linalg.products import (
     addbmm as addbmm, addmm as addmm, addmv as addmv, addr as addr, baddbmm as baddbmm, bmm as bmm,
-    chain_matmul as chain_matmul, cross as cross, dot as dot, outer as ger, inner as inner, kron as kron,
-    mm as mm, mv as mv, outer as outer, tensordot as tensordot, vdot as vdot,
+    chain_matmul as chain_matmul, cross as cross, dot as dot, inner as inner, kron as kron, mm as mm,
+    mv as mv, outer as outer, tensordot as tensordot, vdot as vdot,
 )
 from .ops.linalg.systems import (
     inverse as inverse, logdet as logdet, matrix_power as matrix_power, slogdet as slogdet,
@@ -212,7 +205,7 @@ from .ops.reduction.counting import (
 )
 from .ops.reduction.differences import (
     cumulative_trapezoid as cumulative_trapezoid, diff as diff, gradient as gradient,
-    trapezoid as trapezoid, trapezoid as trapz,
+    trapezoid as trapezoid,
 )
 from .ops.reduction.distance import cdist as cdist, pdist as pdist
 from .ops.reduction.norm import dist as dist, norm as norm, renorm as renorm
@@ -259,8 +252,8 @@ from .ops.shape.rearranging import (
 )
 from .ops.shape.shape import (
     expand as expand, flatten as flatten, flip as flip, narrow as narrow, permute as permute,
-    repeat as repeat, reshape as reshape, roll as roll, squeeze as squeeze, transpose as swapaxes,
-    transpose as swapdims, transpose as transpose, unsqueeze as unsqueeze,
+    repeat as repeat, reshape as reshape, roll as roll, squeeze as squeeze, transpose as transpose,
+    unsqueeze as unsqueeze,
 )
 from .ops.shape.splitting import (
     chunk as chunk, dsplit as dsplit, hsplit as hsplit, split as split,
@@ -272,8 +265,8 @@ from .ops.shape.stacking import (
     atleast_1d as atleast_1d, atleast_2d as atleast_2d, atleast_3d as atleast_3d, block_diag as block_diag,
     broadcast_shapes as broadcast_shapes, broadcast_tensors as broadcast_tensors,
     cartesian_prod as cartesian_prod, cat as cat, column_stack as column_stack,
-    combinations as combinations, cat as concat, cat as concatenate, dstack as dstack, hstack as hstack,
-    meshgrid as meshgrid, row_stack as row_stack, stack as stack, vstack as vstack,
+    combinations as combinations, dstack as dstack, hstack as hstack, meshgrid as meshgrid,
+    row_stack as row_stack, stack as stack, vstack as vstack,
 )
 from .ops.shape.strided import as_strided as as_strided, as_strided_scatter as as_strided_scatter
 from .ops.signal.spectrogram import istft as istft, stft as stft
@@ -288,4 +281,121 @@ from .random import (
 from .version import __version__ as __version__
 from math import e as e, inf as inf, nan as nan, pi as pi
 
+default_generator: Generator
 newaxis: None
+
+# Other names of what is above.
+absolute = abs
+adaptive_max_pool1d = _adaptive_max_pool1d_with_indices
+arccos = acos
+arccosh = acosh
+arcsin = asin
+arcsinh = asinh
+arctan = atan
+arctan2 = atan2
+arctanh = atanh
+bool = _bool_
+cdouble = complex128
+cfloat = complex64
+chalf = complex32
+clip = clamp
+concat = cat
+concatenate = cat
+conj_physical = conj
+device = _Device
+divide = div
+double = float64
+dtype = _DType
+fix = trunc
+float = float32
+ger = outer
+greater = gt
+greater_equal = ge
+grid_sampler_2d = grid_sampler
+grid_sampler_3d = grid_sampler
+half = float16
+int = int32
+layout = _Layout
+less = lt
+less_equal = le
+long = int64
+memory_format = _MemoryFormat
+multiply = mul
+negative = neg
+not_equal = ne
+resolve_neg = resolve_conj
+short = int16
+spmm = _sparse_mm
+subtract = sub
+swapaxes = transpose
+swapdims = transpose
+trapz = trapezoid
+true_divide = div
+
+# In-place functions: methods of Tensor.
+abs_ = Tensor.abs_
+acos_ = Tensor.acos_
+acosh_ = Tensor.acosh_
+addmv_ = Tensor.addmv_
+arccos_ = Tensor.arccos_
+arccosh_ = Tensor.arccosh_
+arcsin_ = Tensor.arcsin_
+arcsinh_ = Tensor.arcsinh_
+arctan_ = Tensor.arctan_
+arctanh_ = Tensor.arctanh_
+as_strided_ = Tensor.as_strided_
+asin_ = Tensor.asin_
+asinh_ = Tensor.asinh_
+atan_ = Tensor.atan_
+atanh_ = Tensor.atanh_
+ceil_ = Tensor.ceil_
+celu_ = Tensor.celu_
+clamp_ = Tensor.clamp_
+clamp_max_ = Tensor.clamp_max_
+clamp_min_ = Tensor.clamp_min_
+clip_ = Tensor.clip_
+conj_physical_ = Tensor.conj_physical_
+cos_ = Tensor.cos_
+cosh_ = Tensor.cosh_
+deg2rad_ = Tensor.deg2rad_
+detach_ = Tensor.detach_
+erf_ = Tensor.erf_
+erfc_ = Tensor.erfc_
+exp2_ = Tensor.exp2_
+exp_ = Tensor.exp_
+expm1_ = Tensor.expm1_
+fill_ = Tensor.fill_
+fix_ = Tensor.fix_
+floor_ = Tensor.floor_
+frac_ = Tensor.frac_
+gcd_ = Tensor.gcd_
+i0_ = Tensor.i0_
+index_put_ = Tensor.index_put_
+lcm_ = Tensor.lcm_
+ldexp_ = Tensor.ldexp_
+log10_ = Tensor.log10_
+log1p_ = Tensor.log1p_
+log2_ = Tensor.log2_
+log_ = Tensor.log_
+logit_ = Tensor.logit_
+nan_to_num_ = Tensor.nan_to_num_
+neg_ = Tensor.neg_
+negative_ = Tensor.negative_
+rad2deg_ = Tensor.rad2deg_
+reciprocal_ = Tensor.reciprocal_
+relu_ = Tensor.relu_
+resize_as_ = Tensor.resize_as_
+round_ = Tensor.round_
+rsqrt_ = Tensor.rsqrt_
+sigmoid_ = Tensor.sigmoid_
+sin_ = Tensor.sin_
+sinc_ = Tensor.sinc_
+sinh_ = Tensor.sinh_
+sqrt_ = Tensor.sqrt_
+square_ = Tensor.square_
+tan_ = Tensor.tan_
+tanh_ = Tensor.tanh_
+threshold_ = Tensor.threshold_
+trunc_ = Tensor.trunc_
+xlogy_ = Tensor.xlogy_
+zero_ = Tensor.zero_

@@ -1,30 +1,26 @@
 """`torch.fft`: discrete Fourier transforms."""
 
-from __future__ import annotations
+from .ops.signal import fourier as _fourier
 
-from .ops.signal.fourier import fft_fft as fft
-from .ops.signal.fourier import fft_fft2 as fft2
-from .ops.signal.fourier import fft_fftn as fftn
-from .ops.signal.fourier import fft_fftshift as fftshift
-from .ops.signal.fourier import fft_hfft as hfft
-from .ops.signal.fourier import fft_hfft2 as hfft2
-from .ops.signal.fourier import fft_hfftn as hfftn
-from .ops.signal.fourier import fft_ifft as ifft
-from .ops.signal.fourier import fft_ifft2 as ifft2
-from .ops.signal.fourier import fft_ifftn as ifftn
-from .ops.signal.fourier import fft_ifftshift as ifftshift
-from .ops.signal.fourier import fft_ihfft as ihfft
-from .ops.signal.fourier import fft_ihfft2 as ihfft2
-from .ops.signal.fourier import fft_ihfftn as ihfftn
-from .ops.signal.fourier import fft_irfft as irfft
-from .ops.signal.fourier import fft_irfft2 as irfft2
-from .ops.signal.fourier import fft_irfftn as irfftn
-from .ops.signal.fourier import fft_rfft as rfft
-from .ops.signal.fourier import fft_rfft2 as rfft2
-from .ops.signal.fourier import fft_rfftn as rfftn
-from .ops.signal.fourier import fftfreq, rfftfreq
-
-__all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+fft = _fourier.fft_fft
+fft2 = _fourier.fft_fft2
+fftfreq = _fourier.fftfreq
+fftn = _fourier.fft_fftn
+fftshift = _fourier.fft_fftshift
+hfft = _fourier.fft_hfft
+hfft2 = _fourier.fft_hfft2
+hfftn = _fourier.fft_hfftn
+ifft = _fourier.fft_ifft
+ifft2 = _fourier.fft_ifft2
+ifftn = _fourier.fft_ifftn
+ifftshift = _fourier.fft_ifftshift
+ihfft = _fourier.fft_ihfft
+ihfft2 = _fourier.fft_ihfft2
+ihfftn = _fourier.fft_ihfftn
+irfft = _fourier.fft_irfft
+irfft2 = _fourier.fft_irfft2
+irfftn = _fourier.fft_irfftn
+rfft = _fourier.fft_rfft
+rfft2 = _fourier.fft_rfft2
+rfftfreq = _fourier.rfftfreq
+rfftn = _fourier.fft_rfftn

@@ -1,51 +1,49 @@
 """`torch.special`: special functions, some of which have another name at the top."""
 
-from __future__ import annotations
+from .ops.elementwise import conversion as _conversion
+from .ops.elementwise import special as _special
+from .ops.elementwise import unary as _unary
+from .ops.reduction import reduce as _reduce
 
-from .ops.elementwise.conversion import log_softmax, softmax
-from .ops.elementwise.special import (
-    bessel_j0,
-    bessel_j1,
-    bessel_y0,
-    bessel_y1,
-    digamma,
-    entr,
-    erf,
-    erfc,
-    erfcx,
-    erfinv,
-    i0,
-    i0e,
-    i1,
-    i1e,
-    log_ndtr,
-    logit,
-    modified_bessel_k0,
-    modified_bessel_k1,
-    ndtr,
-    ndtri,
-    polygamma,
-    scaled_modified_bessel_k0,
-    scaled_modified_bessel_k1,
-    xlog1py,
-    xlogy,
-    zeta,
-)
-from .ops.elementwise.special import igamma as gammainc
-from .ops.elementwise.special import igammac as gammaincc
-from .ops.elementwise.special import lgamma as gammaln
-from .ops.elementwise.special import mvlgamma as multigammaln
-from .ops.elementwise.unary import exp2, expm1, log1p, round, sinc
-from .ops.elementwise.unary import sigmoid as expit
-from .ops.reduction.reduce import logsumexp
-
-psi = digamma
-modified_bessel_i0, modified_bessel_i1 = i0, i1
-
-__all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
-    "expit", "expm1", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax",
-    "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
-    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
-    "sinc", "softmax", "xlog1py", "xlogy", "zeta",
-]  # fmt: skip
+bessel_j0 = _special.bessel_j0
+bessel_j1 = _special.bessel_j1
+bessel_y0 = _special.bessel_y0
+bessel_y1 = _special.bessel_y1
+digamma = _special.digamma
+entr = _special.entr
+erf = _special.erf
+erfc = _special.erfc
+erfcx = _special.erfcx
+erfinv = _special.erfinv
+exp2 = _unary.exp2
+expit = _unary.sigmoid
+expm1 = _unary.expm1
+gammainc = _special.igamma
+gammaincc = _special.igammac
+gammaln = _special.lgamma
+i0 = _special.i0
+i0e = _special.i0e
+i1 = _special.i1
+i1e = _special.i1e
+log1p = _unary.log1p
+log_ndtr = _special.log_ndtr
+log_softmax = _conversion.log_softmax
+logit = _special.logit
+logsumexp = _reduce.logsumexp
+modified_bessel_i0 = _special.i0
+modified_bessel_i1 = _special.i1
+modified_bessel_k0 = _special.modified_bessel_k0
+modified_bessel_k1 = _special.modified_bessel_k1
+multigammaln = _special.mvlgamma
+ndtr = _special.ndtr
+ndtri = _special.ndtri
+polygamma = _special.polygamma
+psi = _special.digamma
+round = _unary.round
+scaled_modified_bessel_k0 = _special.scaled_modified_bessel_k0
+scaled_modified_bessel_k1 = _special.scaled_modified_bessel_k1
+sinc = _unary.sinc
+softmax = _conversion.softmax
+xlog1py = _special.xlog1py
+xlogy = _special.xlogy
+zeta = _special.zeta

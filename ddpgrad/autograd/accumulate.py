@@ -139,6 +139,7 @@ def refresh_view(tensor: Tensor) -> None:
         if base._reshaped and base._array.dtype == tensor._array.dtype:
             # The steps were for another shape; where the view lies in memory has not changed.
             again = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            assert again._view is not None
             steps = again._view.steps
         else:
             again = base

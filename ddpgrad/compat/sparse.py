@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..backend import dtype as dtypes
+from ..core import upcalls
 from ..core.tensor import Tensor
 from ..ops.creation.data import as_tensor
 from ..ops.creation.factories import zeros
@@ -56,6 +57,7 @@ def sparse_coo_tensor(
     return dense.detach().requires_grad_() if requires_grad else dense
 
 
+@upcalls.to_sparse.register
 def to_sparse(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` itself."""
     _say_dense()
@@ -88,10 +90,6 @@ def _typed(name: str) -> Any:
 
 FloatTensor, DoubleTensor, HalfTensor = map(_typed, ("FloatTensor", "DoubleTensor", "HalfTensor"))
 IntTensor, LongTensor, ByteTensor = map(_typed, ("IntTensor", "LongTensor", "ByteTensor"))
-
-Tensor.to_sparse = Tensor.to_sparse_coo = to_sparse  # type: ignore[attr-defined]
-Tensor.coalesce = lambda self: self  # type: ignore[attr-defined]
-Tensor.is_coalesced = lambda self: True  # type: ignore[attr-defined]
 
 __all__ = [
     "ByteTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "addmm", "mm", "sparse_coo_tensor",

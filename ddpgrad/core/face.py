@@ -4,8 +4,15 @@ The stub is what type checkers and editors read, so the two cannot differ. A lin
 
     from .modules.linear import Linear as Linear, Identity as Identity
 
-in parentheses where it is long. `dir()` and `__all__` come from it. Modules below the package that the stub does
-not name are found as attributes too, as they are in PyTorch, which imports all of its modules at once.
+in parentheses where it is long, or another name of what was imported, or of an attribute of it:
+
+    absolute = abs
+    relu_ = Tensor.relu_
+
+A type checker takes `from x import abs as absolute` for private, so a name that is not its own home's is such a line.
+Where the first name of it begins with an underscore, that name is the stub's own. `dir()` and `__all__` come from the
+stub. Modules below the package that the stub does not name are found as attributes too, as they are in PyTorch, which
+imports all of its modules at once.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from typing import Any
 from .missing import missing
 
 _IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
 _TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))
 
 
@@ -29,7 +37,8 @@ class Face(ModuleType):
     """A package whose names are loaded on first use, and from then on are ordinary attributes of the module."""
 
     _homes: dict[str, tuple[str, str]]
-    """Public name -> the module that has it, and its name there; '' where it is that module itself."""
+    """Public name -> the module that has it, and its name there, or the name of an attribute of what has that name; ''
+    where it is that module itself."""
     _adapt: Callable[[str, Any], Any] | None
     _unlisted: Callable[[str], Any] | None
 
@@ -42,8 +51,6 @@ class Face(ModuleType):
         value = _load(*self._homes[name])
         if self._adapt is not None:
             value = self._adapt(name, value)
-        if _TENSOR in sys.modules and _OPS not in sys.modules:
-            import_module(_OPS)  # which gives the class Tensor its methods
         vars(self)[name] = value
         return value
 
@@ -58,10 +65,14 @@ class Face(ModuleType):
 
 
 def _load(home: str, name: str) -> Any:
-    module = import_module(home)
-    if not name or hasattr(module, name):
-        return getattr(module, name) if name else module
-    return import_module(f"{home}.{name}")  # a module that nothing has loaded yet
+    value = module = import_module(home)
+    first, _, attribute = name.partition(".")
+    if first:
+        # What the module has not is a module below it that nothing has loaded yet.
+        value = getattr(module, first) if hasattr(module, first) else import_module(f"{home}.{first}")
+    if _TENSOR in sys.modules and _OPS not in sys.modules:
+        import_module(_OPS)  # which gives the class Tensor its methods
+    return getattr(value, attribute) if attribute else value
 
 
 def exists(name: str) -> bool:
@@ -92,9 +103,7 @@ def also_in(package: str, *modules: str) -> Callable[[str], Any]:
                     return getattr(import_module(f"{package}.{module}"), name)
                 except AttributeError:
                     continue
-        raise AttributeError(
-            f"neither this module nor {', '.join(modules)} of {package} has '{name}'", name=name
-        )
+        raise missing(package, dir(sys.modules[package]), name)
 
     return look_up
 
@@ -114,6 +123,11 @@ def homes(package: str, stub: str) -> dict[str, tuple[str, str]]:
             if name:
                 own = home == package  # a module of this package
                 found[public or name] = (f"{home}.{name}", "") if own else (home, name)
+    rows = _OTHER_NAME.findall(stub)
+    found.update({other: (found[name][0], found[name][1] + attribute) for other, name, attribute in rows})
+    for _, name, _ in rows:
+        if name.startswith("_"):
+            found.pop(name, None)
     return found
 
 

@@ -58,3 +58,6 @@ saved_attribute: Upcall[[Node, str], Any] = Upcall("ops.dispatch.packed")
 
 gpu_count: Upcall[[], int] = Upcall("backend.cuda.library")
 """The number of GPUs of this host, at least 1; `DeviceError` where there is none."""
+
+to_sparse: Upcall[..., Tensor] = Upcall("compat.sparse")
+"""The tensor itself: there are no sparse ones, which is said once."""

@@ -1,9 +1,7 @@
 """Training on several ranks: process groups, collectives, data parallelism."""
 
 from . import algorithms as algorithms, nn as nn
-from ..core.errors import (
-    DistributedError as DistBackendError, DistributedError as DistError, TransportError as DistNetworkError,
-)
+from ..core.errors import DistributedError as _DistributedError, TransportError as _TransportError
 from .backends import (
     Backend as Backend, default_pg_timeout as default_pg_timeout,
     get_default_backend_for_device as get_default_backend_for_device,
@@ -18,7 +16,6 @@ from .collectives import (
     all_to_all_single as all_to_all_single, barrier as barrier, broadcast as broadcast, gather as gather,
     make_premul_sum as make_premul_sum, monitored_barrier as monitored_barrier, reduce as reduce,
     reduce_scatter as reduce_scatter, reduce_scatter_tensor as reduce_scatter_tensor, ReduceOp as ReduceOp,
-    ReduceOp as reduce_op,
     scatter as scatter, Work as Work,
 )
 from .ddp.comm_hooks import GradBucket as GradBucket
@@ -49,3 +46,9 @@ from .store import (
     DistStoreError as DistStoreError, FileStore as FileStore, HashStore as HashStore,
     PrefixStore as PrefixStore, Store as Store, TCPStore as TCPStore,
 )
+
+# Other names of what is above.
+DistBackendError = _DistributedError
+DistError = _DistributedError
+DistNetworkError = _TransportError
+reduce_op = ReduceOp

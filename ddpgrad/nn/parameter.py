@@ -37,6 +37,7 @@ class Buffer(Tensor):
     """A tensor that becomes a module's buffer when it is assigned as an attribute."""
 
     __slots__ = ()
+    persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         if data is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from ..autograd import entry
@@ -11,6 +12,7 @@ from ..core.upcalls import declare_all_ops
 from .creation import data, draws, factories, interop
 from .dispatch import inplace, inplace_elements
 from .dispatch.declare import OPS
+from .dispatch.signatures import in_place
 from .dispatch.tensor_function import FUNCTIONS
 from .elementwise import apply, arithmetic, binary, bitwise, conversion, unary
 from .elementwise.complex import imag, real
@@ -30,13 +32,17 @@ _attached = {"ops": 0, "functions": 0}
 
 def _reflected(op: Any) -> Any:
     """`2 - x`: the number, or NumPy array, becomes the first operand."""
-    return lambda self, other: op(other, self)
+
+    def method(self: Tensor, other: Any) -> Tensor:
+        return op(other, self)
+
+    return method
 
 
 def _operator(op: Any) -> Any:
     """An operator that leaves unknown operands to the other side."""
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Tensor, other: Any) -> Tensor:
         if other is None:
             return NotImplemented
         try:
@@ -58,6 +64,10 @@ def _invert(self: Tensor) -> Tensor:
     return unary.bitwise_not(self)
 
 
+def _matmul_from_right(self: Tensor, other: Any) -> Tensor:
+    return matrix.matmul(data.as_tensor(other), self)
+
+
 def _attach_operators() -> None:
     table: dict[str, Any] = {
         "__add__": binary.add, "__radd__": binary.add, "__sub__": binary.sub, "__mul__": binary.mul,
@@ -73,7 +83,7 @@ def _attach_operators() -> None:
         "__ror__": bitwise.bitwise_or, "__rxor__": bitwise.bitwise_xor, "__pos__": arithmetic.positive,
         "__lshift__": bitwise.bitwise_left_shift, "__rshift__": bitwise.bitwise_right_shift,
         "__rlshift__": _reflected(bitwise.bitwise_left_shift), "__rrshift__": _reflected(bitwise.bitwise_right_shift),
-        "__rdiv__": _reflected(binary.div), "__rmatmul__": lambda self, other: matrix.matmul(data.as_tensor(other), self),
+        "__rdiv__": _reflected(binary.div), "__rmatmul__": _matmul_from_right,
     }  # fmt: skip
     for name, function in table.items():
         setattr(Tensor, name, function)
@@ -139,6 +149,8 @@ def _attach_scaled_inplace() -> None:
                 other, alpha = arithmetic.factor_first(f"{_name}_", "alpha", (other, *former))
             return _plain(self, arithmetic.scaled(_name, self, other, alpha))
 
+        scaled.__name__ = scaled.__qualname__ = f"{name}_"
+        scaled.__dict__["__signature__"] = in_place(signature(FUNCTIONS[name].call))
         for alias in (name, *OPS[name].aliases):
             setattr(Tensor, f"{alias}_", scaled)
 
@@ -158,8 +170,16 @@ def _attach_conversions() -> None:
     }  # fmt: skip
     for name, dtype in names.items():
         setattr(Tensor, name, _converter(name, dtype))
-    Tensor.cpu = lambda self: conversion.to(self, "cpu")  # type: ignore[attr-defined]
-    Tensor.cuda = lambda self, device=None: conversion.to(self, "cuda" if device is None else device)  # type: ignore
+    for function in (_cpu, _cuda):
+        setattr(Tensor, function.__name__[1:], function)
+
+
+def _cpu(self: Tensor) -> Tensor:
+    return conversion.to(self, "cpu")
+
+
+def _cuda(self: Tensor, device: Any = None) -> Tensor:
+    return conversion.to(self, "cuda" if device is None else device)
 
 
 def _converter(name: str, dtype: dtypes.DType) -> Any:
@@ -171,9 +191,13 @@ def _converter(name: str, dtype: dtypes.DType) -> Any:
     return method
 
 
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    return binary.where(condition, self, other)
+
+
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
-        "where": lambda self, condition, other: binary.where(condition, self, other),
+        "where": _where,
         "broadcast_to": rearranging.broadcast_to,
         "resize_": rearranging.resize_,
         "resize_as_": rearranging.resize_as_,
@@ -202,8 +226,6 @@ def _attach_shorthands() -> None:
         **interop.METHODS,
     }
     for name, function in extra.items():
-        if getattr(function, "__name__", "") == "<lambda>":
-            function.__name__ = name
         setattr(Tensor, name, function)
     for name, function in rearranging.PROPERTIES.items():
         setattr(Tensor, name, property(function))

@@ -10,6 +10,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...backend.cuda import pinned
 from ...backend.registry import backend_for
+from ...core import upcalls
 from ...core.tensor import Tensor, wrap
 from ..shape import shape
 from ..shape.strided import UntypedStorage
@@ -114,7 +115,8 @@ def contains(self: Tensor, value: Any) -> bool:
         raise RuntimeError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
         )
-    return bool(self.eq(value).any())
+    number: Any = value  # NumPy's too
+    return bool(self.eq(number).any())
 
 
 # -- other libraries --------------------------------------------------------------------------
@@ -266,6 +268,56 @@ def attributes(self: Tensor) -> list[str]:
     return sorted(set(object.__dir__(self)) - (set() if self.is_cuda else {"__cuda_array_interface__"}))
 
 
+def is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether `other` has the same shape."""
+    return self.shape == other.shape
+
+
+def is_signed(self: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return self.dtype.is_signed
+
+
+def get_device(self: Tensor) -> int:
+    """The number of the GPU; -1 on a CPU."""
+    return int(self.device.index or 0) if self.is_cuda else -1
+
+
+def dim_order(self: Tensor) -> tuple[int, ...]:
+    """The dimensions from the largest step in memory to the smallest."""
+    return tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d)))
+
+
+def to_dense(self: Tensor) -> Tensor:
+    """The tensor itself: there are no sparse ones."""
+    return self
+
+
+def to_sparse(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor itself, with a warning that there are no sparse ones."""
+    return upcalls.to_sparse(self, *args, **kwargs)
+
+
+def _layout(self: Tensor) -> factories.Layout:
+    return factories.strided
+
+
+def _name(self: Tensor) -> None:
+    """Tensors have no names."""
+
+
+def _is_cpu(self: Tensor) -> bool:
+    return not self.is_cuda
+
+
+def _no(self: Tensor) -> bool:
+    return False
+
+
+def _yes(self: Tensor) -> bool:
+    return True
+
+
 METHODS: dict[str, Any] = {
     "__dir__": attributes,
     "__array__": as_array,
@@ -285,20 +337,24 @@ METHODS: dict[str, Any] = {
     "is_pinned": is_pinned,
     "type": type_,
     "is_set_to": is_set_to,
-    "is_same_size": lambda self, other: self.shape == other.shape,
-    "is_signed": lambda self: self.dtype.is_signed,
-    "is_conj": lambda self: False,  # conjugation and negation are computed at once
-    "is_neg": lambda self: False,
-    "is_distributed": lambda self: False,
-    "get_device": lambda self: self.device.index if self.is_cuda else -1,
+    "is_same_size": is_same_size,
+    "is_signed": is_signed,
+    "is_conj": _no,  # conjugation and negation are computed at once
+    "is_neg": _no,
+    "is_distributed": _no,
+    "get_device": get_device,
     "ndimension": Tensor.dim,
-    "dim_order": lambda self: tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d))),
-    "to_dense": lambda self: self,
-    "layout": property(lambda self: factories.strided),
-    "name": property(lambda self: None),
-    "is_cpu": property(lambda self: not self.is_cuda),
+    "dim_order": dim_order,
+    "to_dense": to_dense,
+    "to_sparse": to_sparse,
+    "to_sparse_coo": to_sparse,
+    "coalesce": to_dense,
+    "is_coalesced": _yes,
+    "layout": property(_layout),
+    "name": property(_name),
+    "is_cpu": property(_is_cpu),
     **{
-        f"is_{kind}": property(lambda self: False)
+        f"is_{kind}": property(_no)
         for kind in (
             "sparse",
             "sparse_csr",

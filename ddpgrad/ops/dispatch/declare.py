@@ -55,6 +55,7 @@ from ...core.tensor import Tensor
 from .half import rounded_once
 from .lean_calls import make_call
 from .node import OpNode, node_name
+from .signatures import with_out
 from .table import COMPOSITES, OPS
 from .vocabulary import VOCABULARY
 
@@ -225,7 +226,9 @@ def _declare(
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
     op.call.__doc__ = op.doc
-    op.call.__dict__["op"] = op
+    op.call.__module__ = function.__module__
+    shown = op.signature if view == "several" else with_out(op.signature)
+    op.call.__dict__.update(op=op, __signature__=shown)
     for name in (op.name, *op.aliases):
         OPS[name] = op
     return op.call

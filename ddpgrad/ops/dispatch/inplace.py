@@ -6,6 +6,7 @@ How the histories of base and views follow is told in `autograd/views.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from .calls import versions_of
 from .declare import OPS, Op
 from .explain import explain
 from .node import OpNode, record
+from .signatures import in_place
 from .watching import recorders
 
 
@@ -96,6 +98,8 @@ def _inplace(
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of `{name}`."
+    method.__module__ = function.__module__
+    method.__dict__["__signature__"] = in_place(op.signature if op is not None else signature(function))
     return method
 
 

@@ -21,6 +21,7 @@ from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
 from .explain import must_be_tensor
 from .out import write_out
+from .signatures import with_out
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,4 +92,6 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any
         result = function(*args, **kwargs)
         return result if target is None else write_out(function.__name__, target, result)
 
+    if out:
+        call.__dict__["__signature__"] = with_out(inspect.signature(function))
     return call

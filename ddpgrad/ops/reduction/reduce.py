@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..dispatch.declare import composite, op, primitive
 from ..dispatch.samples import along, reductions
 from ..dispatch.tensor_function import tensor_function
 
-Dim = int | tuple[int, ...] | None
+Dim = int | Sequence[int] | None
 
 
 def wrap_dims(name: str, dim: Any, ndim: int) -> Dim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...autograd.views import check_writable
 from ...core.modes import inference
 from ...core.tensor import Size, Tensor, wrap
 from ..creation.factories import from_numpy
+from ..dispatch.signatures import in_place
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..elementwise import unary
@@ -276,6 +278,8 @@ def _in_place(name: str, view: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     method.__name__ = name
     method.__doc__ = f"`{name[:-1]}` in place: the tensor itself gets the other shape."
+    method.__module__ = view.__module__
+    method.__dict__["__signature__"] = in_place(signature(view))
     return method
 
 

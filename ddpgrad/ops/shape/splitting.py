@@ -59,7 +59,7 @@ def _adapt_split(input: Tensor, sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
     reference=lambda x, sizes, dim=0: np.split(x, np.cumsum(sizes)[:-1], dim),
     grad_name="SplitBackward0",
 )
-def split_with_sizes(F: Any, input: Tensor, split_sizes: Ints, dim: int = 0) -> Any:
+def split_with_sizes(F: Any, input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts of the given sizes along `dim`."""
     ...
 
@@ -82,7 +82,7 @@ def _adapt_unbind(input: Tensor, dim: int = 0) -> tuple[Any, ...]:
     samples=lambda rng: [((rng.standard_normal((3, 2)),), {}), ((rng.standard_normal((3, 1)), -1), {})],
     reference=lambda x, dim=0: list(np.moveaxis(x, dim, 0)),
 )
-def unbind(F: Any, input: Tensor, dim: int = 0) -> Any:
+def unbind(F: Any, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of the slices along `dim`, without that dimension."""
     ...
 
