@@ -7,10 +7,13 @@ further down link to it.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
@@ -50,6 +53,24 @@ class Ops(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **kwargs: object) -> None:
         if func.path.startswith("ddpgrad.ops.") and func.decorators and "F" in func.parameters:
             del func.parameters["F"]
+
+    def on_attribute(self, *, attr: griffe.Attribute, **kwargs: object) -> None:
+        """Ops that are made by a call have signature and text at run time only."""
+        if attr.path.startswith("ddpgrad.ops.") and isinstance(attr.value, griffe.ExprCall):
+            made = getattr(import_module(attr.module.path), attr.name, None)
+            if isinstance(made, FunctionType):
+                text = f"`{attr.name}{_plain(inspect.signature(made))}`\n\n{inspect.getdoc(made) or ''}"
+                attr.docstring, attr.value = griffe.Docstring(text, parent=attr), None
+                attr.labels.discard("module-attribute")
+
+
+def _plain(signature: inspect.Signature) -> str:
+    """A signature whose annotations are text, without their quotes."""
+    return re.sub(
+        r": '([^']*)'|(?<=-> )'([^']*)'",
+        lambda found: f": {found[1]}" if found[1] else found[2],
+        str(signature),
+    )
 
 
 @cache
