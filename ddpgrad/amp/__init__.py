@@ -1,4 +1,4 @@
-"""Automatic mixed precision: `autocast` chooses the types that ops compute in, `GradScaler` keeps gradients from 0."""
+"""Automatic mixed precision: `autocast` chooses the dtype of ops, `GradScaler` prevents underflow of gradients."""
 
 from ..core.face import serve
 

@@ -1,4 +1,4 @@
-"""autocast, as a context and as a decorator, and what custom Functions need to work with it."""
+"""`autocast`, as a context and as a decorator, and its decorators for custom Functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `torch.cuda.amp` and `torch.cpu.amp` share: mixed precision by its former names, which imply the device."""
+"""The base of `torch.cuda.amp` and `torch.cpu.amp`: former names, which imply the device."""
 
 from __future__ import annotations
 

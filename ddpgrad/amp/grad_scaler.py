@@ -1,4 +1,4 @@
-"""GradScaler: multiplies the loss, so that small gradients are not lost in float16, and divides gradients again."""
+"""GradScaler: scales the loss so that small float16 gradients survive, and unscales the gradients."""
 
 from __future__ import annotations
 

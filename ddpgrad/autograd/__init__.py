@@ -1,4 +1,4 @@
-"""Automatic differentiation: the graph, the engine that walks it, and how users talk to both."""
+"""Automatic differentiation: the graph, the engine that walks it, and their public functions."""
 
 from ..core.face import serve
 

@@ -1,4 +1,4 @@
-"""Where gradients go: the leaf's node, which adds them to `.grad`, and the edges that lead to it."""
+"""AccumulateGrad: the leaf's node, which adds gradients to `.grad`; and the edges that lead to it."""
 
 from __future__ import annotations
 

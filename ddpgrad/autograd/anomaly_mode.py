@@ -1,4 +1,4 @@
-"""Finding the forward call behind an error or a NaN in backward: `detect_anomaly`, `set_detect_anomaly`.
+"""Anomaly mode: names the forward call behind an error or a NaN in backward.
 
 Source of the behaviour: https://pytorch.org/docs/stable/autograd.html#anomaly-detection
 """

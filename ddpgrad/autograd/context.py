@@ -1,4 +1,4 @@
-"""What one call of a `Function` remembers: its `ctx`, and the tensors saved with it."""
+"""The context `ctx` of a `Function`, and the tensors saved with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`draw`: the graph behind a tensor as DOT text, rendered by Graphviz where it is installed."""
+"""`draw`: the graph behind a tensor as DOT text, rendered where Graphviz is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backward: walks the graph from the roots, latest operation first, and fills the leaves.
+"""The engine: walks the graph from the roots, latest operation first, and fills the leaves.
 
 One walk runs in one of two modes. Ordinarily the gradients are raw arrays and the gradient
 rules run on the kernels. With `create_graph` they are Tensors, the same rules run on the

@@ -1,4 +1,4 @@
-"""`backward` and `grad`: how users start a walk of the engine. Hooks on tensors."""
+"""`backward` and `grad`, the entry points of the engine; hooks on tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forward-mode differentiation is not part of ddpgrad: these names say so, and what to use instead."""
+"""`torch.autograd.forward_ad`, which is refused with the alternatives: there is no forward mode."""
 
 from __future__ import annotations
 

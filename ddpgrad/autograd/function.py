@@ -1,4 +1,4 @@
-"""`Function`: operations whose forward and backward users write themselves.
+"""`Function`: operations with a forward and a backward written by users.
 
 Source of the behaviour: https://pytorch.org/docs/stable/autograd.html#function and
 https://pytorch.org/docs/stable/notes/extending.html

@@ -1,4 +1,4 @@
-"""Derivatives of functions: `vjp`, `jvp`, `jacobian`, `hessian`, `vhp`, `hvp` (`torch.autograd.functional`).
+"""`torch.autograd.functional`: `vjp`, `jvp`, `jacobian`, `hessian`, `vhp`, `hvp`.
 
 All are made of reverse passes. Products with a Jacobian from the right differentiate the
 reverse pass once more with respect to its seed, in which it is linear

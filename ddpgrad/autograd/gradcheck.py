@@ -1,4 +1,4 @@
-"""`gradcheck` and `gradgradcheck`: gradients against difference quotients.
+"""`gradcheck` and `gradgradcheck`: gradients compared with finite differences.
 
 Source of the signatures: https://pytorch.org/docs/stable/autograd.html#numerical-gradient-checking
 """

@@ -1,4 +1,4 @@
-"""The graph as users see it (`torch.autograd.graph`): nodes, edges, and hooks on several tensors."""
+"""`torch.autograd.graph`: nodes, edges, and hooks on several tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calling hooks during a walk: they see Tensors, while the walk may have raw arrays.
+"""Calls of hooks during a walk: hooks get Tensors, also where the walk has raw arrays.
 
 `on_tensors` says which of both the walk has; `F` is its vocabulary.
 """

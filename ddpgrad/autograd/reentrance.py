@@ -1,4 +1,4 @@
-"""Backward passes inside one another, deeper than Python calls may nest: the next goes on in a thread of its own.
+"""Nested backward passes: beyond the depth of Python's stack the next runs in a thread of its own.
 
 A hook, or the backward of a Function, may start a backward pass. Each takes some ten Python calls
 within one another, and Python allows a thousand in a thread.

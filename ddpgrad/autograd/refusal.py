@@ -1,4 +1,4 @@
-"""What stands in the graph where there is no derivative: an error, for whoever asks for one."""
+"""Nodes for operations without a derivative: an error when a gradient is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks on what is saved for backward: `saved_tensors_hooks`, `save_on_cpu`, `disable_saved_tensors_hooks`.
+"""Hooks on saved tensors: `saved_tensors_hooks`, `save_on_cpu`, `disable_saved_tensors_hooks`.
 
 No op asks whether there are hooks. A node that is recorded while there are some is turned into
 the kind that packs what it keeps (`ops/dispatch/packed.py`); all others stay as fast as they were.

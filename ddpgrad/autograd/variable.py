@@ -1,4 +1,4 @@
-"""`Variable`: what tensors with gradients were called in old programs."""
+"""`Variable`: the former name of a tensor with a gradient."""
 
 from __future__ import annotations
 

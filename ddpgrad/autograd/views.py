@@ -1,4 +1,4 @@
-"""Writing in place where memory is shared: what is refused, and how base and views keep one history.
+"""In-place writes to views: refused cases, and the common history of a base and its views.
 
 Writing through a view changes its base. The base then gets a new history: its old value with
 the view's region replaced by what was written. Views that had a history find out by the `root`

@@ -1,4 +1,4 @@
-"""The few names of PyTorch's C++ core that libraries written in Python ask for, answered truly."""
+"""The few names of PyTorch's C++ core that libraries written in Python ask for."""
 
 from __future__ import annotations
 

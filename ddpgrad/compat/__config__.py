@@ -1,4 +1,4 @@
-"""`torch.__config__`: what this installation computes with, as text."""
+"""`torch.__config__`: the libraries that this installation computes with, as text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""PyTorch's other names: switches, pass-throughs, absent parts, former places of what lies elsewhere here."""
+"""Names that PyTorch has elsewhere: switches, pass-throughs, absent parts, aliases of modules."""

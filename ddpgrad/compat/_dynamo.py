@@ -1,4 +1,4 @@
-"""`torch._dynamo`: the former names of what is in `torch.compiler`; nothing is compiled, so marks have no effect."""
+"""`torch._dynamo`: former names of `torch.compiler`. Nothing is compiled, so marks have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of many tensors as one, and back: what old programs import from `torch._utils`."""
+"""`torch._utils`: gradients of many tensors flattened into one, and back, for old programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of PyTorch that ddpgrad does not have: their names can be imported and spoken of, and refuse to be used.
+"""Parts of PyTorch that ddpgrad does not have. Their names can be imported; to use one is an error.
 
 Libraries import such names for annotations, for `isinstance`, as base classes, for paths that most programs never
 take. So the module of an absent part exists, and has the names that are listed here: classes of which nothing is an

@@ -1,4 +1,4 @@
-"""`torch.accelerator`: the GPU, whatever its make; CUDA's is the only one here."""
+"""`torch.accelerator`: the GPU of any make. Here that is CUDA's."""
 
 from __future__ import annotations
 

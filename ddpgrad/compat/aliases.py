@@ -1,4 +1,4 @@
-"""Modules by the other names that programs import them by: one table, read by the finder in `core/imports.py`."""
+"""The table of modules that programs import by other names; `finder.py` reads it."""
 
 from __future__ import annotations
 

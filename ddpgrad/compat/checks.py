@@ -1,4 +1,4 @@
-"""Checks that libraries write as functions, so that a compiler can read them: `torch._assert`, `torch._check` …"""
+"""Checks as functions, which compilers can read: `torch._assert`, `torch._check` and their like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.compile` and `torch.compiler` as pass-throughs: kernels are compiled ahead, and models run as they are."""
+"""`torch.compile` and `torch.compiler` as pass-throughs: models run as they are."""
 
 from __future__ import annotations
 

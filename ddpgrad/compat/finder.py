@@ -1,4 +1,4 @@
-"""The import finder of this package: modules by the other names that PyTorch has for them, and absent modules.
+"""The import finder of this package: aliases of modules, and absent modules.
 
 `ddpgrad.onnx` is the module `ddpgrad.extras.onnx` itself, not a copy of it. Which name stands for which module is
 the table of `aliases.py`; which modules are absent, that of `absent.py`.

@@ -1,4 +1,4 @@
-"""`torch.fx`: no program is captured as a graph here, so there is nothing to mark, and nothing to rewrite."""
+"""`torch.fx`: no program is captured as a graph here, so nothing is traced or rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.hub`: refused by name, since it runs code and unpickles files from the network. Its folder has a name."""
+"""`torch.hub`: refused, since it runs code and unpickles files from the network; only its folder is known."""
 
 from __future__ import annotations
 

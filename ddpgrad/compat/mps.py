@@ -1,4 +1,4 @@
-"""`torch.mps`: Apple's GPUs, which this package does not use."""
+"""`torch.mps`: Apple's GPUs, which are not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.overrides`: subclasses of Tensor, and objects like it, have no say in what ops do (`__torch_function__`)."""
+"""`torch.overrides`: `__torch_function__` is not called here, neither for subclasses nor for other classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.profiler`: labels that programs put around their parts, for `distributed.trace` to record."""
+"""`torch.profiler`: labelled ranges, which `distributed.trace` records."""
 
 from __future__ import annotations
 

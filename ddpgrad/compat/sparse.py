@@ -1,4 +1,4 @@
-"""`torch.sparse`, kept dense: what is built from indices and values is a plain tensor of the full size.
+"""`torch.sparse` on dense memory: tensors of indices and values have the full size.
 
 Values and gradients are PyTorch's; the memory is that of all elements, which one warning per process
 says. What asks a tensor which of its elements are stored (`indices()`, `values()`) is not here.

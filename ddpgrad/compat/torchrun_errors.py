@@ -1,4 +1,4 @@
-"""`record`, with which scripts mark their main function for torchrun's error files."""
+"""`record`, the decorator with which scripts mark their main function for torchrun's error files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.xpu`: Intel's GPUs, which this package does not use."""
+"""`torch.xpu`: Intel's GPUs, which are not supported."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What everything else stands on: the Tensor, its size and modes, errors, environment, rank-local state."""
+"""The base of all other packages: the Tensor, its size and modes, errors, environment, state of a rank."""

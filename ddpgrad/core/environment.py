@@ -1,4 +1,4 @@
-"""The only module that reads `os.environ`: what the launcher, MPI or Slurm said.
+"""The environment variables that the launcher, MPI and Slurm set; the only module that reads `os.environ`.
 
 Everything else asks the functions here, so that one page lists every variable that can
 change a run.

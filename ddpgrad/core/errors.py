@@ -1,4 +1,4 @@
-"""Every exception of ddpgrad, in one tree.
+"""All exceptions of ddpgrad, in one tree.
 
     RuntimeError
     +-- DdpgradError                 base of everything below
@@ -6,8 +6,8 @@
         +-- OutOfMemoryError         a GPU's memory does not suffice
         +-- KernelMissingError       an op has no kernel for a device
         +-- GraphError               misuse of the autograd graph
-        +-- LinAlgError              a matrix is singular, not positive-definite, or does not converge
         |   +-- RecomputeError       a checkpointed function did not compute the same again
+        +-- LinAlgError              a matrix is singular, not positive-definite, or does not converge
         +-- DistributedError         base of everything between ranks
         |   +-- TransportError       a transport cannot start (names what to install or change)
         |   +-- MismatchError        ranks are about to do different things

@@ -1,4 +1,4 @@
-"""A package's public face: its names stand in `__init__.pyi`, and each is loaded when it is first used.
+"""The public names of a package, from its `__init__.pyi`; each is loaded when it is first used.
 
 The stub is what type checkers and editors read, so the two cannot differ. A line of it is
 

@@ -1,4 +1,4 @@
-"""What to say about a name that a module does not have: the names that are spelt most like it."""
+"""The error for a name that a module does not have, with the names that are spelt most like it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread has switched: whether operations are recorded, and inference mode.
+"""The modes of a thread: grad mode and inference mode.
 
 The version counter of a tensor is a list of one number, shared by all tensors on the same
 memory. A tensor made in inference mode has an `InferenceVersions` instead: it counts nothing,

@@ -1,4 +1,4 @@
-"""How a tensor prints: as in PyTorch; and the options of that."""
+"""Tensors as text, as PyTorch prints them, and the options for it."""
 
 from __future__ import annotations
 

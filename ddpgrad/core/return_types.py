@@ -1,4 +1,4 @@
-"""The named tuples that functions with several results return; they print as PyTorch's.
+"""The named tuples that functions of several results return; they print as PyTorch's.
 
 torch.return_types.max(
 values=tensor([3., 4.]),

@@ -1,4 +1,4 @@
-"""Spans: what a rank did from when to when, told to those who record it. Mostly nobody does.
+"""Spans: named stretches of a rank's time, passed on to recorders if there are any.
 
 Whoever has something to tell asks `if spans.recorders:` first, so that it costs 20 ns where
 nobody listens. `distributed/trace/recorder.py` records whole runs, `profiler.profile` a part of one rank.

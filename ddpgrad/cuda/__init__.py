@@ -1,4 +1,4 @@
-"""GPUs, as `torch.cuda`: which there are, which one this rank uses, its memory, streams and random numbers.
+"""`torch.cuda`: GPUs, the current device, memory, streams and random numbers.
 
 An op runs on this rank's current GPU, where its tensors must be: `set_device` chooses it, and
 `init_process_group` deals the GPUs of a host out to its ranks. CuPy is loaded by the first call

@@ -1,4 +1,4 @@
-"""Which GPUs there are, which one this rank uses, what they can do, and waiting for them."""
+"""GPUs: their number and properties, the current device, synchronization."""
 
 from __future__ import annotations
 

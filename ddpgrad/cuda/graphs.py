@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: names that say why they are not here."""
+"""CUDA graphs, which are refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU's memory: what arrays of this process occupy, what CuPy's pool holds, and giving it back.
+"""Memory of a GPU: allocated by this process, cached by CuPy's pool, freed on request.
 
 A process that has not used a GPU holds no memory on it, also where there is none.
 """

@@ -1,4 +1,4 @@
-"""`torch.cuda.nvtx`: labels that Nsight Systems shows above the kernels."""
+"""`torch.cuda.nvtx`: ranges that Nsight Systems shows above the kernels."""
 
 from __future__ import annotations
 

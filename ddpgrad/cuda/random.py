@@ -1,4 +1,4 @@
-"""Random numbers on GPUs: a rank has one generator for all its devices, so these are the rank's own."""
+"""Random numbers on GPUs: one generator of the rank serves all its devices."""
 
 from __future__ import annotations
 

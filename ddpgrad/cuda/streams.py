@@ -1,4 +1,4 @@
-"""Streams and events: the order in which a GPU does what it is given.
+"""Streams and events: the order of work on a GPU.
 
 A stream is CuPy's. Ops are given to the stream that is current in the calling thread; memory
 that a stream still uses is not given to another stream before, since CuPy's pool keeps the

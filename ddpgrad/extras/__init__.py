@@ -1,1 +1,1 @@
-"""What training in parallel does not need: datasets, distributions, image transforms, ONNX, TensorBoard, pruning."""
+"""Parts that parallel training does not need: datasets, distributions, transforms, ONNX, TensorBoard, pruning."""

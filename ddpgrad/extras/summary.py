@@ -1,4 +1,4 @@
-"""`summary`: what a model is made of and what it costs, as a table and as figures.
+"""`summary`: layers, shapes, parameters, operations and memory of a model, as a table and as numbers.
 
 Everything is measured in one forward of the model: shapes by hooks on its modules, multiply-adds by
 watching the ops that run, activations by adding up the memory that the graph keeps for backward.

@@ -1,4 +1,4 @@
-"""Files of named tensors as the Hugging Face Hub has them: one safetensors file, or several with an index.
+"""Safetensors as the Hugging Face Hub has them: one file, or several with an index.
 
 Files are mapped into memory: opening one reads its header, and the system reads a tensor's bytes
 when they are used. The mapping is private, so that writing to a loaded tensor leaves the file alone.

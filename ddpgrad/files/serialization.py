@@ -1,4 +1,4 @@
-"""save and load: nested Python data with tensors in one file, without pickle.
+"""`save` and `load`: nested Python data with tensors in one file, without pickle.
 
 A file holds the tensors' bytes (`tensor_file.py`) and a JSON tree that says how they were
 nested. Loading a file runs no code from it.

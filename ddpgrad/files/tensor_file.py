@@ -1,4 +1,4 @@
-"""Named arrays in one file: the safetensors format, written as a stream and read with suspicion.
+"""The safetensors format: named arrays in one file, written as a stream, checked when read.
 
 Layout (https://github.com/huggingface/safetensors#format): eight bytes with the length of
 a JSON header, the header, the arrays' bytes without gaps. What `write` writes also carries

@@ -1,4 +1,4 @@
-"""Files that PyTorch's `torch.save` wrote: read by an installed PyTorch, which unpickles nothing but data."""
+"""Files of PyTorch's `torch.save`, read by an installed PyTorch with `weights_only=True`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of functions (`torch.func`): derivatives, a mapped loop, and calls of modules without their state."""
+"""`torch.func`: transforms of functions (derivatives, vmap), and functional calls of modules."""
 
 from ..core.face import serve
 

@@ -1,4 +1,4 @@
-"""`grad`, `vjp`, `jvp`, `jacrev`, `jacfwd`, `hessian`: derivatives as functions, to be nested at will.
+"""`grad`, `vjp`, `jvp`, `jacrev`, `jacfwd`, `hessian`: derivatives as functions, which nest.
 
 A transform gives the function inputs of its own. Their gradients are recorded in turn only
 where something else that requires a gradient takes part: an input of an enclosing transform,

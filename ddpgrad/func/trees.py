@@ -1,4 +1,4 @@
-"""Trees: nested tuples, lists and dictionaries, taken apart into their leaves and put together again."""
+"""Trees: nested tuples, lists and dictionaries, flattened into leaves and rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vmap`: a function of single examples as one of batches. Here it is a loop over the batch."""
+"""`vmap`: a function of single examples applied to a batch, as a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise: base of the optimizers that treat each element of a parameter by itself.
+"""Elementwise: the base of optimizers whose update treats each element by itself.
 
 Such an optimizer is its options, the names of the state that it keeps, and a *rule*: a function
 of one parameter, its gradient, its state and some numbers that returns their new values. The

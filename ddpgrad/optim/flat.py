@@ -1,4 +1,4 @@
-"""Flat memory: parameters whose gradients lie side by side are updated by one pass over their memory.
+"""Flat memory: parameters whose gradients are neighbours are updated by one kernel call.
 
 Under data parallelism the gradients of a group are views of a few buckets. Gradients that
 follow one another with no more than padding between them form a piece, with their parameters

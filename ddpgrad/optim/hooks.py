@@ -1,4 +1,4 @@
-"""Hooks of optimizers: around steps, and around saving and loading; on one optimizer or on all."""
+"""Hooks of optimizers: around steps, saving and loading, on one optimizer or on all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in memory: which lie together, and how tensors are laid out in one flat array."""
+"""The layout of arrays in memory: which are neighbours, and many tensors in one flat array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""L-BFGS: a quasi-Newton method that remembers the last steps."""
+"""L-BFGS: a quasi-Newton method with a limited history."""
 
 from __future__ import annotations
 

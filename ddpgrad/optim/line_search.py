@@ -1,4 +1,4 @@
-"""Search along a line for a point that satisfies the strong Wolfe conditions.
+"""Line search by the strong Wolfe conditions.
 
 Source: J. Nocedal and S. Wright, Numerical Optimization, 2nd ed., algorithms 3.5 and 3.6; the
 interpolation and the safeguards are those of M. Schmidt's minFunc, which PyTorch has too.

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix is brought near to an orthogonal one."""
+"""Muon: momentum whose matrix is made nearly orthogonal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RAdam: Adam that trusts its mean square only when it is known well enough."""
+"""RAdam: Adam with a rectified adaptive step while its variance is uncertain."""
 
 from __future__ import annotations
 

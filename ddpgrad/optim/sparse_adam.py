@@ -1,4 +1,4 @@
-"""SparseAdam: a name that says why it is not here."""
+"""SparseAdam, which is refused with a reason."""
 
 from __future__ import annotations
 

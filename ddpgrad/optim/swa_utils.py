@@ -1,4 +1,4 @@
-"""Averages of a model's parameters over training: stochastic weight averaging and moving averages."""
+"""Averages of a model's parameters: stochastic weight averaging and moving averages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generator: a stream of random numbers on the host, PyTorch's for the CPU, number for number.
+"""Generator: a stream of random numbers on the host, equal to PyTorch's CPU generator.
 
 The same seed gives the same uniform, normal, integer and permutation draws as PyTorch
 does on a CPU (Mersenne Twister, https://doi.org/10.1145/272991.272995), and `get_state`

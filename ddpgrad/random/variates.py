@@ -1,4 +1,4 @@
-"""Numbers of other distributions, from uniform and normal ones, by the algorithms of PyTorch's CPU kernels."""
+"""Variates of other distributions from uniform and normal ones, by PyTorch's CPU algorithms."""
 
 from __future__ import annotations
 

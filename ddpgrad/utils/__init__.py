@@ -1,4 +1,4 @@
-"""Utilities: data loading, and checkpoints that trade computation for memory."""
+"""Utilities: data loading, and activation checkpointing."""
 
 from ..core.face import serve
 

@@ -1,4 +1,4 @@
-"""Trees by PyTorch's names (`torch.utils._pytree`): nested containers taken apart into leaves, put together, mapped.
+"""`torch.utils._pytree`: nested containers, flattened into leaves, rebuilt, mapped.
 
 A container is of a registered type, exactly: tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque, and
 what `register_pytree_node` adds. All else is a leaf, None and instances of subclasses included.

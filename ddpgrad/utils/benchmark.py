@@ -1,4 +1,4 @@
-"""`torch.utils.benchmark`: how long a statement takes, warmed up, on a fixed number of threads, GPU work included."""
+"""`torch.utils.benchmark`: the time of a statement, with warm-up, a fixed number of threads, and GPU work."""
 
 from __future__ import annotations
 

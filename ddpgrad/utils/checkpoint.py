@@ -1,4 +1,4 @@
-"""`checkpoint`: keep the inputs of a part of the model, and compute the rest again in backward.
+"""`checkpoint`: keep the inputs of a part of the model, and recompute the rest in backward.
 
 Without reentrance (`use_reentrant=False`) hooks on saved tensors leave empty places in the
 graph; the first node that needs one makes the function run again, and all places are filled.

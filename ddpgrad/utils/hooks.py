@@ -1,4 +1,4 @@
-"""The handles of hooks, where PyTorch's users look for them (`torch.utils.hooks`)."""
+"""`torch.utils.hooks`: the handles of hooks."""
 
 from __future__ import annotations
 

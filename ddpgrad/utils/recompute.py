@@ -1,4 +1,4 @@
-"""What `checkpoint` leaves in the graph instead of tensors, and the second run that fills it."""
+"""The recomputation behind `checkpoint`: placeholders in the graph, and the second run that fills them."""
 
 from __future__ import annotations
 

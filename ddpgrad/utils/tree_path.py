@@ -1,4 +1,4 @@
-"""The way from the root of a tree to a leaf, step by step (`torch.utils._pytree`)."""
+"""Key paths of `torch.utils._pytree`: the steps from the root of a tree to a leaf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.backends.cpu`: what the processor can do."""
+"""`torch.backends.cpu`: the capabilities of the processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.backends.cuda`: switches of cuBLAS and of fused attention, which are kept and read back."""
+"""`torch.backends.cuda`: switches of cuBLAS and of fused attention, kept and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.backends.cudnn`: switches that are kept and read back; kernels here do not come from cuDNN."""
+"""`torch.backends.cudnn`: switches that are kept and read back; cuDNN is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.backends.mkl`: Intel's BLAS, when it is the one that NumPy was built with."""
+"""`torch.backends.mkl`: Intel's BLAS, if NumPy was built with it."""
 
 from __future__ import annotations
 

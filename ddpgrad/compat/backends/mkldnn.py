@@ -1,4 +1,4 @@
-"""`torch.backends.mkldnn`: oneDNN, which this package does not use."""
+"""`torch.backends.mkldnn`: oneDNN, which is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.backends.mps`: Apple's GPUs, which this package does not use."""
+"""`torch.backends.mps`: Apple's GPUs, which are not supported."""
 
 from __future__ import annotations
 

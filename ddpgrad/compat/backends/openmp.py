@@ -1,4 +1,4 @@
-"""`torch.backends.openmp`: whether a library with OpenMP threads is loaded."""
+"""`torch.backends.openmp`: tells whether a library with OpenMP threads is loaded."""
 
 from __future__ import annotations
 

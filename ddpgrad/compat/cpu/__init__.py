@@ -1,4 +1,4 @@
-"""`torch.cpu`: what programs ask of a device that is always there and never has to be waited for."""
+"""`torch.cpu`: the CPU as a device with streams, which never have to be waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.jit` as a pass-through: models run as Python, and are never turned into another language."""
+"""`torch.jit` as a pass-through: models run as Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types that PyTorch's compiler reads (`torch.jit.annotations`): Python's own, and lists that a number stands for."""
+"""`torch.jit.annotations`: types that PyTorch's compiler reads."""
 
 from __future__ import annotations
 

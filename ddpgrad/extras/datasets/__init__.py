@@ -1,4 +1,4 @@
-"""Published datasets of images, in the formats that they are published in: torchvision.datasets, a part of it."""
+"""Published datasets of images, in their original formats: a part of torchvision.datasets."""
 
 from ...core.face import serve
 

@@ -1,4 +1,4 @@
-"""Downloads: from the first mirror that sends a file whole, seen only when it is whole."""
+"""Downloads: from the first mirror that sends a file whole, renamed into place when complete."""
 
 from __future__ import annotations
 

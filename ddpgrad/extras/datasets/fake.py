@@ -1,4 +1,4 @@
-"""Images made of random numbers, for trying out a program before its data is there."""
+"""Images of random numbers, to try a program before its data is there."""
 
 from __future__ import annotations
 

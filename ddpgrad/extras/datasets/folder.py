@@ -1,4 +1,4 @@
-"""Files that lie in one folder for each class, as ImageNet and many other datasets do."""
+"""Datasets with one folder of files for each class, as ImageNet has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads IDX files, the format of MNIST: arrays of numbers, plain or compressed with gzip.
+"""The IDX format of MNIST: arrays of numbers, plain or compressed with gzip.
 
 A file is two zero bytes, one byte for the type, one for the number of dimensions, each
 length as a big-endian 32-bit number, then the numbers, big-endian, the last dimension

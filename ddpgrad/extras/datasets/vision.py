@@ -1,4 +1,4 @@
-"""What datasets of labelled images have in common."""
+"""VisionDataset: the base of datasets of labelled images."""
 
 from __future__ import annotations
 

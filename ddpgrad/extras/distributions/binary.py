@@ -1,4 +1,4 @@
-"""What distributions share whose parameter is one probability, given as such or as its log-odds."""
+"""The base of distributions of one probability, given as such or as log-odds."""
 
 from __future__ import annotations
 

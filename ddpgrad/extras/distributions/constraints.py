@@ -1,4 +1,4 @@
-"""Constraints: the sets that parameters and samples of distributions lie in."""
+"""Constraints: the sets in which parameters and samples of distributions lie."""
 
 from __future__ import annotations
 

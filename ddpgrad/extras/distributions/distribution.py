@@ -1,4 +1,4 @@
-"""Distribution: the base of all distributions, which knows shapes, checks values, and leaves the rest to its classes."""
+"""Distribution: the base of all distributions, which handles shapes and checks values."""
 
 from __future__ import annotations
 

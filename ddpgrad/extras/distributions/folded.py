@@ -1,4 +1,4 @@
-"""What the absolute values of draws from a distribution around 0 share."""
+"""The base of folded distributions: absolute values of draws from a symmetric one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent: some dimensions of a batch read as dimensions of one event."""
+"""Independent: batch dimensions reinterpreted as dimensions of one event."""
 
 from __future__ import annotations
 

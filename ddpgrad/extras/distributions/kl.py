@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergences between distributions, a table that users can add to."""
+"""Kullback-Leibler divergences between distributions: a table that users can extend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TransformedDistribution: what a distribution becomes under transforms."""
+"""TransformedDistribution: a distribution after one or more transforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What distributions share: parameters of one shape, probabilities and their logits, parameters made on first use."""
+"""Helpers of distributions: broadcast parameters, probabilities and logits, lazy properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ONNX graph under construction: nodes, constants, and the table of what each op becomes."""
+"""The ONNX graph under construction: nodes, constants, and the table of exported ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What products, convolutions, pools, norms, embeddings and attention become in ONNX."""
+"""ONNX export of products, convolutions, pools, norms, embeddings and attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What losses that are one op become in ONNX."""
+"""ONNX export of losses that are one op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What elementwise ops, comparisons, reductions and products become in ONNX."""
+"""ONNX export of elementwise ops, comparisons and reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recurrent layers become in ONNX: its own LSTM, GRU and RNN, one for each layer and direction.
+"""ONNX export of recurrent layers: one LSTM, GRU or RNN node for each layer and direction.
 
 The op here takes the products with the input ready made; ONNX makes them itself. So the node takes what
 went into the linear layer before, and that layer's weight.

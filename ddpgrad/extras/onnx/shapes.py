@@ -1,4 +1,4 @@
-"""What ops that move elements become in ONNX: shapes, slices, indices, joining."""
+"""ONNX export of ops that move elements: shapes, slices, indices, joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.onnx.symbolic_helper`: rules of PyTorch's exporter, which libraries declare and nothing here asks for."""
+"""`torch.onnx.symbolic_helper`: decorators that libraries import; the exporter here does not use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forward of a model as a list of steps: which op took what, and which value it gave.
+"""A forward pass as a list of steps: each op with its inputs and outputs.
 
 The model runs twice, the second time on other values and, where axes are dynamic, on other sizes.
 What differs between the runs shows what depends on the input: a size that follows a dynamic axis

@@ -1,4 +1,4 @@
-"""`torch.utils.tensorboard`: a SummaryWriter of files that TensorBoard reads. It needs no TensorBoard itself."""
+"""`torch.utils.tensorboard`: a SummaryWriter that needs no installed TensorBoard."""
 
 from ...core.face import serve
 

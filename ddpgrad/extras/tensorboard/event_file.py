@@ -1,4 +1,4 @@
-"""TensorBoard's event files: records with checksums (TFRecord), of messages in protocol-buffer encoding.
+"""TensorBoard's event files: TFRecords with checksums around protocol-buffer messages.
 
 A record is its length, a checksum of the length, the message, and a checksum of the message; the
 checksums are CRC-32C, rotated and shifted. Sources: https://www.tensorflow.org/tutorials/load_data/tfrecord,

@@ -1,4 +1,4 @@
-"""SummaryWriter: numbers, histograms, pictures and texts of a training run, for TensorBoard."""
+"""SummaryWriter: scalars, histograms, images and texts of a training run, for TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The random numbers of the transforms: those of the default generator, drawn as torchvision draws them."""
+"""Random numbers of the transforms, drawn from the default generator in torchvision's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transforms do to an image, without random choices."""
+"""The transforms as functions, without random choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms that choose a part of an image, turn it over, or change its size."""
+"""Transforms that crop, flip or resize an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image is: a PIL image, or a tensor (…, C, H, W)."""
+"""Images of both kinds: a PIL image, or a tensor (…, C, H, W)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many images as one picture, and picture files: torchvision.utils, in the part that most programs use."""
+"""`make_grid` and `save_image` of torchvision.utils: many images as one, and image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms that compose others, convert types, or change pixels where they are."""
+"""Transforms that compose others, convert types, or change pixel values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image turned around a point."""
+"""Rotation of an image."""
 
 from __future__ import annotations
 

@@ -423,5 +423,5 @@ def _adapt_gather(input: Tensor, dim: int, index: Any, sparse_grad: bool = False
     reference=lambda x, d, i: np.take_along_axis(x, i, d),
 )
 def gather(F: Any, input: Tensor, dim: int, index: Any, sparse_grad: bool = False) -> Tensor:
-    """out[i][j] = input[index[i][j]][j] for dim 0, and so on; `sparse_grad` changes nothing here."""
+    """`out[i][j] = input[index[i][j]][j]` for dim 0, and so on; `sparse_grad` changes nothing here."""
     ...

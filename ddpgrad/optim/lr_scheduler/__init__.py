@@ -1,4 +1,4 @@
-"""Learning rate schedules: they set the `lr` of an optimizer's groups, step by step."""
+"""Learning rate schedules: they set the `lr` of an optimizer's parameter groups."""
 
 from ...core.face import serve
 

@@ -1,4 +1,4 @@
-"""LRScheduler: counts epochs (or steps) and writes the learning rates."""
+"""LRScheduler: the base of all schedules, which counts epochs (or steps) and writes the learning rates."""
 
 from __future__ import annotations
 

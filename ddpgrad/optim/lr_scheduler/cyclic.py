@@ -1,4 +1,4 @@
-"""CyclicLR: up and down between two learning rates, again and again (https://arxiv.org/abs/1506.01186)."""
+"""CyclicLR: a cycle between two learning rates (https://arxiv.org/abs/1506.01186)."""
 
 from __future__ import annotations
 

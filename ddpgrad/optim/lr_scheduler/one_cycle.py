@@ -1,4 +1,4 @@
-"""OneCycleLR: up to a large learning rate, and down to almost none, once (https://arxiv.org/abs/1708.07120)."""
+"""OneCycleLR: one rise to a large learning rate, then annealing (https://arxiv.org/abs/1708.07120)."""
 
 from __future__ import annotations
 

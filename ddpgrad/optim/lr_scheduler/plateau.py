@@ -1,4 +1,4 @@
-"""ReduceLROnPlateau: a smaller learning rate when a metric no longer improves."""
+"""ReduceLROnPlateau: a smaller learning rate when a metric stops improving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DataLoader refuses: arguments that contradict each other, with PyTorch's exceptions."""
+"""Checks of DataLoader's arguments, with PyTorch's exceptions."""
 
 from __future__ import annotations
 

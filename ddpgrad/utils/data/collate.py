@@ -1,4 +1,4 @@
-"""How samples become a batch: the values at one place of all samples are stacked into a tensor."""
+"""Collation: samples stacked into a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset, in PyTorch's order, from any position again."""
+"""DataLoader: batches of a dataset in PyTorch's order, resumable at any position."""
 
 from __future__ import annotations
 

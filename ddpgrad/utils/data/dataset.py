@@ -1,4 +1,4 @@
-"""Datasets: what has samples, by index or one after another."""
+"""Datasets: samples by index, or one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an element of the order to a batch: the same in the program's process and in a worker."""
+"""Fetch a batch from a dataset, in the program's process or in a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fork server of the workers imports first, so that each worker starts with it.
+"""Modules that the fork server of the workers imports before the first worker starts.
 
 A program imported by a worker must not take itself for a rank: what the launcher said is removed
 from the environment, and an import of mpi4py does not start MPI a second time.

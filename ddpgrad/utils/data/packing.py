@@ -1,4 +1,4 @@
-"""Objects as a pickle and, apart from it, the bytes of their arrays, which are copied once into shared memory."""
+"""Objects as a pickle and the bytes of their arrays, which are copied once into shared memory."""
 
 from __future__ import annotations
 

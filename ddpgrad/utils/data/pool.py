@@ -1,4 +1,4 @@
-"""The workers of a DataLoader, as the program sees them: started, fed, listened to, ended.
+"""The worker processes of a DataLoader, seen from the program: start, feed, read, stop.
 
 Start method: a fork server by default, or spawn where there is none. A fork of the program itself
 copies a process in which MPI, CUDA or other threads may be at work, and their locks and connections do

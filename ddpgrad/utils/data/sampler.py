@@ -1,4 +1,4 @@
-"""Samplers: in which order, and in which batches, the samples of a dataset are read.
+"""Samplers: the order, and the batches, in which samples of a dataset are read.
 
 Random samplers draw PyTorch's numbers, and draw them when PyTorch does, so that the same
 seed gives the same order.

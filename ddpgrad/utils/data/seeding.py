@@ -1,4 +1,4 @@
-"""Random numbers of a sample: a function of (base seed, index), whoever reads it and in which order.
+"""The seed of a sample: a function of (base seed, index), whichever process reads it.
 
 The loader draws a base seed at the beginning of every epoch, as PyTorch's does.
 """

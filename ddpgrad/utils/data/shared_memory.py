@@ -1,4 +1,4 @@
-"""Memory that processes share: without a name, so that nothing is left behind however they end."""
+"""Shared memory without a name, so that nothing is left behind however processes end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples from tar archives, in the layout of WebDataset: the files of a sample lie together and share a name.
+"""Samples from tar archives in WebDataset's layout: files of one sample are neighbours and share a name.
 
     train-000.tar: dog1.jpg dog1.cls dog2.jpg dog2.cls …
 

@@ -1,4 +1,4 @@
-"""A worker process of a DataLoader: reads what it is told to, and sends batches through shared memory.
+"""A worker process of a DataLoader: reads samples, and sends batches through shared memory.
 
 Messages to a worker: `Epoch`, `Task`, and None or the end of the connection, which end it. It answers
 each task with a `Result`. The arrays of a batch go into a slot, a piece of shared memory that the

@@ -1,4 +1,4 @@
-"""Transforms: invertible functions with the logarithm of the volume that they stretch by."""
+"""Transforms: invertible functions with the logarithm of their Jacobian determinant."""
 
 from ....core.face import serve
 

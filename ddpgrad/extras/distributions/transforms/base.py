@@ -1,4 +1,4 @@
-"""What transforms share: calls, their last pair, and the inverse as a transform."""
+"""Transform: the base of all transforms, with its cache and its inverse."""
 
 from __future__ import annotations
 

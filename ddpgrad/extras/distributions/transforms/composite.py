@@ -1,4 +1,4 @@
-"""Transforms made of others, and of the shapes of events."""
+"""Transforms composed of others, and transforms of event shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms of numbers to the probabilities of categories."""
+"""Transforms between real vectors and the probability simplex."""
 
 from __future__ import annotations
 
