@@ -173,7 +173,8 @@ from .ops.elementwise.unary import (
     sign as sign, signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt,
     square as square, tan as tan, tanh as tanh, trunc as trunc,
 )
-from .ops.indexing.index import gather as gather, index_select as index_select, select as select
+from .ops.indexing.gather import gather as gather, index_select as index_select
+from .ops.indexing.index import select as select
 from .ops.indexing.put import (
     argwhere as argwhere, fill as fill, index_add as index_add, index_copy as index_copy,
     index_fill as index_fill, index_put as index_put, index_reduce as index_reduce,
