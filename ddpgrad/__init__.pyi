@@ -186,7 +186,7 @@ from .ops.indexing.put import (
 from .ops.indexing.scatter import (
     scatter as scatter, scatter_add as scatter_add, scatter_reduce as scatter_reduce,
 )
-from .ops.linalg.decomposition_ops import matrix_exp as matrix_exp
+from .ops.linalg.matrix_exp import matrix_exp as matrix_exp
 from .ops.linalg.decompositions import (
     cholesky as cholesky, cholesky_inverse as cholesky_inverse, cholesky_solve as cholesky_solve,
     geqrf as geqrf, lu as lu, lu_solve as lu_solve, lu_unpack as lu_unpack, orgqr as orgqr, ormqr as ormqr,

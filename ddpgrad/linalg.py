@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .core.errors import LinAlgError
-from .ops.linalg.decomposition_ops import matrix_exp
 from .ops.linalg.decompositions import linalg_cholesky as cholesky
 from .ops.linalg.decompositions import linalg_cholesky_ex as cholesky_ex
 from .ops.linalg.decompositions import linalg_eig as eig
@@ -22,6 +21,7 @@ from .ops.linalg.indefinite import linalg_ldl_factor as ldl_factor
 from .ops.linalg.indefinite import linalg_ldl_factor_ex as ldl_factor_ex
 from .ops.linalg.indefinite import linalg_ldl_solve as ldl_solve
 from .ops.linalg.matrix import matmul
+from .ops.linalg.matrix_exp import matrix_exp
 from .ops.linalg.norms import linalg_cond as cond
 from .ops.linalg.norms import linalg_lstsq as lstsq
 from .ops.linalg.norms import linalg_matrix_norm as matrix_norm
