@@ -53,7 +53,7 @@ def _unary(op: Op) -> Callable[..., Any]:
     """The public function of an op of one tensor and nothing else."""
     kernels = op.kernels
     general = _general(op)
-    needs_float = op.promotion == "float"
+    needs_float = op.promotion == "float" or op.check is not None
     differentiable = _differentiable(op)
     casts = _casts(op)
 
