@@ -166,7 +166,8 @@ from .ops.elementwise.unary import (
     signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt, square as square, tan as tan,
     tanh as tanh, trunc as trunc,
 )
-from .ops.indexing.index import gather as gather, index_select as index_select, select as select
+from .ops.indexing.gather import gather as gather, index_select as index_select
+from .ops.indexing.index import select as select
 from .ops.indexing.put import (
     argwhere as argwhere, fill as fill, index_add as index_add, index_copy as index_copy,
     index_fill as index_fill, index_put as index_put, index_reduce as index_reduce,
@@ -178,7 +179,7 @@ from .ops.indexing.put import (
 from .ops.indexing.scatter import (
     scatter as scatter, scatter_add as scatter_add, scatter_reduce as scatter_reduce,
 )
-from .ops.linalg.decomposition_ops import matrix_exp as matrix_exp
+from .ops.linalg.matrix_exp import matrix_exp as matrix_exp
 from .ops.linalg.decompositions import (
     cholesky as cholesky, cholesky_inverse as cholesky_inverse, cholesky_solve as cholesky_solve,
     geqrf as geqrf, lu as lu, lu_solve as lu_solve, lu_unpack as lu_unpack, orgqr as orgqr, ormqr as ormqr,

@@ -1,10 +1,10 @@
 """`torch.linalg`: linear algebra on batches of matrices."""
 
 from .core import errors as _errors
-from .ops.linalg import decomposition_ops as _decomposition_ops
 from .ops.linalg import decompositions as _decompositions
 from .ops.linalg import indefinite as _indefinite
 from .ops.linalg import matrix as _matrix
+from .ops.linalg import matrix_exp as _matrix_exp
 from .ops.linalg import norms as _norms
 from .ops.linalg import products as _products
 from .ops.linalg import systems as _systems
@@ -32,7 +32,7 @@ lu_factor = _decompositions.linalg_lu_factor
 lu_factor_ex = _decompositions.linalg_lu_factor_ex
 lu_solve = _decompositions.linalg_lu_solve
 matmul = _matrix.matmul
-matrix_exp = _decomposition_ops.matrix_exp
+matrix_exp = _matrix_exp.matrix_exp
 matrix_norm = _norms.linalg_matrix_norm
 matrix_power = _systems.linalg_matrix_power
 matrix_rank = _norms.linalg_matrix_rank

@@ -6,7 +6,8 @@ from typing import Any
 from weakref import ref
 
 from ..core.errors import GraphError
-from ..core.tensor import Tensor, View, wrap
+from ..core.tensor import Tensor, wrap
+from ..core.view import View
 from .grad_mode import mode
 from .nodes import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
 

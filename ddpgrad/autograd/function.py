@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from ..backend.registry import Backend
 from ..core.errors import GraphError
-from ..core.tensor import Tensor, View, wrap
+from ..core.tensor import Tensor, wrap
+from ..core.view import View
 from .accumulate import edge_of
 from .context import OF_THE_NODE, FunctionCtx, save
 from .grad_mode import mode

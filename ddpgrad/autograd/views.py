@@ -15,7 +15,8 @@ from weakref import ref
 from ..backend.elementary.shape import inverse, memory_order
 from ..backend.registry import backend_for
 from ..core.modes import InferenceVersions, inference
-from ..core.tensor import Tensor, View, wrap
+from ..core.tensor import Tensor, wrap
+from ..core.view import View
 from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
 from .grad_mode import mode
 from .nodes import NO_EDGE, Node

@@ -13,9 +13,11 @@ handle; the portable body then computes them, unless the module lists the kernel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,21 @@ _bodies: dict[str, Kernel] = {}
 def register_body(name: str, body: Kernel) -> None:
     """Give the kernel `name` a portable body, written over the vocabulary F."""
     _bodies[name] = body
+
+
+_PUBLIC_FUNCTION = re.compile(r"\ndef ([a-z]\w*)\(")
+
+
+def kernels_in(package: str, modules: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Modules of a package, by their full names, with the public functions of each, all of which are kernels.
+
+    They are read from the source, since importing a module may load a compiler.
+    """
+    folder = Path(str(import_module(package).__file__)).parent
+    return {
+        f"{package}.{module}": tuple(_PUBLIC_FUNCTION.findall((folder / f"{module}.py").read_text("utf-8")))
+        for module in modules
+    }
 
 
 class Backend:

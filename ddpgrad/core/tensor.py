@@ -18,7 +18,7 @@ from ..backend.dtype import DType
 from ..backend.registry import backend_for
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
-from .view import View as View
+from .view import View
 
 if TYPE_CHECKING:
     from ..autograd.graph import Node

@@ -16,7 +16,7 @@ import numpy as np
 from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
 from ..ops.creation.factories import from_numpy
-from ..ops.dispatch.inplace import copy_, fill_
+from ..ops.indexing.setitem import copy_, fill_
 from ..random import Generator, default_generator
 
 

@@ -25,11 +25,11 @@ from ..core.tensor import wrap
 from ..core.upcalls import declare_all_ops, new_tensor, tensor_vocabulary
 from . import methods
 from .creation import data, draws, factories, interop
-from .dispatch import inplace, packed
+from .dispatch import packed
 from .dispatch.declare import OPS
 from .dispatch.vocabulary import VOCABULARY
 from .elementwise import activation, arithmetic, binary, bitwise, complex, conversion, special, unary
-from .indexing import index, put, scatter
+from .indexing import gather, index, put, scatter, setitem
 from .linalg import matrix, products
 from .reduction import order, queries, reduce, scan, sorting, statistics
 from .shape import diagonal, rearranging, shape, splitting, stacking, strided

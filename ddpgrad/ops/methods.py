@@ -16,7 +16,7 @@ from .dispatch.signatures import in_place
 from .dispatch.tensor_function import FUNCTIONS
 from .elementwise import apply, arithmetic, binary, bitwise, conversion, unary
 from .elementwise.complex import imag, real
-from .indexing import index
+from .indexing import index, setitem
 from .linalg import matrix
 from .shape import diagonal, rearranging, strided
 
@@ -76,7 +76,7 @@ def _attach_operators() -> None:
         "__neg__": unary.neg, "__abs__": unary.abs, "__lt__": binary.lt, "__le__": binary.le,
         "__gt__": binary.gt, "__ge__": binary.ge, "__and__": bitwise.bitwise_and, "__or__": bitwise.bitwise_or,
         "__xor__": bitwise.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
-        "__eq__": _operator(binary.eq), "__ne__": _operator(binary.ne), "__setitem__": inplace.setitem,
+        "__eq__": _operator(binary.eq), "__ne__": _operator(binary.ne), "__setitem__": setitem.setitem,
         "__rsub__": _reflected(binary.sub), "__rtruediv__": _reflected(binary.div),
         "__rpow__": _reflected(binary.pow), "__rmod__": _reflected(binary.remainder),
         "__rfloordiv__": _reflected(binary.floor_divide), "__rand__": bitwise.bitwise_and,
@@ -112,8 +112,8 @@ def _attach_declared() -> None:
 
 
 def _attach_others() -> None:
-    for name in ("copy_", "fill_", "zero_", "detach_"):
-        setattr(Tensor, name, getattr(inplace, name))
+    for function in (setitem.copy_, setitem.fill_, setitem.zero_, inplace.detach_):
+        setattr(Tensor, function.__name__, function)
     for name in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad"):
         setattr(Tensor, name, getattr(entry, name))
     Tensor.backward = entry.tensor_backward  # type: ignore[attr-defined]
@@ -159,7 +159,9 @@ def _attach_writing() -> None:
     for name in inplace_elements.WRITERS:
         function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
         setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
-    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(Tensor.masked_fill_)  # type: ignore[method-assign]
+    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(  # type: ignore[method-assign]
+        Tensor.masked_fill_, OPS["masked_fill"].check
+    )
 
 
 def _attach_conversions() -> None:
@@ -233,7 +235,7 @@ def _attach_shorthands() -> None:
 
 def _set_part(part: Any) -> Any:
     """`x.real = y`: writes through the view."""
-    return lambda self, value: inplace.copy_(part(self), value)
+    return lambda self, value: setitem.copy_(part(self), value)
 
 
 def attach() -> None:

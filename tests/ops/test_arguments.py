@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
+import ddpgrad.nn.functional as F
 
 x = torch.arange(4.0)
 square = x.reshape(2, 2)
@@ -39,6 +40,24 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     (r"finfo\(\): expected a floating-point dtype", lambda: torch.finfo(torch.int32)),
     (r"iinfo\(\): expected an integer dtype", lambda: torch.iinfo(torch.float32)),
 ]
+
+
+@pytest.mark.parametrize("size", [8, 4096])  # NumPy computes small arrays, a compiled kernel large ones
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
+def test_relu_refuses_what_it_is_not_meant_for_in_any_size(size: int, dtype: torch.dtype):
+    input = torch.ones(size, dtype=dtype)
+    for call in (torch.relu, F.relu, torch.relu_, lambda x: F.relu(x, inplace=True), torch.Tensor.relu):
+        with pytest.raises(NotImplementedError, match="relu.*not implemented for (bool|complex64)"):
+            call(input)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+@pytest.mark.parametrize("weights", [7, 9])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])  # the portable form, and the compiled one
+def test_a_loss_refuses_weights_that_are_not_one_for_each_class(loss, weights: int, dtype: torch.dtype):
+    scores, target = torch.zeros(4, 8, dtype=dtype), torch.tensor([0, 1, 2, 3])
+    with pytest.raises(RuntimeError, match="weight tensor should be defined either for all 8 classes"):
+        loss(scores, target, torch.ones(weights, dtype=dtype))
 
 
 @pytest.mark.parametrize(("message", "call"), WRONG, ids=[m[:24] for m, _ in WRONG])

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
+from ddpgrad import ops
 from ddpgrad.ops.dispatch.declare import OPS, Op
 
+ops.load_all()  # those of modules that are loaded on use, too
 UNIQUE = sorted({op.name for op in OPS.values()})
 SAMPLED = [name for name in UNIQUE if OPS[name].samples is not None]
 # Ops that are only reached as the gradient of another op, which tests them.

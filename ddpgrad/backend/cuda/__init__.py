@@ -10,22 +10,13 @@ from typing import Any
 
 from ..device import Device
 from ..elementary import elementary
-from ..registry import Backend
+from ..registry import Backend, kernels_in
 from .library import cupy_and_count
 
-# Modules of kernels, loaded when one of their names is first used.
-_FAMILIES = {
-    "activation": (
-        "gelu", "gelu_backward", "softmax", "softmax_backward", "log_softmax", "log_softmax_backward",
-    ),
-    "attention": ("scaled_dot_product_attention", "attention_backward"),
-    "dropout": ("dropout", "dropout_backward"),
-    "loss": ("cross_entropy", "cross_entropy_backward"),
-    "matmul": ("matmul",),
-    "norm": ("layer_norm", "layer_norm_backward"),
-    "optimizer": ("update_",),
-    "scatter": ("embedding", "embedding_backward", "index_put_add", "scatter_add"),
-}  # fmt: skip
+# Modules of kernels, loaded when one of them is first used.
+_FAMILIES = ("activation", "attention", "dropout", "loss", "norm", "optimizer", "scatter")
+# Those that have functions for other modules as well.
+_MIXED_FAMILIES = {"matmul": ("matmul",)}
 
 _devices: dict[int, Device] = {}
 
@@ -43,5 +34,6 @@ def load() -> Backend:
     cupy, _ = cupy_and_count()
     from .differences import differences
 
-    families = {f"{__name__}.{name}": names for name, names in _FAMILIES.items()}
+    families = kernels_in(__name__, _FAMILIES)
+    families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
     return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of)

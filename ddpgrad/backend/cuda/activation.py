@@ -131,7 +131,7 @@ def _backward(g: Array, out: Array, dim: int, logarithm: bool) -> Array:
     return grad
 
 
-def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
+def softmax(input: Array, dim: int) -> Array:
     """exp(input) normalised to sum 1 along the last dimension; `NotImplemented` for others."""
     return _forward(input, dim, False)
 
@@ -141,7 +141,7 @@ def softmax_backward(g: Array, out: Array, dim: int) -> Array:
     return _backward(g, out, dim, False)
 
 
-def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
+def log_softmax(input: Array, dim: int) -> Array:
     """The logarithm of `softmax`, without underflow, along the last dimension."""
     return _forward(input, dim, True)
 

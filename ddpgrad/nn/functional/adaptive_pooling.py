@@ -16,7 +16,7 @@ from ...ops.creation.draws import rand
 from ...ops.dispatch.watching import exporting
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clone
-from ...ops.indexing.index import gather, index_select
+from ...ops.indexing.gather import gather, index_select
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
 from ...ops.layers.windows import Ints, per_dimension

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.dispatch.inplace import copy_
 from ...ops.elementwise.unary import clamp
+from ...ops.indexing.setitem import copy_
 from ...ops.reduction.norm import norm
 from ...ops.reduction.reduce import sum as sum_over
 from ...ops.shape.stacking import broadcast_tensors

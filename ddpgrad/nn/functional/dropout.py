@@ -7,8 +7,9 @@ import warnings
 
 from ...core.tensor import Tensor
 from ...ops.creation.factories import ones
-from ...ops.dispatch.inplace import copy_, inplace_function
+from ...ops.dispatch.inplace import inplace_function
 from ...ops.elementwise.binary import eq, ne
+from ...ops.indexing.setitem import copy_
 from ...ops.layers import dropout as dropping
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).

@@ -14,7 +14,7 @@ from ...ops.creation.factories import arange, from_numpy
 from ...ops.dispatch.watching import exporting
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
-from ...ops.indexing.index import index_select
+from ...ops.indexing.gather import index_select
 from ...ops.layers.embedding import embedding as look_up
 from ...ops.layers.embedding import embedding_backward as add_up
 from ...ops.reduction.norm import norm

@@ -9,7 +9,7 @@ from ...ops.creation.factories import arange
 from ...ops.elementwise.activation import relu, softplus
 from ...ops.elementwise.binary import eq, minimum, ne, where
 from ...ops.elementwise.unary import clamp, sqrt
-from ...ops.indexing.index import gather, index_select
+from ...ops.indexing.gather import gather, index_select
 from ...ops.indexing.scatter import scatter
 from ...ops.reduction.reduce import mean
 from ...ops.reduction.reduce import sum as sum_over

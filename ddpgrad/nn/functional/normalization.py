@@ -8,8 +8,8 @@ from typing import Any
 from ...autograd.grad_mode import no_grad
 from ...backend.dtype import finfo, float32, promote_types
 from ...core.tensor import Tensor
-from ...ops.dispatch.inplace import copy_
 from ...ops.elementwise.unary import clone, rsqrt
+from ...ops.indexing.setitem import copy_
 from ...ops.layers import normalization
 from ...ops.reduction.reduce import mean as mean_over
 from ...ops.shape.shape import constant_pad, narrow, repeat, reshape

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ...core.tensor import Tensor
 from ...ops.elementwise.activation import log_softmax
-from ...ops.indexing.index import gather, index_put
+from ...ops.indexing.gather import gather
+from ...ops.indexing.index import index_put
 from ...ops.reduction.reduce import argmax
 from ...ops.shape.shape import reshape
 from ...ops.shape.stacking import cat

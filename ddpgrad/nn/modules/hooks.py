@@ -11,7 +11,8 @@ from ...autograd.accumulate import edge_of
 from ...autograd.grad_mode import mode
 from ...autograd.graph import Node, RemovableHandle
 from ...core.rank_local import RankLocal
-from ...core.tensor import Tensor, View, wrap
+from ...core.tensor import Tensor, wrap
+from ...core.view import View
 
 if TYPE_CHECKING:
     from .module import Module

@@ -13,7 +13,7 @@ from ...core.tensor import Tensor
 from ...ops.creation.factories import empty, from_numpy, zeros
 from ...ops.dispatch import autocast
 from ...ops.elementwise.unary import sigmoid, tanh
-from ...ops.indexing.index import index_select
+from ...ops.indexing.gather import index_select
 from ...ops.layers.recurrent import gru_sequence, lstm_sequence, rnn_sequence
 from ...ops.linalg.matrix import linear
 from ...ops.shape.shape import reshape

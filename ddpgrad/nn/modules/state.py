@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
-from ...ops.dispatch.inplace import copy_
+from ...ops.indexing.setitem import copy_
 from ..parameter import Parameter, UninitializedParameter
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from ...backend.dtype import finfo
 from ...core.tensor import Tensor
 from ...ops.creation.draws import randn
 from ...ops.creation.factories import eye, zeros
-from ...ops.linalg.decomposition_ops import matrix_exp
 from ...ops.linalg.decompositions import geqrf
 from ...ops.linalg.decompositions import linalg_householder_product as householder_product
+from ...ops.linalg.matrix_exp import matrix_exp
 from ...ops.linalg.systems import linalg_solve
 from ...ops.shape.stacking import cat
 from ..modules.module import Module

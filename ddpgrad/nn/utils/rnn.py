@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ...ops.creation.factories import from_numpy, full
-from ...ops.indexing.index import index_select
+from ...ops.indexing.gather import index_select
 from ...ops.layers.embedding import embedding
 from ...ops.shape.shape import constant_pad, reshape
 from ...ops.shape.stacking import cat, stack

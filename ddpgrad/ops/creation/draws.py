@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...random import Generator, default_generator
-from ..dispatch import inplace
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
+from ..indexing.setitem import copy_
 from .factories import default_of, factory, finish, like, number, shape_of
 
 
@@ -154,14 +155,14 @@ def normal(
 
 
 def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
-    return inplace.copy_(self, finish(drawn.astype(self.dtype.numpy, copy=False), self.device))
+    return copy_(self, finish(drawn.astype(self.dtype.numpy, copy=False), self.device))
 
 
 def _drawing(name: str, first: float, second: float | None, names: tuple[str, ...]) -> Callable[..., Tensor]:
     """`Tensor.<name>_(...)`: overwrite with draws of `Generator.<name>`."""
 
     def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
-        inplace.check_writable(f"{name}_", self)
+        check_writable(f"{name}_", self)
         if self.dtype.category < 2:
             error = RuntimeError if name == "exponential" else NotImplementedError
             raise error(f'"{name}_" not implemented for {self.dtype.name}: it draws floating-point numbers')
@@ -191,7 +192,7 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Overwrite with the numbers of trials up to the first success, each of probability `p`."""
-    inplace.check_writable("geometric_", self)
+    check_writable("geometric_", self)
     if self.dtype.category == 0:
         raise NotImplementedError('"geometric_" not implemented for bool')
     return _overwrite(self, _source(generator).geometric(tuple(self.shape), p))
@@ -199,7 +200,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Overwrite with 0 and 1, 1 with probability `p`: a number, or a tensor that broadcasts to this one."""
-    inplace.check_writable("bernoulli_", self)
+    check_writable("bernoulli_", self)
     if isinstance(p, Tensor):
         chances = np.broadcast_to(p.numpy(force=True), tuple(self.shape))
         return _overwrite(self, _source(generator).bernoulli(chances))
@@ -211,7 +212,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 def random_(self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
             **bounds: Any) -> Tensor:  # fmt: skip
     """Overwrite with integers in [low, high), [0, low), or all that the dtype holds exactly."""
-    inplace.check_writable("random_", self)
+    check_writable("random_", self)
     low, high = bounds.pop("from", low), bounds.pop("to", high)
     if low is not None and high is None:
         low, high = 0, low

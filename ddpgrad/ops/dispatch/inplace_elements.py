@@ -11,7 +11,6 @@ from ...autograd.views import check_writable
 from ...backend.overwriting import overwriting
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
-from ..elementwise.binary import masked_fill
 from .inplace import any_requires_grad
 from .watching import recorders
 
@@ -47,9 +46,11 @@ def _keeps_or_shares(target: Tensor, args: tuple[Any, ...], kwargs: dict[str, An
     return any(isinstance(a, Tensor) and a._versions is target._versions for a in (*args, *kwargs.values()))
 
 
-def masked_fill_directly(inplace: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`masked_fill_`, of which only the masked elements are written where nothing is recorded."""
-    check: Any = masked_fill.op.check  # type: ignore[attr-defined]
+def masked_fill_directly(inplace: Callable[..., Tensor], check: Callable[..., None]) -> Callable[..., Tensor]:
+    """`masked_fill_`, of which only the masked elements are written where nothing is recorded.
+
+    inplace: the usual form. check: raises an error for wrong arguments.
+    """
 
     @functools.wraps(inplace)
     def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:

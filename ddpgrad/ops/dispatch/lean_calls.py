@@ -45,7 +45,7 @@ def unary(op: Op) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and nothing else."""
     kernels = op.kernels
     call_general = general(op)
-    needs_float = op.promotion == "float"
+    needs_float = op.promotion == "float" or op.check is not None
     differentiable = is_differentiable(op)
     casts = casts_of(op)
 

@@ -10,7 +10,8 @@ import numpy as np
 from ...autograd.grad_mode import mode
 from ...autograd.views import remember_plain_view
 from ...core.modes import inference
-from ...core.tensor import Tensor, View, wrap
+from ...core.tensor import Tensor, wrap
+from ...core.view import View
 from .explain import explain
 from .node import record
 

@@ -13,17 +13,20 @@ from ..dispatch.samples import along, calls, one
 from ..reduction.reduce import wrap_dim
 
 
+def _check_relu(input: Tensor) -> None:
+    if input.dtype.category in (0, 3):
+        raise NotImplementedError(f"relu(): not implemented for {input.dtype.name}")
+
+
 @op(
     grads={"input": lambda F, g, out: F.relu_backward(g, out)},
+    check=_check_relu,
     samples=one(),
     reference=lambda x: np.maximum(x, 0),
     inplace=True,
 )
 def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""
-    dtype: Any = input.dtype
-    if dtype.kind in "bc":
-        raise NotImplementedError(f"not implemented for {input.dtype}")
     return F.maximum(input, 0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor, wrap
-from ..dispatch import inplace
+from ..indexing.setitem import copy_
 
 
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
@@ -43,7 +43,7 @@ def _overwrite(name: str, function: Callable[..., Any], self: Tensor, *others: T
     shape = tuple(self.shape)
     columns = [tensor.expand(shape).reshape(-1).tolist() for tensor in (self, *others)]
     made = np.array([function(*values) for values in zip(*columns, strict=True)], self.dtype.numpy)
-    return inplace.copy_(self, wrap(made.reshape(shape)))
+    return copy_(self, wrap(made.reshape(shape)))
 
 
 METHODS = {"apply_": apply_, "map_": map_, "map2_": map2_}

@@ -8,7 +8,6 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
-from ..dispatch.inplace import copy_
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
@@ -19,8 +18,9 @@ from ..shape import shape
 from ..shape.diagonal import require_shape
 from ..shape.splitting import unbind
 from . import index as _index
-from .index import length_of, positions, require_inside
+from .gather import gather, length_of, positions, require_inside
 from .scatter import REDUCTIONS, scatter_reduce
+from .setitem import copy_
 
 
 def _slices(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[int, tuple[Any, ...]]:
@@ -191,7 +191,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
             f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.name}"
         )
     if dim is None:
-        return _index.gather(shape.reshape(input, -1), 0, shape.reshape(indices, -1))
+        return gather(shape.reshape(input, -1), 0, shape.reshape(indices, -1))
     if input.ndim != indices.ndim:
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input.ndim} "
@@ -201,7 +201,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     common = np.broadcast_shapes(*((*t.shape[:dim], 1, *t.shape[dim + 1 :]) for t in (input, indices)))
     indices = binary.where(indices < 0, indices + length_of(input, dim), indices)
     parts = [shape.expand(t, (*common[:dim], t.shape[dim], *common[dim + 1 :])) for t in (input, indices)]
-    return _index.gather(parts[0], dim, parts[1])
+    return gather(parts[0], dim, parts[1])
 
 
 def _require_mask(name: str, mask: Tensor) -> None:

@@ -15,7 +15,7 @@ from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
-from .index import positions
+from .gather import positions
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.explain import require_one_kind
-from ..indexing.index import raw_index
+from ..indexing.raw_index import raw_index
 
 
 @primitive(

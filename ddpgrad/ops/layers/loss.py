@@ -1,4 +1,4 @@
-"""Losses that are one op for speed; the others are composed in `nn/functional.py`."""
+"""Losses that are one op for speed; the others are composed in `nn/functional/loss.py`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,25 @@ def _adapt(
     reduction: str = "mean",
 ) -> tuple[Any, ...]:
     classes = _classes("cross_entropy", input, target)
-    return input, classes, _raw(weight), ignore_index, label_smoothing, reduction
+    return (
+        input,
+        classes,
+        _weight_of("cross_entropy", input, weight),
+        ignore_index,
+        label_smoothing,
+        reduction,
+    )
 
 
-def _raw(weight: Any) -> Any:
-    return weight._array if isinstance(weight, Tensor) else weight
+def _weight_of(name: str, input: Tensor, weight: Any) -> Any:
+    """The array of the weights of the classes of scores (N, C); `RuntimeError` unless there is one for each."""
+    array = weight._array if isinstance(weight, Tensor) else weight
+    if array is not None and array.shape != input._array.shape[1:]:
+        raise RuntimeError(
+            f"{name}(): weight tensor should be defined either for all {input.shape[1]} classes or no classes but got "
+            f"weight tensor of shape: {list(array.shape)}"
+        )
+    return array
 
 
 def _classes(name: str, input: Tensor, target: Any) -> Any:
@@ -152,7 +166,8 @@ def _shares(
 def _adapt_nll(
     input: Tensor, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> tuple[Any, ...]:
-    return input, _classes("nll_loss", input, target), _raw(weight), ignore_index, reduction
+    classes = _classes("nll_loss", input, target)
+    return input, classes, _weight_of("nll_loss", input, weight), ignore_index, reduction
 
 
 def _np_nll(x: Any, t: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:

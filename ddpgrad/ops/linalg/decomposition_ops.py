@@ -1,9 +1,7 @@
-"""Factorizations of matrices: kernels with their gradient rules.
+"""Cholesky, LU and QR decompositions: kernels with their gradient rules.
 
-The public functions are in `systems.py`. Rules: Giles, "Collected matrix derivative results",
-2008; Walter and Lehmann, "Algorithmic differentiation of linear algebra functions", 2010;
-Townsend, "Differentiating the singular value decomposition", 2016; Seeger et al.,
-"Auto-differentiating linear algebra", 2017.
+The public functions are in `decompositions.py`. Rules: Walter and Lehmann, "Algorithmic differentiation of linear
+algebra functions", 2010; Seeger et al., "Auto-differentiating linear algebra", 2017.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
-from .adjoint import adjoint, diagonal, is_complex, real_part, transposed
+from .adjoint import adjoint, diagonal, real_part, transposed
 
 
 @primitive(
@@ -27,22 +25,10 @@ def eye_mask(F: Any, input: Tensor, rows: int, columns: int) -> Tensor:
     ...
 
 
-def _with_diagonal(F: Any, x: Any, values: Any) -> Any:
+def with_diagonal(F: Any, x: Any, values: Any) -> Any:
     """Square matrices x with their diagonals replaced by `values` (..., n)."""
     n = x.shape[-1]
     return F.where(F.eye_mask(x, n, n), F.unsqueeze(F.cast(values, x.dtype), -1), x)
-
-
-def _differences(F: Any, values: Any) -> Any:
-    """values[j] - values[i] at (i, j), with 1 on the diagonal."""
-    apart = F.unsqueeze(values, -2) - F.unsqueeze(values, -1)
-    return _with_diagonal(F, apart, F.full_like(values, 1))
-
-
-def _spread_diagonal(F: Any, values: Any) -> Any:
-    """Diagonal matrices (..., n, n) of `values` (..., n)."""
-    n = values.shape[-1]
-    return _with_diagonal(F, F.expand(F.unsqueeze(F.full_like(values, 0), -1), (*values.shape, n)), values)
 
 
 # -- Cholesky ------------------------------------------------------------------------------------
@@ -79,7 +65,7 @@ def _lu_rule(F: Any, g: Any, out: Any, rows: Any) -> Any:
 
     square, grad = head(out), head(g)
     last = len(out.shape) - 1
-    lower = _with_diagonal(F, F.tril(square), F.full_like(diagonal(F, square), 1))
+    lower = with_diagonal(F, F.tril(square), F.full_like(diagonal(F, square), 1))
     upper = F.triu(square)
     lower_t, upper_t = transposed(F, lower), transposed(F, upper)
     grad_lower, grad_upper = grad, grad
@@ -139,7 +125,7 @@ def _np_lu(A: Any, pivot: bool) -> tuple[Any, ...]:
 
 
 def _qr_rule(F: Any, g: Any, out: Any, R: Any) -> Any:
-    """For m >= n; of a wide matrix `systems.py` factors the square part."""
+    """For m >= n; of a wide matrix `decompositions.py` decomposes the square part."""
     grad_q, grad_r = g
     inner = None
     if grad_r is not None:
@@ -150,7 +136,7 @@ def _qr_rule(F: Any, g: Any, out: Any, R: Any) -> Any:
     if inner is None:
         return None
     low = F.tril(inner, -1)
-    symmetric = _with_diagonal(F, low + adjoint(F, low), real_part(F, diagonal(F, inner)))
+    symmetric = with_diagonal(F, low + adjoint(F, low), real_part(F, diagonal(F, inner)))
     total = F.matmul(out, symmetric)
     if grad_q is not None:
         total = total + grad_q
@@ -205,197 +191,4 @@ def complete_qr(F: Any, A: Tensor) -> tuple[Tensor, Tensor]:
 )
 def geqrf_pair(F: Any, input: Tensor) -> tuple[Tensor, Tensor]:
     """R and, below the diagonal, the Householder vectors of A (..., m, n), with their factors."""
-    ...
-
-
-# -- singular values ---------------------------------------------------------------------------------
-
-
-def _svd_rule(F: Any, g: Any, out: Any, S: Any, Vh: Any) -> Any:
-    grad_u, grad_s, grad_vh = g
-    grad_v = None
-    k = S.shape[-1]
-    U = F.narrow(out, len(out.shape) - 1, 0, k)
-    Vh = F.narrow(Vh, len(Vh.shape) - 2, 0, k)
-    if grad_u is None and grad_vh is None:
-        return F.matmul(U * F.unsqueeze(F.cast(grad_s, U.dtype), -2), Vh)
-    m, n = out.shape[-2], Vh.shape[-1]
-    complex_gauge = None
-    # The squares' differences as a product, which keeps digits where singular values are close.
-    apart = _differences(F, S) * _with_diagonal(F, F.unsqueeze(S, -2) + F.unsqueeze(S, -1), F.full_like(S, 1))
-    across, down = F.unsqueeze(S, -2), F.unsqueeze(S, -1)
-    inner = None
-    if grad_u is not None:
-        grad_u = F.narrow(grad_u, len(out.shape) - 1, 0, k)
-        product = F.matmul(adjoint(F, U), grad_u)
-        skew = product - adjoint(F, product)
-        inner = skew / apart * across
-        complex_gauge = diagonal(F, skew) / (2 * S)
-    if grad_vh is not None:
-        grad_v = adjoint(F, F.narrow(grad_vh, len(Vh.shape) - 2, 0, k))
-        product = F.matmul(Vh, grad_v)
-        skew = product - adjoint(F, product)
-        term = skew / apart * down
-        inner = term if inner is None else inner + term
-        if complex_gauge is None:
-            complex_gauge = -diagonal(F, skew) / (2 * S)
-    on_diagonal = F.full_like(S, 0) if grad_s is None else grad_s
-    if is_complex(U):
-        on_diagonal = F.cast(on_diagonal, U.dtype) + complex_gauge
-    inner = _with_diagonal(F, inner, on_diagonal)
-    left = F.matmul(U, inner)
-    if grad_u is not None and m > k:  # what gU has outside the span of U
-        scaled = grad_u / across
-        left = left + scaled - F.matmul(U, F.matmul(adjoint(F, U), scaled))
-    total = F.matmul(left, Vh)
-    if grad_v is not None and n > k:
-        scaled = adjoint(F, grad_v / across)
-        outside = scaled - F.matmul(F.matmul(scaled, adjoint(F, Vh)), Vh)
-        total = total + F.matmul(U, outside)
-    return total
-
-
-@primitive(
-    grads={"A": _svd_rule},
-    holomorphic=False,
-    outputs=3,
-    extras=("S", "Vh"),
-    differentiable=3,
-    samples=lambda rng: [
-        ((rng.standard_normal((3, 3)), False), {}),
-        ((rng.standard_normal((2, 4, 2)), False), {}),
-        ((rng.standard_normal((2, 4)), False), {}),
-    ],
-    reference=lambda A, full: np.linalg.svd(A, full_matrices=full),
-    method=False,
-    grad_name="LinalgSvdBackward0",
-)
-def svd_factor(F: Any, A: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S, Vh with A = U diag(S) Vh; S descends. The gradient takes the loss to depend on the first k of U and Vh."""
-    ...
-
-
-@primitive(
-    samples=lambda rng: [((rng.standard_normal((2, 4, 2)),), {})],
-    reference=lambda A: np.linalg.svd(A, compute_uv=False),
-    method=False,
-)
-def svdvals(F: Any, A: Tensor) -> Tensor:
-    """The singular values (..., k), descending, where no gradient is needed."""
-    ...
-
-
-# -- eigenvalues ---------------------------------------------------------------------------------------
-
-
-def _eigh_rule(F: Any, g: Any, out: Any, eigenvectors: Any) -> Any:
-    grad_values, grad_vectors = g
-    V = eigenvectors
-    if grad_vectors is None:
-        return F.matmul(V * F.unsqueeze(F.cast(grad_values, V.dtype), -2), adjoint(F, V))
-    # Only the part of V^H gV that keeps V unitary counts.
-    inner = F.matmul(adjoint(F, V), grad_vectors)
-    inner = (inner - adjoint(F, inner)) * 0.5 / _differences(F, out)
-    inner = _with_diagonal(F, inner, F.full_like(out, 0) if grad_values is None else grad_values)
-    return F.matmul(F.matmul(V, inner), adjoint(F, V))
-
-
-@primitive(
-    grads={"A": _eigh_rule},
-    holomorphic=False,
-    outputs=2,
-    extras=("eigenvectors",),
-    differentiable=2,
-    method=False,
-    grad_name="LinalgEighBackward0",
-)
-def eigh_factor(F: Any, A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of symmetric or Hermitian matrices."""
-    ...
-
-
-@primitive(
-    samples=lambda rng: [((rng.standard_normal((2, 3, 3)), "U"), {})],
-    reference=np.linalg.eigvalsh,
-    method=False,
-)
-def eigvalsh(F: Any, A: Tensor, UPLO: str) -> Tensor:
-    """The eigenvalues of symmetric or Hermitian matrices, where no gradient is needed."""
-    ...
-
-
-def _eig_rule(F: Any, g: Any, A: Any, out: Any, eigenvectors: Any) -> Any:
-    grad_values, grad_vectors = g
-    V = eigenvectors
-    if grad_vectors is None:
-        inner = _spread_diagonal(F, grad_values)
-    else:
-        product = F.matmul(adjoint(F, V), grad_vectors)
-        # The norm of an eigenvector does not change.
-        fixed = F.matmul(adjoint(F, V), V) * F.unsqueeze(F.cast(F.real(diagonal(F, product)), V.dtype), -2)
-        inner = (product - fixed) / F.conj(_differences(F, out))
-        inner = _with_diagonal(F, inner, F.full_like(out, 0) if grad_values is None else grad_values)
-    grad = F.solve(adjoint(F, V), F.matmul(inner, adjoint(F, V)))
-    return grad if is_complex(A) else F.real(grad)
-
-
-@primitive(
-    grads={"A": _eig_rule},
-    holomorphic=False,
-    outputs=2,
-    extras=("eigenvectors",),
-    differentiable=2,
-    method=False,
-    grad_name="LinalgEigBackward0",
-)
-def eig_factor(F: Any, A: Tensor) -> tuple[Tensor, Tensor]:
-    """Complex eigenvalues (..., n) and eigenvectors (..., n, n) of norm 1 of any square matrices."""
-    ...
-
-
-@primitive(method=False)
-def eigvals(F: Any, A: Tensor) -> Tensor:
-    """Complex eigenvalues of any square matrices, where no gradient is needed."""
-    ...
-
-
-# -- exponential -----------------------------------------------------------------------------------
-
-
-def _matrix_exp_rule(F: Any, g: Any, input: Any) -> Any:
-    """The derivative in the direction g, as a block of the exponential of a block matrix (Higham 2008, theorem 3.6)."""
-    n, last = input.shape[-1], len(input.shape) - 1
-    x = transposed(F, input)
-    upper = F.cat([x, g], last)
-    lower = F.cat([F.full_like(x, 0), x], last)
-    whole = F.matrix_exp(F.cat([upper, lower], last - 1))
-    return F.narrow(F.narrow(whole, last - 1, 0, n), last, n, n)
-
-
-def _np_exp(A: Any) -> Any:
-    values, vectors = np.linalg.eig(A)
-    return ((vectors * np.exp(values)[..., None, :]) @ np.linalg.inv(vectors)).real
-
-
-def _adapt_matrix_exp(input: Tensor) -> tuple[Tensor]:
-    if input.dtype.category < 2:
-        raise RuntimeError(
-            f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {input.dtype.name}"
-        )
-    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
-        raise RuntimeError(
-            f"linalg.matrix_exp: A must be batches of square matrices, got {list(input.shape)}"
-        )
-    return (input,)
-
-
-@primitive(
-    grads={"input": _matrix_exp_rule},
-    adapt=_adapt_matrix_exp,
-    samples=lambda rng: [((rng.standard_normal((3, 3)),), {}), ((3 * rng.standard_normal((2, 2, 2)),), {})],
-    reference=_np_exp,
-    grad_name="LinalgMatrixExpBackward0",
-)
-def matrix_exp(F: Any, input: Tensor) -> Tensor:
-    """The exponential of square matrices (..., n, n), by scaling and squaring (Higham 2005)."""
     ...

@@ -1,4 +1,4 @@
-"""Linear algebra as users call it, II: the factorizations of matrices."""
+"""Decompositions of matrices, as users call them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..dispatch.declare import op
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..shape import shape
-from . import decomposition_ops, inverse_ops, matrix
+from . import decomposition_ops, inverse_ops, matrix, spectral_ops
 from .adjoint import adjoint as dagger
 from .adjoint import conj
 from .matrix import nothing_of
@@ -329,7 +329,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh) with A = U @ diag(S) @ Vh, S descending. `driver` chooses among CUDA's algorithms; here it is ignored."""
     require_matrix("linalg.svd", A)
-    return return_types.linalg_svd(*decomposition_ops.svd_factor(A, full_matrices))
+    return return_types.linalg_svd(*spectral_ops.svd_factor(A, full_matrices))
 
 
 @tensor_function(method=False, out=True)
@@ -337,8 +337,8 @@ def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values, descending."""
     require_matrix("linalg.svdvals", A)
     if A.requires_grad and mode.enabled:
-        return decomposition_ops.svd_factor(A, False)[1]
-    return decomposition_ops.svdvals(A)
+        return spectral_ops.svd_factor(A, False)[1]
+    return spectral_ops.svdvals(A)
 
 
 @tensor_function(out=True)
@@ -351,7 +351,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
             wrap(backend_for(input._array).full((*input.shape[:-2], k, k), 0, input.dtype)) for k in (m, n)
         ]
         return return_types.svd(zeros[0].to(input.device), linalg_svdvals(input), zeros[1].to(input.device))
-    U, S, Vh = decomposition_ops.svd_factor(input, not some)
+    U, S, Vh = spectral_ops.svd_factor(input, not some)
     return return_types.svd(U, S, adjoint(Vh))
 
 
@@ -368,7 +368,7 @@ def _require_triangle(name: str, UPLO: str) -> str:
 def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of symmetric or Hermitian matrices, ascending; one triangle is read."""
     require_square("linalg.eigh", A)
-    return return_types.linalg_eigh(*decomposition_ops.eigh_factor(A, _require_triangle("linalg.eigh", UPLO)))
+    return return_types.linalg_eigh(*spectral_ops.eigh_factor(A, _require_triangle("linalg.eigh", UPLO)))
 
 
 @tensor_function(method=False, out=True)
@@ -377,15 +377,15 @@ def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     require_square("linalg.eigvalsh", A)
     triangle = _require_triangle("linalg.eigvalsh", UPLO)
     if A.requires_grad and mode.enabled:
-        return decomposition_ops.eigh_factor(A, triangle)[0]
-    return decomposition_ops.eigvalsh(A, triangle)
+        return spectral_ops.eigh_factor(A, triangle)[0]
+    return spectral_ops.eigvalsh(A, triangle)
 
 
 @tensor_function(method=False, out=True)
 def linalg_eig(A: Tensor) -> Any:
     """(eigenvalues, eigenvectors), complex, of any square matrices; the vectors have norm 1."""
     require_square("linalg.eig", A)
-    return return_types.linalg_eig(*decomposition_ops.eig_factor(A))
+    return return_types.linalg_eig(*spectral_ops.eig_factor(A))
 
 
 @tensor_function(method=False, out=True)
@@ -393,5 +393,5 @@ def linalg_eigvals(A: Tensor) -> Tensor:
     """The complex eigenvalues of any square matrices."""
     require_square("linalg.eigvals", A)
     if A.requires_grad and mode.enabled:
-        return decomposition_ops.eig_factor(A)[0]
-    return decomposition_ops.eigvals(A)
+        return spectral_ops.eig_factor(A)[0]
+    return spectral_ops.eigvals(A)

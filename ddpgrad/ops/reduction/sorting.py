@@ -11,7 +11,7 @@ from ..creation.factories import full
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, unary
 from ..elementwise.conversion import to
-from ..indexing import index
+from ..indexing.gather import gather
 from ..shape import shape
 from . import order, reduce
 from .reduce import require_elements, require_order, wrap_dim
@@ -225,8 +225,8 @@ def _between(ordered: Tensor, places: Tensor, interpolation: str) -> Tensor:
     """The elements of `ordered` at fractional places along the last dimension."""
     if interpolation in ("lower", "higher", "nearest"):
         rounded = {"lower": unary.floor, "higher": unary.ceil, "nearest": unary.round}
-        return index.gather(ordered, -1, to(rounded[interpolation](places), dtypes.int64))
+        return gather(ordered, -1, to(rounded[interpolation](places), dtypes.int64))
     below = unary.floor(places.detach())
-    low = index.gather(ordered, -1, to(below, dtypes.int64))
-    high = index.gather(ordered, -1, to(unary.ceil(places.detach()), dtypes.int64))
+    low = gather(ordered, -1, to(below, dtypes.int64))
+    high = gather(ordered, -1, to(unary.ceil(places.detach()), dtypes.int64))
     return low + (high - low) * (0.5 if interpolation == "midpoint" else places - below)

@@ -11,11 +11,11 @@ from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.registry import to_device
 from ...core.tensor import Tensor, wrap
-from ..dispatch import inplace
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import unary
+from ..indexing.setitem import copy_, fill_
 from ..reduction import reduce
 from ..reduction.reduce import wrap_dim
 
@@ -172,7 +172,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     out = unary.clone(input)
     region = diagonal(out, offset, dim1, dim2)
     require_shape("diagonal_scatter", region, src)
-    inplace.copy_(region, src)
+    copy_(region, src)
     return out
 
 
@@ -199,5 +199,5 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     from .strided import strided
 
     for start, length in sizes:
-        inplace.fill_(strided(input, (length,), (step,), start * input.stride(0), input.stride()), fill_value)
+        fill_(strided(input, (length,), (step,), start * input.stride(0), input.stride()), fill_value)
     return input

@@ -18,7 +18,7 @@ from ..dispatch.signatures import in_place
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..elementwise import unary
-from ..indexing import index
+from ..indexing.gather import index_select
 from ..reduction.reduce import wrap_dim
 from . import shape, strided
 
@@ -197,7 +197,7 @@ def repeat_interleave(
         raise RuntimeError(
             f"repeat_interleave: Invalid output_size, expected {chosen.size} but got {output_size}"
         )
-    return index.index_select(input, dim, from_numpy(chosen).to(input.device))
+    return index_select(input, dim, from_numpy(chosen).to(input.device))
 
 
 def _repeated(counts: np.ndarray) -> np.ndarray:

@@ -10,12 +10,12 @@ import numpy as np
 from ...backend.dtype import DType
 from ...backend.elementary.shape import bytes_before
 from ...core.tensor import Tensor, wrap
-from ..dispatch import inplace
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..elementwise import unary
+from ..indexing.setitem import copy_
 from ..reduction.reduce import wrap_dim
 from .diagonal import require_shape
 from .shape import view as _view_in_shape
@@ -110,7 +110,7 @@ def as_strided_scatter(
     out = unary.clone(input) if input.is_contiguous() else input.contiguous()
     region = as_strided(out, size, stride, storage_offset)
     require_shape("as_strided_scatter", region, src)
-    inplace.copy_(region, src)
+    copy_(region, src)
     return out
 
 

@@ -1,0 +1,148 @@
+"""What users write between brackets, as an index of raw arrays, and which kind of index it is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ...backend import dtype as dtypes
+from ...backend.registry import backend_for, to_device
+from ...core.tensor import Tensor
+from ..dispatch.explain import require_one_kind
+
+
+def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
+    """An index as NumPy wants it, beside `input`: arrays for tensors and lists, tuples of what was given.
+
+    ndim: how many dimensions what is indexed has, those of `input` if not given.
+    """
+    if isinstance(index, list) and any(map(_is_several, index)):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
+            stacklevel=3,
+        )
+        index = tuple(index)
+    if not isinstance(index, tuple):
+        return _raw_part(input, index)
+    parts = [_raw_part(input, part) for part in index]
+    if any(part is Ellipsis for part in parts) and sum(map(_taken, parts)) == (
+        input._array.ndim if ndim is None else ndim
+    ):
+        # It stands for no dimension; NumPy would let it separate the arrays on its sides.
+        parts = [part for part in parts if part is not Ellipsis]
+    return tuple(parts)
+
+
+def _taken(part: Any) -> int:
+    """How many dimensions of what is indexed a part of a raw index is for."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
+
+
+def _is_several(part: Any) -> bool:
+    """True for a part of a list that makes PyTorch take the list for a tuple."""
+    return part is None or part is Ellipsis or isinstance(part, (list, tuple, slice, Tensor, np.ndarray))
+
+
+def _raw_part(input: Tensor, part: Any) -> Any:
+    kind = part.__class__
+    if kind is slice or kind is int:
+        return part
+    if isinstance(part, Tensor):
+        array = part._array
+        if array.dtype == np.uint8:
+            return beside(input, array.astype(np.bool_))  # PyTorch's old masks
+        if dtypes.BY_NUMPY[array.dtype].category > 1:
+            raise IndexError(
+                f"tensors used as indices must be long, int, byte or bool tensors, got {part.dtype.name}"
+            )
+        # A 0-dimensional integer tensor selects, as an int does.
+        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else beside(input, array)
+    if kind is bool:
+        return beside(input, np.asarray(part))
+    if isinstance(part, (list, range)):
+        part = np.asarray(part, dtype=np.int64 if not len(part) else None)
+    return beside(input, part) if isinstance(part, np.ndarray) else part
+
+
+def beside(input: Tensor, index: Any) -> Any:
+    """An index array where `input` is: indexes on the host serve tensors on a GPU, not the other way round."""
+    array = input._array
+    if index.__class__ is array.__class__:
+        return index
+    home = backend_for(array)
+    if home.kind == "cpu":
+        require_one_kind("index", array, index)
+        return index
+    return to_device(index, home.device_of(array))
+
+
+def is_basic(index: Any) -> bool:
+    """True for an index that selects a view: ints, slices, None, Ellipsis."""
+    for part in index if isinstance(index, tuple) else (index,):
+        kind = part.__class__
+        if kind is slice or kind is int or part is None or part is Ellipsis:
+            continue
+        if not isinstance(part, (int, np.integer)) or kind is bool:
+            return False
+    return True
+
+
+def is_mixed(index: Any) -> bool:
+    """True for a raw index with both ints and arrays: PyTorch and NumPy order the result differently."""
+    return (
+        index.__class__ is tuple
+        and any(isinstance(p, (int, np.integer)) and not isinstance(p, bool) for p in index)
+        and any(hasattr(p, "ndim") and not isinstance(p, np.generic) for p in index)
+    )
+
+
+def split_mixed(index: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """A mixed index as two: ints, slices and None first, which give a view; then the arrays in that view."""
+    first: list[Any] = []
+    then: list[Any] = []
+    for part in index:
+        if hasattr(part, "ndim") and not isinstance(part, np.generic):
+            first += [slice(None)] * (part.ndim if part.dtype == np.bool_ else 1)
+            then.append(part)
+        else:
+            first.append(part)
+            if part is Ellipsis:
+                then.append(part)
+            elif part is None or isinstance(part, slice):
+                then.append(slice(None))
+    return tuple(first), tuple(then)
+
+
+def slicing(index: Any) -> tuple[Any, ...] | None:
+    """The usual basic index, of nothing but ints, forward slices, None and one Ellipsis, as `with_ellipsis` has it."""
+    if index.__class__ is not tuple:
+        index = (index,)
+    whole = False
+    for part in index:
+        kind = part.__class__
+        if kind is slice:
+            if part.step is not None:
+                refuse_negative_steps(part)
+        elif part is Ellipsis:
+            whole = True
+        elif kind is not int and part is not None:
+            return None
+    return index if whole else (*index, Ellipsis)
+
+
+def refuse_negative_steps(index: Any) -> None:
+    """`ValueError` for a slice that goes backwards, which no view of PyTorch's does."""
+    for part in index if index.__class__ is tuple else (index,):
+        if part.__class__ is slice and part.step is not None and part.step <= 0:
+            raise ValueError("step must be greater than zero")
+
+
+def with_ellipsis(index: Any) -> tuple[Any, ...]:
+    """A basic index that selects an array also when it names one element, where NumPy has a scalar."""
+    if index.__class__ is not tuple:
+        return (index, Ellipsis) if index is not Ellipsis else (index,)
+    return index if Ellipsis in index else (*index, Ellipsis)

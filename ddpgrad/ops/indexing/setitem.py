@@ -1,0 +1,102 @@
+"""Writing into a tensor by an index: `x[index] = value`, `copy_`, `fill_` and `zero_`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...autograd.grad_mode import mode
+from ...autograd.views import check_writable
+from ...backend.registry import backend_for
+from ...core.tensor import Tensor, wrap
+from ..creation.factories import as_element
+from ..dispatch.calls import versions_of
+from ..dispatch.declare import OPS, Op
+from ..dispatch.explain import explain
+from ..dispatch.inplace import give_history, take_history
+from ..dispatch.node import record
+from ..dispatch.watching import recorders
+from .index import index_put, subscript
+from .raw_index import is_basic, is_mixed, raw_index, refuse_negative_steps, split_mixed, with_ellipsis
+
+
+def setitem(self: Tensor, index: Any, value: Any) -> None:
+    """`self[index] = value`, under autograd."""
+    raw = raw_index(self, index)
+    refuse_negative_steps(raw)
+    if is_mixed(raw):
+        first, raw = split_mixed(raw)
+        self, index = subscript(self, first), raw
+    elif is_basic(raw):
+        raw = with_ellipsis(raw)
+    check_writable(
+        "index_put_",
+        self,
+        raw if is_basic(raw) else Ellipsis,
+        isinstance(value, Tensor) and value._requires_grad,
+    )
+    if not isinstance(value, (Tensor, bool, int, float, complex)):
+        if not isinstance(value, (np.generic, np.ndarray)):
+            raise TypeError(
+                f"can't assign a {type(value).__name__} to a tensor of {self.dtype.name}: make a tensor of it first"
+            )
+        value = wrap(backend_for(self._array).asarray(np.asarray(value), dtype=self.dtype))
+    given = value if isinstance(value, Tensor) else None
+    if given is not None and given.ndim == 0 and given._array.__class__ is not self._array.__class__:
+        given = given.to(self.device)  # a number in a tensor may come from another device
+    recording = (
+        mode.enabled
+        and (self._requires_grad or (given is not None and given._requires_grad))
+        and self.dtype.category > 1  # no gradient passes through integers
+    )
+    op: Op = index_put.op  # type: ignore[attr-defined]
+    if not recording:
+        _store(op, self, raw, value if given is None else given._array)
+        return
+    before = self.detach()
+    take_history(before, self)
+    if given is not None and given._array.dtype != self._array.dtype:
+        given = OPS["cast"].call(given, self.dtype)
+    array = value if given is None else given._array
+    _store(op, self, raw, array)
+    out = wrap(self._array)
+    out._versions = self._versions
+    record(op, (before, given), (before._array, raw, array), out, watched=versions_of([index]))
+    give_history(self, out)
+
+
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Overwrite with `src`, broadcast, converted and moved as needed."""
+    if isinstance(src, Tensor) and src.device != self.device:
+        src = src.to(self.device)
+    setitem(self, Ellipsis, src)
+    return self
+
+
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Overwrite with one value."""
+    if value.__class__ is Tensor or (self._requires_grad and mode.enabled):
+        setitem(self, Ellipsis, value)
+    else:
+        check_writable("fill_", self)
+        _store(index_put.op, self, Ellipsis, value)  # type: ignore[attr-defined]
+    return self
+
+
+def zero_(self: Tensor) -> Tensor:
+    """Overwrite with zeros."""
+    return fill_(self, 0)
+
+
+def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
+    """Write a raw array or number into `target`, and count the version."""
+    if target._array.dtype.kind == "u" and isinstance(value, int):
+        value = as_element(value, target.dtype)
+    try:
+        target._array[index] = value
+    except Exception as error:
+        raise explain(op, (target,), error) from error
+    target._versions[0] += 1
+    if recorders:
+        recorders[0].on_write(target._array, index, value)
