@@ -16,16 +16,9 @@ from builtins import type as _type
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 from typing import Self
 from weakref import ref
 import numpy as np
-
-class View(NamedTuple):
-    base: Tensor
-    steps: tuple[tuple[Any, tuple[Any, ...]], ...] | None
-    root: Node | _int | None
-    maker: str | None = ...
 
 class Tensor:
     _grad: Tensor | None
