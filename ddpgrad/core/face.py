@@ -26,7 +26,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .missing import missing
 
 _IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
@@ -90,6 +89,8 @@ def below(module: ModuleType, name: str) -> Any:
     full = f"{module.__name__}.{name}"
     if name.isidentifier() and not name.startswith("__") and exists(full):
         return import_module(full)
+    from .missing import missing  # here, as few programs misspell a name
+
     raise missing(module.__name__, dir(module), name)
 
 
@@ -103,6 +104,8 @@ def also_in(package: str, *modules: str) -> Callable[[str], Any]:
                     return getattr(import_module(f"{package}.{module}"), name)
                 except AttributeError:
                     continue
+        from .missing import missing
+
         raise missing(package, dir(sys.modules[package]), name)
 
     return look_up

@@ -19,13 +19,11 @@ from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 
-from ..core.missing import missing
 from ..core.tensor import Tensor as Tensor
 from ..core.tensor import wrap
 from ..core.upcalls import declare_all_ops, new_tensor, tensor_vocabulary
 from . import methods
 from .creation import data, draws, factories, interop
-from .dispatch import packed
 from .dispatch.declare import OPS
 from .dispatch.vocabulary import VOCABULARY
 from .elementwise import activation, arithmetic, binary, bitwise, complex, conversion, special, unary
@@ -54,4 +52,6 @@ def __getattr__(name: str) -> object:
         from .. import library
 
         return library.load_library if name == "load_library" else library.namespace(name)
+    from ..core.missing import missing
+
     raise missing(__name__, globals(), name)

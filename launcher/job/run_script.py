@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from ddpgrad.core import environment, rank_local
 from ddpgrad.core.environment import Launch
 from ddpgrad.core.errors import LaunchError
-from ddpgrad.distributed.failure import exit_codes, heartbeat, summary
+from ddpgrad.distributed.failure import exit_codes, heartbeat
 from ddpgrad.distributed.failure.cause import exit_status, failure_of
 from ddpgrad.distributed.failure.channel import Failure, Sender
 from ddpgrad.distributed.ranks import host
 
 from .. import preemption
-from . import child_process, job_files, rank_stream
+from . import child_process, job_files
 
 
 def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str]) -> int:
@@ -75,6 +75,10 @@ def _report(sender: Sender | None, failure: Failure) -> None:
             return
         except OSError as lost:
             print(f"ddprun: lost the launcher ({lost})", file=sys.stderr)
+        print(failure.text, end="", file=sys.__stderr__)
+        return
+    from ddpgrad.distributed.failure import summary  # here, as with a launcher it is the launcher's work
+
     print(summary.describe([failure]), end="", file=sys.__stderr__)
 
 
@@ -85,6 +89,8 @@ def _prepare_streams(sender: Sender | None, launch: Launch) -> None:
             stream.reconfigure(line_buffering=True)
     faulthandler.enable(file=sys.stderr.fileno() if sender is None else sender.fd)
     if launch.world_size > 1 and (launch.mpi or len(launch.ranks) > 1):
+        from . import rank_stream  # here, as most processes need none
+
         rank_stream.install(lambda: _current_rank(launch))
 
 

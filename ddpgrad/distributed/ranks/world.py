@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from ...core import environment, rank_local
+from ...core import environment, rank_local, spans
 from ...core.environment import Launch
 from ...core.errors import DistributedError, LaunchError
 from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
-from ..trace import recorder
 from ..transports.base import Transport
 from .baton import Baton, Meeting, Seat
 
@@ -54,7 +53,10 @@ class World:
         if launch.world_size > 1 and not environment.blas_threads_chosen():
             self._one_thread = threadpool_limits(1, "blas")
         self.pid = os.getpid()
-        recorder.start_if_asked(launch)
+        if environment.trace_folder() is not None:
+            from ..trace import recorder
+
+            recorder.start_if_asked(launch)
 
     def transport(self, backend: str | None, timeout: float | None) -> Transport:
         """The transport of that name, connected on first use (collective between processes)."""
@@ -85,13 +87,13 @@ class World:
     def port(self, key: str | int, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
         if self.baton is None:
-            return recorder.watched(Alone(transport))
+            return _watched(Alone(transport))
         first = self.launch.ranks.start
         meeting = self._meetings.get(key)
         if meeting is None:
             here = [transport.launch.world_rank(r) - first for r in transport.ranks]
             meeting = self._meetings[key] = Meeting(transport, self.baton, here)
-        return recorder.watched(Seat(meeting, rank - first))
+        return _watched(Seat(meeting, rank - first))
 
     def ranks_on_this_host(self) -> list[int]:
         """All ranks of the world that run on this host (collective between processes at first)."""
@@ -165,7 +167,10 @@ class HostedRank:
         transport = self.world.transport(backend, timeout)
         port = self.world.port(transport.name, transport, self.rank)
         communicator = Communicator(self.rank, self.world_size, transport.name, port, self.progress.note)
-        recorder.align(communicator)
+        if spans.recorders:
+            from ..trace import recorder
+
+            recorder.align(communicator)
         return communicator
 
     def group(
@@ -281,6 +286,15 @@ def _watch_exit(world: World) -> None:
     if world.launch.mpi and world.launch.job is None:
         os._exit = exit_at_once
         reporter = _reporter(world.launch)
+
+
+def _watched(port: Port) -> Port:
+    """`port`, or one that also records how long its collectives take, if somebody records."""
+    if not spans.recorders:
+        return port
+    from ..trace import recorder
+
+    return recorder.watched(port)
 
 
 def _reporter(launch: Launch) -> Reporter | None:

@@ -188,8 +188,8 @@ def clock_offset(c: Communicator, clock: Any = spans.now, rounds: int = 15) -> f
 
 
 def watched(port: Port) -> Port:
-    """`port`, or what also records how long its collectives take if something records."""
-    return _WatchedPort(port) if spans.recorders else port
+    """`port`, which also records how long its collectives take."""
+    return _WatchedPort(port)
 
 
 class _WatchedPort:

@@ -15,7 +15,6 @@ from ...core import environment
 from ...core.environment import Launch
 from ...core.errors import TransportError
 from .base import Transport
-from .local import LocalTransport
 
 NAMES = ("virtual", "shm", "mpi", "hierarchical", "nccl")
 SHM_OR_MPI = "shm,mpi"
@@ -86,6 +85,8 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
     generation   a name that these processes have given no other transport
     """
     if name == "virtual":
+        from .local import LocalTransport
+
         return LocalTransport(launch, timeout)
     if name == "nccl":
         from .nccl import NcclTransport

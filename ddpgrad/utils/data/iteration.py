@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ... import cuda
 from ...core import spans
 from .fetch import Recipe
-from .pinning import pin_memory
 from .seeding import generators_kept
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ class Batches(Iterator[Any]):
             raise
         loader.advanced(self)
         if self._pins:
+            from .pinning import pin_memory  # here, as it needs a GPU
+
             batch = pin_memory(batch)
         if began:
             spans.tell("loader", "next batch", began)
