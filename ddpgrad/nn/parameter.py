@@ -28,7 +28,7 @@ class Parameter(Tensor):
         return parameter
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copied = super().__deepcopy__(memo)  # type: ignore[misc]
+        copied = super().__deepcopy__(memo)
         copied._grad = None  # a copied model starts without gradients
         return copied  # type: ignore[return-value]
 

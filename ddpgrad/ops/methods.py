@@ -87,7 +87,7 @@ def _attach_operators() -> None:
     }  # fmt: skip
     for name, function in table.items():
         setattr(Tensor, name, function)
-    Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+    Tensor.__hash__ = object.__hash__
     for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide"):
         python = {"div": "truediv", "remainder": "mod", "floor_divide": "floordiv"}.get(name, name)
         setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[name]))
@@ -116,7 +116,7 @@ def _attach_others() -> None:
         setattr(Tensor, function.__name__, function)
     for name in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad"):
         setattr(Tensor, name, getattr(entry, name))
-    Tensor.backward = entry.tensor_backward  # type: ignore[attr-defined]
+    Tensor.backward = entry.tensor_backward
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
     Tensor.volatile = property(entry.volatile)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
@@ -159,7 +159,7 @@ def _attach_writing() -> None:
     for name in inplace_elements.WRITERS:
         function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
         setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
-    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(  # type: ignore[method-assign]
+    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(
         Tensor.masked_fill_, OPS["masked_fill"].check
     )
 

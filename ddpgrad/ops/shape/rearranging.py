@@ -254,7 +254,7 @@ def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, *
         alias = wrap(tensor._array)
         alias._versions = tensor._versions
         if tensor._requires_grad and mode.enabled:
-            alias._grad_fn, alias._output_nr = edge_of(tensor)  # type: ignore[assignment]
+            alias._grad_fn, alias._output_nr = edge_of(tensor)
             alias._requires_grad = True
     tensor._versions[0] += 1
     out = view(alias, *args, **kwargs)
