@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .ops.elementwise.conversion import log_softmax, softmax
+from .ops.elementwise.activation import log_softmax, softmax
 from .ops.elementwise.special import (
     bessel_j0,
     bessel_j1,
