@@ -127,7 +127,7 @@ from .ops.creation.interop import (
     HalfTensor as HalfTensor, IntTensor as IntTensor, is_storage as is_storage, LongTensor as LongTensor,
     ShortTensor as ShortTensor, UntypedStorage as UntypedStorage,
 )
-from .ops.elementwise.activation import relu as relu
+from .ops.elementwise.activation import log_softmax as log_softmax, relu as relu, softmax as softmax
 from .ops.elementwise.arithmetic import (
     add as add, addcdiv as addcdiv, addcmul as addcmul, clamp_max as clamp_max, clamp_min as clamp_min,
     div as div, float_power as float_power, positive as positive, rsub as rsub, sub as sub,
@@ -149,7 +149,6 @@ from .ops.elementwise.complex import (
     polar as polar, real as real, resolve_conj as resolve_conj, sgn as sgn,
     view_as_complex as view_as_complex, view_as_real as view_as_real,
 )
-from .ops.elementwise.conversion import log_softmax as log_softmax, softmax as softmax
 from .ops.elementwise.special import (
     digamma as digamma, erf as erf, erfc as erfc, erfinv as erfinv, i0 as i0, igamma as igamma,
     igammac as igammac, lgamma as lgamma, logit as logit, mvlgamma as mvlgamma, polygamma as polygamma,

@@ -1,6 +1,6 @@
 """`torch.special`: special functions, some of which have another name at the top."""
 
-from .ops.elementwise import conversion as _conversion
+from .ops.elementwise import activation as _activation
 from .ops.elementwise import special as _special
 from .ops.elementwise import unary as _unary
 from .ops.reduction import reduce as _reduce
@@ -27,7 +27,7 @@ i1 = _special.i1
 i1e = _special.i1e
 log1p = _unary.log1p
 log_ndtr = _special.log_ndtr
-log_softmax = _conversion.log_softmax
+log_softmax = _activation.log_softmax
 logit = _special.logit
 logsumexp = _reduce.logsumexp
 modified_bessel_i0 = _special.i0
@@ -43,7 +43,7 @@ round = _unary.round
 scaled_modified_bessel_k0 = _special.scaled_modified_bessel_k0
 scaled_modified_bessel_k1 = _special.scaled_modified_bessel_k1
 sinc = _unary.sinc
-softmax = _conversion.softmax
+softmax = _activation.softmax
 xlog1py = _special.xlog1py
 xlogy = _special.xlogy
 zeta = _special.zeta

@@ -26,7 +26,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-
 _IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
 _TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))

@@ -159,9 +159,7 @@ def _attach_writing() -> None:
     for name in inplace_elements.WRITERS:
         function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
         setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
-    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(
-        Tensor.masked_fill_, OPS["masked_fill"].check
-    )
+    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(Tensor.masked_fill_, OPS["masked_fill"].check)
 
 
 def _attach_conversions() -> None:

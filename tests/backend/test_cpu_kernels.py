@@ -32,12 +32,12 @@ Case = tuple[str, Callable[[Callable[..., np.ndarray]], tuple[Any, ...]]]
 
 # Kernels of one array and of a gradient and one array, with their options.
 PIECES: list[tuple[str, tuple[Any, ...]]] = [
-    ("leaky_relu", (0.2,)), ("elu", (1.5, 0.5, 2.0)), ("softplus", (2.0, 3.0)), ("hardshrink", (0.8,)),
+    ("leaky_relu", (0.2,)), ("scaled_elu", (1.5, 0.5, 2.0)), ("softplus", (2.0, 3.0)), ("hardshrink", (0.8,)),
     ("softshrink", (0.8,)), ("threshold", (0.3, -2.0)), ("clamp", (-0.5, 1)), ("clamp", (None, 0.5)),
     ("clamp", (0.5, -0.5)), ("hardsigmoid", ()), ("hardswish", ()), ("sigmoid", ()), ("huber", (0.7, 2.0)),
 ]  # fmt: skip
 SLOPES: list[tuple[str, tuple[Any, ...]]] = [
-    ("leaky_relu_backward", (0.2,)), ("elu_backward", (1.5, 0.5, 2.0)), ("softplus_backward", (2.0, 3.0)),
+    ("leaky_relu_backward", (0.2,)), ("scaled_elu_backward", (1.5, 0.5, 2.0)), ("softplus_backward", (2.0, 3.0)),
     ("shrink_backward", (0.8,)), ("threshold_backward", (0.3,)), ("clamp_backward", (-0.5, 1)),
     ("clamp_backward", (None, 0.5)), ("hardsigmoid_backward", ()), ("hardswish_backward", ()),
     ("huber_backward", (0.7, 2.0)), ("sigmoid_backward", ()),
@@ -273,7 +273,7 @@ def test_sums_over_alignments() -> None:
 def test_float32_elu_and_softplus_lose_no_digits() -> None:
     x = np.concatenate([-np.geomspace(1e-30, 80, 50_000), np.geomspace(1e-30, 30, 5_000)]).astype(np.float32)
     exact = x.astype(np.float64)
-    below = NATIVE.elu(x, 1.0, 1.0, 1.0)
+    below = NATIVE.scaled_elu(x, 1.0, 1.0, 1.0)
     wanted = np.where(exact > 0, exact, np.expm1(np.minimum(exact, 0)))
     assert np.abs(below / wanted - 1).max() < 4e-7
     assert np.abs(NATIVE.softplus(x, 1.0, 100.0) / np.logaddexp(0, exact) - 1).max() < 4e-7

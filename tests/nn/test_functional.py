@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,47 @@ def test_errors(act: Any, error: type[Exception], message: str) -> None:
 def test_shapes_that_broadcast_by_mistake_are_told() -> None:
     with pytest.warns(UserWarning, match="different to the input size"):
         F.mse_loss(torch.ones(3, 1), torch.ones(3))
+
+
+def test_inplace_is_an_argument_of_activations_and_of_no_other_op() -> None:
+    """Under its own name or in its place; the result is the input, and the gradient is that of the other form."""
+    shown = {
+        name: list(inspect.signature(getattr(F, name)).parameters)
+        for name in ("relu", "leaky_relu", "elu", "hardtanh", "threshold")
+    }
+    assert shown == {
+        "relu": ["input", "inplace"],
+        "leaky_relu": ["input", "negative_slope", "inplace"],
+        "elu": ["input", "alpha", "inplace"],
+        "hardtanh": ["input", "min_val", "max_val", "inplace"],
+        "threshold": ["input", "threshold", "value", "inplace"],
+    }
+    assert "inplace" not in inspect.signature(F.gelu).parameters
+    for call in (
+        lambda x: F.relu(x, True),
+        lambda x: F.elu(x, 1.5, True),
+        lambda x: F.elu(input=x, alpha=1.5, inplace=True),
+        lambda x: F.hardtanh(x, -1.0, inplace=True),
+    ):
+        x = torch.linspace(-2, 2, 5)
+        assert call(x) is x and x.min() > -1.5
+    with pytest.raises(TypeError):
+        F.elu(torch.ones(2), 1.0, False, 1.0)
+    with pytest.raises(TypeError):
+        F.sigmoid(torch.ones(2), True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64])
+def test_softmax_computes_in_the_dtype_that_is_asked_for(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[1, 2, 3], [0, 0, 9]], dtype=dtype)
+    for function in (torch.softmax, torch.log_softmax, F.softmax, F.log_softmax, F.softmin):
+        out = function(scores, dim=1, dtype=torch.float64)
+        assert out.dtype is torch.float64 and torch.equal(out, function(scores.double(), dim=1))
+    assert torch.softmax(scores, 1, torch.float32).dtype is torch.float32
+    if dtype.is_floating_point:
+        scores.requires_grad_()
+        scores.softmax(1, dtype=torch.float64)[0, 0].backward()
+        assert scores.grad.dtype is dtype and scores.grad[1].tolist() == [0, 0, 0]
 
 
 def test_attention_dropout_drops_weights_and_keeps_their_mean() -> None:

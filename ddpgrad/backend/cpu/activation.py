@@ -7,6 +7,7 @@ for. Outputs are new C-contiguous arrays of the input's shape; inputs stay as th
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -65,9 +66,9 @@ def silu_backward(g: np.ndarray, input: np.ndarray) -> np.ndarray:
     return _map_pair(_silu_backward, g, input)
 
 
-def softmax(input: np.ndarray, dim: int) -> np.ndarray:
+def softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
     """exp(x) / sum(exp(x)) along the last dimension; a row that is all -inf, or holds +inf or NaN, is NaN."""
-    if not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
+    if dtype is not None or not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
         return NotImplemented
     out = np.array(input, order="C")
     _softmax_(out.reshape(-1, input.shape[-1]))
@@ -81,9 +82,9 @@ def softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     return _map_rows(_softmax_backward, g, out)
 
 
-def log_softmax(input: np.ndarray, dim: int) -> np.ndarray:
+def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
     """x - log(sum(exp(x))) along the last dimension."""
-    if not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
+    if dtype is not None or not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
         return NotImplemented
     out = np.empty(input.shape, input.dtype)
     n = input.shape[-1]

@@ -34,14 +34,14 @@ def leaky_relu_backward(g: Array, input: Array, negative_slope: float) -> Array:
     return _map_pair(_leaky_relu_backward, g, input, negative_slope)
 
 
-def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+def scaled_elu(input: Array, alpha: float, scale: float, input_scale: float) -> Array:
     """scale times x where positive, else times alpha * (exp(x * input_scale) - 1)."""
-    return _map(_elu, input, alpha, scale, input_scale)
+    return _map(_scaled_elu, input, alpha, scale, input_scale)
 
 
-def elu_backward(g: Array, input: Array, alpha: float, scale: float, input_scale: float) -> Array:
-    """The gradient of `elu` for `input`."""
-    return _map_pair(_elu_backward, g, input, alpha * scale * input_scale, scale, input_scale)
+def scaled_elu_backward(g: Array, input: Array, alpha: float, scale: float, input_scale: float) -> Array:
+    """The gradient of `scaled_elu` for `input`."""
+    return _map_pair(_scaled_elu_backward, g, input, alpha * scale * input_scale, scale, input_scale)
 
 
 def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
@@ -216,12 +216,12 @@ def _leaky_relu_backward(g, x, slope):
     return where(x > 0, g, g * slope)
 
 
-def _elu(x, alpha, scale, input_scale):
+def _scaled_elu(x, alpha, scale, input_scale):
     below = where(x > 0, 0, x) * input_scale
     return where(x > 0, x, alpha * expm1(below)) * scale
 
 
-def _elu_backward(g, x, slope, scale, input_scale):
+def _scaled_elu_backward(g, x, slope, scale, input_scale):
     below = where(x > 0, 0, x) * input_scale
     return g * where(x > 0, scale, slope * exp(below))
 

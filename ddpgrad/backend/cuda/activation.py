@@ -131,9 +131,9 @@ def _backward(g: Array, out: Array, dim: int, logarithm: bool) -> Array:
     return grad
 
 
-def softmax(input: Array, dim: int) -> Array:
+def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     """exp(input) normalised to sum 1 along the last dimension; `NotImplemented` for others."""
-    return _forward(input, dim, False)
+    return _forward(input, dim, False) if dtype is None else NotImplemented
 
 
 def softmax_backward(g: Array, out: Array, dim: int) -> Array:
@@ -141,9 +141,9 @@ def softmax_backward(g: Array, out: Array, dim: int) -> Array:
     return _backward(g, out, dim, False)
 
 
-def log_softmax(input: Array, dim: int) -> Array:
+def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     """The logarithm of `softmax`, without underflow, along the last dimension."""
-    return _forward(input, dim, True)
+    return _forward(input, dim, True) if dtype is None else NotImplemented
 
 
 def log_softmax_backward(g: Array, out: Array, dim: int) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...autograd import no_grad
 from ...core.tensor import Tensor
-from ...ops.elementwise.conversion import log_softmax
+from ...ops.elementwise.activation import log_softmax
 from ...ops.reduction.reduce import logsumexp
 from . import constraints
 from .categorical import Categorical

@@ -14,7 +14,7 @@ _ONE_TO_ONE = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
     "ceil": "Ceil", "clone": "Identity", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "floor": "Floor",
     "hardswish": "HardSwish", "isinf": "IsInf", "isnan": "IsNaN", "log": "Log", "logical_not": "Not", "mish": "Mish",
-    "neg": "Neg", "reciprocal": "Reciprocal", "relu": "Relu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin",
+    "neg": "Neg", "reciprocal": "Reciprocal", "relu": "Relu", "selu": "Selu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin",
     "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh", "to_contiguous": "Identity",
 }  # fmt: skip
 _PAIRS = {
@@ -255,12 +255,7 @@ def _leaky_relu(g: Graph, s: Step) -> str:
 
 @converts("elu")
 def _elu(g: Graph, s: Step) -> str:
-    a, dtype = s.arguments, s.arguments["input"].dtype
-    name, zero = g.of(a["input"]), g.constant(0, a["input"].dtype)
-    grown = g.node("Exp", [g.node("Mul", [g.node("Min", [name, zero]), g.constant(a["input_scale"], dtype)])])
-    below = g.node("Mul", [g.node("Sub", [grown, g.constant(1, dtype)]), g.constant(a["alpha"], dtype)])
-    both = g.node("Where", [g.node("Greater", [name, zero]), name, below])
-    return g.node("Mul", [both, g.constant(a["scale"], dtype)])
+    return g.node("Elu", [g.of(s.arguments["input"])], alpha=float(s.arguments["alpha"]))
 
 
 @converts("celu")
@@ -300,4 +295,4 @@ def _threshold(g: Graph, s: Step) -> str:
 @converts("softmax", "log_softmax")
 def _softmax(g: Graph, s: Step) -> str:
     kind = "Softmax" if s.op == "softmax" else "LogSoftmax"
-    return g.node(kind, [g.of(s.arguments["input"])], axis=s.arguments["dim"])
+    return g.node(kind, [_in_dtype(g, s)], axis=s.arguments["dim"])

@@ -1,17 +1,19 @@
 """Functions of `ddpgrad.nn.functional`: what layers compute, without their state."""
 
-from ...ops.elementwise.activation import hardshrink as hardshrink, softplus as softplus
+from ...ops.elementwise.activation import (
+    celu as celu, elu as elu, gelu as gelu, glu as glu, hardshrink as hardshrink, hardsigmoid as hardsigmoid,
+    hardswish as hardswish, leaky_relu as leaky_relu, mish as mish, relu as relu, selu as selu, silu as silu,
+    softplus as softplus, softshrink as softshrink, threshold as threshold,
+)
 from ...ops.elementwise.unary import sigmoid as sigmoid, tanh as tanh
 from ...ops.linalg.matrix import linear as linear
 from ...ops.reduction.distance import pdist as pdist
 from .activation import (
-    celu as celu, celu_ as celu_, elu as elu, elu_ as elu_, gelu as gelu, glu as glu,
-    gumbel_softmax as gumbel_softmax, hardsigmoid as hardsigmoid, hardswish as hardswish,
-    hardtanh as hardtanh, hardtanh_ as hardtanh_, leaky_relu as leaky_relu, leaky_relu_ as leaky_relu_,
-    log_softmax as log_softmax, logsigmoid as logsigmoid, mish as mish, prelu as prelu, relu as relu,
-    relu6 as relu6, relu_ as relu_, rrelu as rrelu, rrelu_ as rrelu_, selu as selu, selu_ as selu_,
-    silu as silu, softmax as softmax, softmin as softmin, softshrink as softshrink, softsign as softsign,
-    tanhshrink as tanhshrink, threshold as threshold, threshold_ as threshold_,
+    celu_ as celu_, elu_ as elu_, gumbel_softmax as gumbel_softmax, hardtanh as hardtanh,
+    hardtanh_ as hardtanh_, leaky_relu_ as leaky_relu_, log_softmax as log_softmax, logsigmoid as logsigmoid,
+    prelu as prelu, relu6 as relu6, relu_ as relu_, rrelu as rrelu, rrelu_ as rrelu_, selu_ as selu_,
+    softmax as softmax, softmin as softmin, softsign as softsign, tanhshrink as tanhshrink,
+    threshold_ as threshold_,
 )
 from .adaptive_pooling import (
     adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d,

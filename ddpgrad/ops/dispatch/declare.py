@@ -40,7 +40,8 @@ the node, or a function that says it from what is kept and the output's `shape`,
 for a number as the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises
 what is wrong with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
 method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
-the keyword `out`. Functions made of ops are declared by `tensor_function.py`.
+the keyword `out`. A parameter `inplace: bool = False` is for the function in `nn.functional` only
+(`inplace.py`): no kernel and no rule gets it. Functions made of ops are declared by `tensor_function.py`.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Op:
         "shapes",
         "signature",
         "tails",
+        "takes_inplace",
         "tensors",
         "tolerance",
         "varargs",
@@ -121,6 +123,8 @@ class Op:
         self.doc = function.__doc__ or ""
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[1:]  # without F
+        self.takes_inplace = "inplace" in signature.parameters
+        parameters = [p for p in parameters if p.name != "inplace"]
         self.signature = signature.replace(parameters=parameters)
         self.params = tuple(p.name for p in parameters)
         self.defaults = tuple(p.default for p in parameters)
@@ -221,7 +225,8 @@ def _declare(
     _set_rules(op, grads or {}, joint)
     if body is not None:
         if not view:
-            body = rounded_once(body, op.tensors, outputs)
+            place = op.params.index("dtype") if "dtype" in op.params else None
+            body = rounded_once(body, op.tensors, outputs, place)
         register_body(op.name, body if op.varargs is None else _unpacking(body))
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name

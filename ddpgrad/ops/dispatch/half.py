@@ -11,16 +11,20 @@ import numpy as np
 _FLOAT32 = np.dtype(np.float32)
 
 
-def rounded_once(body: Callable[..., Any], tensors: Sequence[int], outputs: int) -> Callable[..., Any]:
+def rounded_once(
+    body: Callable[..., Any], tensors: Sequence[int], outputs: int, dtype_place: int | None = None
+) -> Callable[..., Any]:
     """An op's body that computes in float32 if the first of its arrays is of a 16-bit type, which the result gets.
 
     The others are of that type, or float32, as the parameters of a norm may be. tensors: positions of
     the arrays among the arguments; outputs: how many results users see. What the forward keeps
-    besides them stays float32.
+    besides them stays float32. dtype_place: position of the result's dtype, which is as the user says if given.
     """
 
     @functools.wraps(body)
     def computed(F: Any, *args: Any, **kwargs: Any) -> Any:
+        if dtype_place is not None and len(args) > dtype_place and args[dtype_place] is not None:
+            return body(F, *args, **kwargs)
         for i in tensors:
             if i < len(args) and getattr(args[i], "itemsize", 0) == 2:
                 break

@@ -5,9 +5,10 @@ How the histories of base and views follow is told in `autograd/views.py`.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from inspect import signature
-from typing import Any
+from typing import Any, ParamSpec
 
 from ...autograd.accumulate import edge_of, refresh_view
 from ...autograd.grad_mode import mode
@@ -20,6 +21,8 @@ from .explain import explain
 from .node import OpNode
 from .signatures import in_place
 from .watching import recorders
+
+P = ParamSpec("P")
 
 
 def inplace(op: Op) -> Callable[..., Tensor]:
@@ -34,6 +37,55 @@ def inplace(op: Op) -> Callable[..., Tensor]:
 def inplace_function(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The in-place form of a function made of ops: `x.addcmul_(a, b)` for `addcmul`."""
     return _inplace(name, function, lambda args, kwargs: True, None)
+
+
+def with_inplace(op: Op) -> Callable[..., Tensor]:
+    """The function of `nn.functional` for an op that is declared with the parameter `inplace`."""
+    plain, overwriting = op.call, inplace(op)
+    if len(op.params) == 1:
+
+        def call(input: Tensor, inplace: bool = False) -> Tensor:
+            return overwriting(input) if inplace else plain(input)
+
+    else:
+        call = _choosing(plain, overwriting, op.params[0], len(op.params))
+    call = functools.wraps(plain)(call)
+    last = inspect.Parameter(
+        "inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool"
+    )
+    parameters = [*op.signature.parameters.values(), last]
+    call.__dict__["__signature__"] = op.signature.replace(parameters=parameters)
+    return call
+
+
+def takes_inplace(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A function made of ops that overwrites its first argument if `inplace`, its last parameter, is true.
+
+    `function` itself is never asked for that, and returns a new tensor.
+    """
+    overwriting = inplace_function(function.__name__, function)
+    names = list(inspect.signature(function).parameters)
+    return functools.wraps(function)(_choosing(function, overwriting, names[0], len(names) - 1))
+
+
+def _choosing(
+    plain: Callable[..., Tensor], overwriting: Callable[..., Tensor], first: str, place: int
+) -> Callable[..., Tensor]:
+    """`overwriting` if the argument `inplace` is true, else `plain`.
+
+    first: the name of the first parameter. place: the position of `inplace`, the last one.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        if len(args) == place + 1:
+            *args, chosen = args  # type: ignore[assignment]
+        else:
+            chosen = kwargs.pop("inplace", False)
+        if not chosen:
+            return plain(*args, **kwargs)
+        return overwriting(*(args or [kwargs.pop(first)]), **kwargs)
+
+    return call
 
 
 def _inplace(
@@ -85,7 +137,9 @@ def _inplace(
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of `{name}`."
     method.__module__ = function.__module__
-    method.__dict__["__signature__"] = in_place(op.signature if op is not None else signature(function))
+    method.__dict__["__signature__"] = in_place(
+        op.signature if op is not None else inspect.signature(function)
+    )
     return method
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op
 from ..dispatch.samples import along, calls, one
@@ -25,7 +26,7 @@ def _check_relu(input: Tensor) -> None:
     reference=lambda x: np.maximum(x, 0),
     inplace=True,
 )
-def relu(F: Any, input: Tensor) -> Tensor:
+def relu(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0)."""
     return F.maximum(input, 0)
 
@@ -42,7 +43,7 @@ def relu_backward(F: Any, g: Any, out: Any) -> Any:
     reference=lambda x, s=0.01: np.where(x > 0, x, x * s),
     method=False,
 )
-def leaky_relu(F: Any, input: Tensor, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(F: Any, input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where positive, else input * negative_slope."""
     return F.where(input > 0, input, input * negative_slope)
 
@@ -54,23 +55,42 @@ def leaky_relu_backward(F: Any, g: Any, input: Any, negative_slope: float) -> An
 
 
 @op(
-    grads={
-        "input": lambda F, g, input, alpha, scale, input_scale: F.elu_backward(
-            g, input, alpha, scale, input_scale
-        )
-    },
-    samples=calls((), (0.5,), (1.5, 0.5, 2.0)),
-    reference=lambda x, a=1.0, scale=1.0, inner=1.0: scale * np.where(x > 0, x, a * np.expm1(x * inner)),
+    grads={"input": lambda F, g, input, alpha: F.scaled_elu_backward(g, input, alpha, 1.0, 1.0)},
+    samples=calls((), (0.5,)),
+    reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x)),
     method=False,
 )
-def elu(F: Any, input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+def elu(F: Any, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where positive, else alpha * (exp(input) - 1)."""
+    return F.scaled_elu(input, alpha, 1.0, 1.0)
+
+
+# The fixed point of self-normalising networks: https://arxiv.org/abs/1706.02515
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+@op(
+    grads={"input": lambda F, g, input: F.scaled_elu_backward(g, input, _SELU_ALPHA, _SELU_SCALE, 1.0)},
+    samples=one(),
+    reference=lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x)),
+    method=False,
+    grad_name="EluBackward0",
+)
+def selu(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
+    """elu with the scale and alpha that keep activations at mean 0 and variance 1 (https://arxiv.org/abs/1706.02515)."""
+    return F.scaled_elu(input, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+
+@composite
+def scaled_elu(F: Any, input: Any, alpha: float, scale: float, input_scale: float) -> Any:
     """`scale` times input where positive, else times alpha * (exp(input * input_scale) - 1)."""
     return F.where(input > 0, input, alpha * F.expm1(F.minimum(input, 0) * input_scale)) * scale
 
 
 @composite
-def elu_backward(F: Any, g: Any, input: Any, alpha: float, scale: float, input_scale: float) -> Any:
-    """The gradient of `elu`."""
+def scaled_elu_backward(F: Any, g: Any, input: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    """The gradient of `scaled_elu`."""
     below = F.minimum(input, F.full_like(input, 0))
     return F.where(input > 0, g * scale, g * (alpha * scale * input_scale) * F.exp(below * input_scale))
 
@@ -104,8 +124,14 @@ def hardshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
     return F.where(F.abs(input) <= lambd, F.full_like(input, 0), input)
 
 
+def _check_softshrink(input: Tensor, lambd: float) -> None:
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+
+
 @op(
     grads={"input": lambda F, g, input, lambd: F.shrink_backward(g, input, lambd)},
+    check=_check_softshrink,
     samples=calls((), (0.8,)),
     reference=lambda x, lambd=0.5: np.sign(x) * np.maximum(np.abs(x) - lambd, 0),
     method=False,
@@ -128,7 +154,7 @@ def shrink_backward(F: Any, g: Any, input: Any, lambd: float) -> Any:
     method=False,
     inplace=True,
 )
-def threshold(F: Any, input: Tensor, threshold: float, value: float) -> Tensor:
+def threshold(F: Any, input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is above `threshold`, else `value`."""
     return F.where(input <= threshold, F.full_like(input, value), input)
 
@@ -150,7 +176,7 @@ def _within(F: Any, g: Any, input: Any, slope: Any) -> Any:
     reference=lambda x: np.clip(x + 3, 0, 6) / 6,
     method=False,
 )
-def hardsigmoid(F: Any, input: Tensor) -> Tensor:
+def hardsigmoid(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1/2, limited to [0, 1]."""
     return F.clamp(input / 6 + 0.5, 0, 1)
 
@@ -167,7 +193,7 @@ def hardsigmoid_backward(F: Any, g: Any, input: Any) -> Any:
     reference=lambda x: x * np.clip(x + 3, 0, 6) / 6,
     method=False,
 )
-def hardswish(F: Any, input: Tensor) -> Tensor:
+def hardswish(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input) (https://arxiv.org/abs/1905.02244)."""
     return input * F.clamp(input + 3, 0, 6) / 6
 
@@ -179,15 +205,15 @@ def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
 
 
 @op(
-    grads={"input": lambda F, g, input, alpha: F.elu_backward(g, input, alpha, 1.0, 1 / alpha)},
+    grads={"input": lambda F, g, input, alpha: F.scaled_elu_backward(g, input, alpha, 1.0, 1 / alpha)},
     samples=calls((), (0.5,)),
     reference=lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(x / a)),
     method=False,
     inplace=True,
 )
-def celu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
+def celu(F: Any, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where positive, else alpha * (exp(input / alpha) - 1) (https://arxiv.org/abs/1704.07483)."""
-    return F.elu(input, alpha, 1.0, 1 / alpha)
+    return F.scaled_elu(input, alpha, 1.0, 1 / alpha)
 
 
 @op(
@@ -196,7 +222,7 @@ def celu(F: Any, input: Tensor, alpha: float = 1.0) -> Tensor:
     reference=lambda x: x * np.tanh(np.log1p(np.exp(x))),
     method=False,
 )
-def mish(F: Any, input: Tensor) -> Tensor:
+def mish(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681)."""
     return input * F.tanh(F.softplus(input, 1.0, 20.0))
 
@@ -255,7 +281,7 @@ def gelu_backward(F: Any, g: Any, input: Any, approximate: str) -> Any:
     reference=lambda x: x / (1 + np.exp(-x)),
     method=False,
 )
-def silu(F: Any, input: Tensor) -> Tensor:
+def silu(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input)."""
     return input * F.sigmoid(input)
 
@@ -272,14 +298,25 @@ def _halves(F: Any, input: Any, dim: int) -> tuple[Any, Any]:
     return F.narrow(input, dim, 0, half), F.narrow(input, dim, half, half)
 
 
+def _adapt_glu(input: Tensor, dim: int) -> tuple[Any, ...]:
+    if not input.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    if input.shape[dim] % 2:
+        raise RuntimeError(
+            f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}: glu() takes a gate for "
+            "each element"
+        )
+    return input, wrap_dim("glu", dim, input.ndim)
+
+
 @op(
     grads={"input": lambda F, g, input, dim: F.glu_backward(g, input, dim)},
-    adapt=lambda input, dim: (input, wrap_dim("glu", dim, input.ndim)),
+    adapt=_adapt_glu,
     samples=calls((0,), (-1,)),
-    reference=lambda x, dim: np.split(x, 2, dim)[0] / (1 + np.exp(-np.split(x, 2, dim)[1])),
+    reference=lambda x, dim=-1: np.split(x, 2, dim)[0] / (1 + np.exp(-np.split(x, 2, dim)[1])),
     method=False,
 )
-def glu(F: Any, input: Tensor, dim: int) -> Tensor:
+def glu(F: Any, input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second (https://arxiv.org/abs/1612.08083)."""
     first, second = _halves(F, input, dim)
     return first * F.sigmoid(second)
@@ -294,15 +331,17 @@ def glu_backward(F: Any, g: Any, input: Any, dim: int) -> Any:
     return F.cat([passed, passed * first * (1 - gate)], dim)
 
 
-def _adapt_softmax(input: Tensor, dim: int) -> tuple[Any, ...]:
+def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...]:
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")
     array = input._array
-    if array.dtype.kind in "bui":
+    if dtype is not None:
+        dtype = dtypes.of(dtype)
+    elif array.dtype.kind in "bui":
         raise NotImplementedError(
             f"softmax(): not implemented for {input.dtype.name}. Use x.float(), or the argument `dtype`."
         )
-    return input, wrap_dim("softmax", dim, array.ndim)
+    return input, wrap_dim("softmax", dim, array.ndim), dtype
 
 
 def _np_softmax(x: Any, dim: int) -> Any:
@@ -316,8 +355,10 @@ def _np_softmax(x: Any, dim: int) -> Any:
     samples=along,
     reference=_np_softmax,
 )
-def softmax(F: Any, input: Tensor, dim: int) -> Tensor:
-    """exp(input) normalised to sum 1 along `dim`."""
+def softmax(F: Any, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
+    if dtype is not None:
+        return F.softmax(F.cast(input, dtype), dim)
     if 0 in input.shape:  # there is no largest of none
         return F.clone(input)
     # The result lies in order of its dimensions, as PyTorch's does: dropout may follow.
@@ -338,8 +379,10 @@ def softmax_backward(F: Any, g: Any, out: Any, dim: int) -> Any:
     samples=along,
     reference=lambda x, dim: np.log(_np_softmax(x, dim)),
 )
-def log_softmax(F: Any, input: Tensor, dim: int) -> Tensor:
+def log_softmax(F: Any, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
+    if dtype is not None:
+        return F.log_softmax(F.cast(input, dtype), dim)
     if 0 in input.shape:
         return F.clone(input)
     input = F.to_contiguous(input)

@@ -1,4 +1,4 @@
-"""Functions on Tensors that are made of ops, and so need no gradient rule of their own."""
+"""Conversions of dtype and device."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from ...backend.registry import backend_of
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
 from ..dispatch.tensor_function import tensor_function
-from . import activation, unary
-
-# -- dtype and device ------------------------------------------------------------------------
+from . import unary
 
 
 @primitive(
@@ -62,18 +60,6 @@ def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
     if dtype.category < 2 and input._requires_grad:  # no gradient passes through integers
         input = input.detach()
     return unary.cast(input, dtype)
-
-
-@tensor_function(out=True)
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
-    return activation.softmax(input if dtype is None else to(input, dtype), dim)
-
-
-@tensor_function(out=True)
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """The logarithm of `softmax`, without underflow."""
-    return activation.log_softmax(input if dtype is None else to(input, dtype), dim)
 
 
 @tensor_function()
