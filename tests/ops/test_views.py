@@ -1,0 +1,127 @@
+"""What is a view and what a copy, and which views may not be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.ops.dispatch.declare import OPS
+
+Tensor = torch.Tensor
+
+
+def test_what_is_a_view():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    base = x._base
+    for view in (
+        x[0], x[0, 1, 2], x[...], x[:, None], x[torch.tensor(1)], x.t() if x.ndim == 2 else x.transpose(0, 1), x.T,
+        x.view(6, 4), x.reshape(-1), x.flatten(1), x.squeeze(), x.unsqueeze(0), x.expand(5, 2, 3, 4), x.narrow(2, 1, 2),
+        x.split(1)[0], x.chunk(2, 1)[1], x.unbind()[0], x.select(1, 0), x.movedim(0, 2), x.permute(2, 0, 1),
+        x.diagonal(), x.unfold(2, 2, 1), x.as_strided((2, 2), (1, 3), 2), x.tensor_split(2, 2)[1], x.hsplit(3)[1], x.mT,
+        x.unflatten(2, (2, 2)), x.swapaxes(0, 2), torch.broadcast_to(x, (2, 2, 3, 4)), x.expand_as(x), x.view_as(x),
+    ):  # fmt: skip
+        assert view._base is base, "views of views share one base"
+        assert np.shares_memory(view.numpy(), x.numpy())
+    copies = (
+        x[[0]], x[x > 3], x.transpose(0, 1).reshape(-1), x.clone(), x.flip(0), x.roll(0, 0), x.repeat(1, 1, 1), x.tril(9),
+    )  # fmt: skip
+    for copy in copies:
+        assert not copy._is_view()
+        assert not np.shares_memory(copy.numpy(), x.numpy())
+
+
+# Casts and copies into order are only called where they change something.
+COPIES = {op.name for op in OPS.values() if op.samples and not op.view} - {"cast", "to_contiguous"}
+
+
+def to_tensors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [to_tensors(v) for v in value]
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_only_views_share_memory(name: str):
+    op = OPS[name]
+    for args, kwargs in op.samples(np.random.default_rng(0)):
+        tensors = [to_tensors(a) for a in (*args, *kwargs.values())]
+        out = op.call(*tensors[: len(args)], **dict(zip(kwargs, tensors[len(args) :], strict=True)))
+        for result in out if isinstance(out, tuple) else (out,):
+            for array in (a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)):
+                assert not np.shares_memory(result.numpy(), array)
+
+
+def test_elements_are_views():
+    x = torch.zeros(3)
+    x[1].add_(5)
+    list(x)[2].fill_(7)
+    assert x.tolist() == [0.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (lambda x: x.add_(1), "a leaf Variable that requires grad"),
+        (lambda x: x[0].zero_(), "a view of a leaf Variable that requires grad"),
+        (lambda x: x.__setitem__(0, 1.0), "a leaf Variable that requires grad"),
+        (lambda x: no_grad_view(x).add_(1), "A view was created in no_grad mode"),
+        (lambda x: no_grad_view(x * 1).add_(1), "A view was created in no_grad mode"),
+        (lambda x: x.detach().expand(2, 3).add_(1), "more than one element .* single memory location"),
+        (
+            lambda x: torch.arange(3).add_(1.5),
+            "result type float32 can't be cast to the desired output type int64",
+        ),
+        (
+            lambda x: (x * 1).split(1)[0].zero_(),
+            "Output 0 of SplitBackward0 is a view and is being modified inplace",
+        ),
+        (lambda x: (x * 1).unbind()[1][...].zero_(), "is a view .* multiple views"),
+        (lambda x: x.unsqueeze_(0), "a leaf Variable that requires grad"),
+        (lambda x: torch.arange(3).div_(2), "can't be cast"),
+        (
+            lambda x: torch.ones(3).add_(torch.ones(2, 3)),
+            r"output with shape \[3\] doesn't match .* \[2, 3\]",
+        ),
+    ],
+)
+def test_refusals(write: Callable[[Tensor], object], text: str):
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match=text):
+        write(x)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_one_node_for_all_parts():
+    x = torch.ones(6, requires_grad=True)
+    parts = (x * 1).split(2)
+    assert len({id(p.grad_fn) for p in parts}) == 1 and [p.output_nr for p in parts] == [0, 1, 2]
+    parts[1].sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_parts_may_be_written_to_without_grad():
+    x = torch.zeros(4)
+    for i, part in enumerate(x.split(2)):
+        part.fill_(i + 1)
+    assert x.tolist() == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_memory_under_views():
+    x = torch.arange(12.0).reshape(3, 4)
+    view = x[1:, 2:]
+    assert (view.storage_offset(), view.stride()) == (6, (4, 1))
+    assert view.untyped_storage() == x.untyped_storage() and x.untyped_storage().nbytes() == 48
+    with pytest.raises(RuntimeError, match="out of bounds for storage of 12 elements"):
+        x.as_strided((4, 4), (4, 1), 0)
+    assert x.view(torch.int32).dtype is torch.int32 and x.view(torch.float64).shape == (3, 2)
+    assert torch.empty(2).set_(x, 1, (2,), (2,)).tolist() == [1.0, 3.0]
+    assert x.clone().resize_(2, 2).tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+def no_grad_view(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x[:2]
