@@ -271,8 +271,8 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     """Work out what the rules need by their parameter names, and bind them to what is kept."""
     names: list[str] = []
     skipped = 3 if joint is not None else 2  # F, g and, for a joint rule, needs
-    for rule in [joint] if joint is not None else grads.values():
-        for name in list(inspect.signature(rule).parameters)[skipped:]:  # type: ignore[arg-type]
+    for rule in grads.values() if joint is None else [joint]:
+        for name in _parameters(rule)[skipped:]:
             if name not in names:
                 names.append(name)
     # The shapes of all tensors are at hand as soon as a rule asks for one.
@@ -302,6 +302,11 @@ def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     op.backward = _bind_backward(op, grads)
 
 
+def _parameters(rule: Rule) -> tuple[str, ...]:
+    """The names of what a rule takes; `inspect.signature` takes ten times as long, which importing would feel."""
+    return rule.__code__.co_varnames[: rule.__code__.co_argcount]
+
+
 class Plan(NamedTuple):
     """What to keep for backward, given which tensor arguments need a gradient.
 
@@ -317,7 +322,7 @@ class Plan(NamedTuple):
 
 def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str, ...]) -> tuple[Plan, ...]:
     """A plan for each set of needed gradients, read as a binary number; the last is for all of them."""
-    needs = [set(list(inspect.signature(grads[op.params[i]]).parameters)[2:]) if op.params[i] in grads else set()
+    needs = [set(_parameters(grads[op.params[i]])[2:]) if op.params[i] in grads else set()
              for i in op.tensors]  # fmt: skip
     plans = []
     # A joint rule, and a list of tensors, have one plan.
@@ -370,7 +375,7 @@ def _picker(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
 
 def _bind_rule(rule: Rule, names: list[str]) -> Rule:
     """`rule` as a function of (F, g, kept values)."""
-    positions = [names.index(n) for n in list(inspect.signature(rule).parameters)[2:]]
+    positions = [names.index(n) for n in _parameters(rule)[2:]]
     if not positions:
         return lambda F, g, kept: rule(F, g)
     if len(positions) == 1:
