@@ -85,8 +85,9 @@ class ShmTransport(Transport):
         self.under_way: deque[Collective] = deque()
         self._alone = len(self.ranks) == 1
         self._shares = InShares(self)
-        self._ways = table(self, self._shares)
-        self._small_sum = SmallSum(self)
+        self._ways = {case: way.post for case, way in table(self, self._shares).items()}
+        self._add_small = SmallSum(self).add
+        self._small = small
         self._begun = 0
         self._stage = 0
         self._free_until = DEPTH
@@ -100,18 +101,18 @@ class ShmTransport(Transport):
         if isinstance(call, Allocate):
             self.allocate(calls)
             return COMPLETED
-        fits = call.extent <= self.slots.nbytes
-        return self._ways[fits, self._alone and not self.under_way, not call.background].post(calls)
+        alone = self._alone and not self.under_way
+        return self._ways[call.extent <= self._small, alone, not call.background](calls)
 
     def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
         if (
-            not 0 < array.nbytes <= self.slots.nbytes
+            not 0 < array.nbytes <= self._small
             or not self._alone
             or self.under_way
             or self.failure is not None
         ):
             return False
-        self._small_sum.add(array, op, signature)
+        self._add_small(array, op, signature)
         return True
 
     def bridged(self, calls: Sequence[Call], bridge: Bridge) -> None:
