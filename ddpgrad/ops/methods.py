@@ -147,9 +147,8 @@ def _attach_writing() -> None:
     for name in inplace_elements.WRITERS:
         function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
         setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
-    Tensor.masked_fill_ = inplace_elements.masked_fill_directly(  # type: ignore[method-assign]
-        Tensor.masked_fill_, OPS["masked_fill"].check
-    )
+    name, check = "masked_fill_", OPS["masked_fill"].check
+    setattr(Tensor, name, inplace_elements.masked_fill_directly(getattr(Tensor, name), check))
 
 
 def _attach_conversions() -> None:
