@@ -74,7 +74,8 @@ def endings() -> set[str]:
 def missing_from(text: str) -> Iterator[str]:
     """The files and folders that a text names and that do not exist."""
     for file in _FILE.findall(text):
-        if file.lstrip("./") not in endings() | THEIRS:
+        file = re.sub("^[ab]/(?=ddpgrad/)", "", file.lstrip("./"))  # as a diff names it
+        if file not in endings() | THEIRS:
             yield file
     for folder in _FOLDER.findall(text):
         if not (REPOSITORY / folder).exists():

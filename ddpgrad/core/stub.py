@@ -143,7 +143,7 @@ class _Named(ast.NodeTransformer):
         self._stub, self._home = stub, home
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in ("Tensor", "View"):
+        if node.id == "Tensor":
             return node
         source, found = _origin(node.id, self._home)
         for part in _tree(source).body if source.startswith(f"{ROOT}.") else ():

@@ -212,7 +212,8 @@ class Tensor:
 
     @property
     def _base(self) -> Tensor | None:
-        return None if self._view is None else self._view.base
+        view: Any = self._view
+        return None if view is None else view.base
 
     def _is_view(self) -> bool:
         return self._view is not None

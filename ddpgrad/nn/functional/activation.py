@@ -12,7 +12,7 @@ from ...ops.creation.factories import from_numpy, ones_like
 from ...ops.dispatch.inplace import inplace as in_place
 from ...ops.dispatch.inplace import takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
-from ...ops.elementwise import activation
+from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clamp, log, tanh
@@ -82,7 +82,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|)."""
-    return input / (abs(input) + 1)
+    return input / (unary.abs(input) + 1)
 
 
 @takes_out

@@ -10,7 +10,7 @@ from ...ops.creation.factories import ones
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.elementwise.binary import eq, ne
 from ...ops.indexing.setitem import copy_
-from ...ops.layers import dropout as dropping
+from ...ops.layers import dropout as dropout_op
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766
@@ -27,7 +27,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """In training, elements zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
     if _skipped(p, training):
         return input
-    out = dropping.dropout(input, p)
+    out = dropout_op.dropout(input, p)
     return copy_(input, out) if inplace else out
 
 
@@ -36,7 +36,7 @@ def _channel_mask(input: Tensor, p: float) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
-    return dropping.dropout(ones(shape, dtype=input.dtype, device=input.device), p)
+    return dropout_op.dropout(ones(shape, dtype=input.dtype, device=input.device), p)
 
 
 def _by_channel(input: Tensor, p: float) -> Tensor:
@@ -99,7 +99,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     """Dropout that keeps the mean and the variance of what `selu` gives (https://arxiv.org/abs/1706.02515)."""
     if _skipped(p, training):
         return input
-    kept = dropping.dropout(ones(tuple(input.shape), dtype=input.dtype, device=input.device), p)
+    kept = dropout_op.dropout(ones(tuple(input.shape), dtype=input.dtype, device=input.device), p)
     return (_alpha_form_ if inplace else _alpha_form)(input, ne(kept, 0).to(input.dtype), p)
 
 
