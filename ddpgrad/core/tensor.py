@@ -212,8 +212,7 @@ class Tensor:
 
     @property
     def _base(self) -> Tensor | None:
-        view: Any = self._view
-        return None if view is None else view.base
+        return getattr(self._view, "base", None)
 
     def _is_view(self) -> bool:
         return self._view is not None

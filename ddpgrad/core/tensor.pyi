@@ -9,6 +9,7 @@ from ..ops.shape import strided
 from ..ops.shape.strided import UntypedStorage
 from ..random.generator import Generator
 from .size import Size as Size
+from .view import View
 from builtins import bool as _bool
 from builtins import float as _float
 from builtins import int as _int
