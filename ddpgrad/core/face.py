@@ -85,8 +85,10 @@ def exists(name: str) -> bool:
 
 def below(module: ModuleType, name: str) -> Any:
     """The module `name` below `module`, which is loaded; an error with the names that are nearest if there is none."""
+    if name.startswith("__"):  # which Python itself asks for, also while it imports
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
     full = f"{module.__name__}.{name}"
-    if name.isidentifier() and not name.startswith("__") and exists(full):
+    if name.isidentifier() and exists(full):
         return import_module(full)
     from .missing import missing  # here, as few programs misspell a name
 

@@ -11,11 +11,11 @@ import ast
 import builtins
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from sys import modules
 from typing import Any
 
 from . import tensor
@@ -177,7 +177,7 @@ def _tree(module: str) -> ast.Module:
 def _origin(name: str, home: str) -> tuple[str, str]:
     """The module that defines what module `home` calls `name`, and its name there, '' for a module itself."""
     if home.startswith(f"{ROOT}."):
-        package = str(modules[home].__package__)
+        package = str(sys.modules[home].__package__)
         for node in ast.walk(_tree(home)):
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
@@ -187,8 +187,8 @@ def _origin(name: str, home: str) -> tuple[str, str]:
                 if isinstance(node, ast.Import):
                     return alias.name, ""
                 source = resolve_name("." * node.level + (node.module or ""), package)
-                return (source, alias.name) if source not in modules else _origin(alias.name, source)
-        if not hasattr(builtins, name) or name in vars(modules[home]):
+                return (source, alias.name) if source not in sys.modules else _origin(alias.name, source)
+        if not hasattr(builtins, name) or name in vars(sys.modules[home]):
             return home, name
         return "builtins", name
     return home, name

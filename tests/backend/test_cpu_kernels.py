@@ -16,6 +16,7 @@ import ddpgrad as torch  # which declares the ops, whose portable bodies are the
 from ddpgrad.backend.cpu import load
 from ddpgrad.backend.cuda import tracing
 from ddpgrad.core import environment
+from ddpgrad.nn.functional import ctc  # noqa: F401 - declares a kernel beside its loss
 from ddpgrad.ops.layers.resample import clamped, windows
 
 pytestmark = pytest.mark.skipif(
