@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -202,3 +204,9 @@ def test_arguments_of_to_are_parsed_as_modules_do():
     assert parse("cpu", torch.float64)[:2] == (torch.device("cpu"), torch.float64)
     assert parse(torch.ones(1).half())[:2] == (torch.device("cpu"), torch.float16)
     assert parse(dtype=torch.float32, non_blocking=True)[:3] == (None, torch.float32, True)
+
+
+def test_an_absent_part_is_imported_as_any_module():
+    code = "from ddpgrad.distributed.fsdp import FullyShardedDataParallel as F, wrap; print(F.__module__, wrap.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.split() == ["torch.distributed.fsdp", "ddpgrad.distributed.fsdp.wrap"], run.stderr

@@ -9,8 +9,7 @@ there is instead. A name that is not listed is missing like any other, with the 
 from __future__ import annotations
 
 import sys
-from functools import partial
-from importlib.machinery import ModuleSpec
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
@@ -217,18 +216,18 @@ def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
     return refuse
 
 
+@cache
 def find(name: str) -> ModuleType | None:
-    """The module of the absent part `name` (`'distributed.fsdp'`); None when none is listed under that name."""
+    """The module of the absent part `name` (`'distributed.fsdp'`); None when none is listed under that name.
+
+    Python puts it among the loaded modules when it is imported; one that is there before is taken for another.
+    """
     part = PARTS.get(name)
     if part is None:
         return None
-    full = f"{ROOT}.{name}"
-    if full not in sys.modules:
-        module = ModuleType(full, f"torch.{name}: ddpgrad has none; {part.why}.")
-        vars(module).update(stand_ins(name, part), __path__=[], __getattr__=partial(below, module))
-        module.__spec__ = ModuleSpec(full, None, is_package=True)
-        sys.modules[full] = module
-    return sys.modules[full]
+    module = ModuleType(f"{ROOT}.{name}", f"torch.{name}: ddpgrad has none; {part.why}.")
+    vars(module).update(stand_ins(name, part), __path__=[], __getattr__=partial(below, module))
+    return module
 
 
 def looks_below(name: str) -> Any:
