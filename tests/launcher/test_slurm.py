@@ -79,7 +79,7 @@ def test_the_rank_at_fault_is_named_and_all_are_gone(ddprun, allocation, body, r
 @pytest.mark.slurm
 def test_a_signal_reaches_the_ranks(ddprun, allocation):
     script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
-    command = f"echo $$ > launcher; exec {sys.executable} -m launcher {script}"
+    command = f"echo $$ > launcher; exec {sys.executable} -m ddpgrad.launcher {script}"
     popen = subprocess.Popen(
         [*allocation, "sh", "-c", command], cwd=ddprun.folder, env=ddprun.environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
