@@ -77,9 +77,8 @@ def exists(name: str) -> bool:
     """Whether there is a module of that name; those above it are loaded."""
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
-    except (
-        ModuleNotFoundError
-    ):  # what should lie above it is no package, or a finder has said that there is none
+    except ModuleNotFoundError:
+        # What should lie above it is no package, or a finder has said that there is none.
         return False
 
 

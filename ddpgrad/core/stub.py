@@ -35,10 +35,6 @@ def text() -> str:
     for node in _tree(tensor.__name__).body:
         if isinstance(node, ast.ClassDef) and node.name == "Tensor":
             body += ["\nclass Tensor:", *(f"    {line}" for line in stub.members(node))]
-        elif isinstance(node, ast.ClassDef):
-            bases = ", ".join(stub.annotation(ast.unparse(base), tensor.__name__) for base in node.bases)
-            fields = stub.fields(node)
-            body += [f"\nclass {node.name}({bases}):", *(f"    {field}" for field in fields)]
         elif isinstance(node, ast.FunctionDef):
             body += ["", *stub.function(node.name, getattr(tensor, node.name))]
     # Size is imported from there by others.
@@ -66,12 +62,10 @@ class _Stub:
         yield f"def __hash__(self) -> {self.annotation('int', tensor.__name__)}: ..."
 
     def fields(self, node: ast.ClassDef) -> Iterator[str]:
-        """The annotated attributes of a class, also those that only type checkers see."""
+        """The annotated attributes of the class, also those that only type checkers see."""
         for part in ast.walk(node):
             if isinstance(part, ast.AnnAssign):
-                default = "" if part.value is None or node.name == "Tensor" else " = ..."
-                of = self.annotation(ast.unparse(part.annotation), tensor.__name__)
-                yield f"{ast.unparse(part.target)}: {of}{default}"
+                yield f"{ast.unparse(part.target)}: {self.annotation(ast.unparse(part.annotation), tensor.__name__)}"
 
     def function(self, name: str, function: Callable[..., Any], first: str = "") -> Iterator[str]:
         """The declaration of a function, or of a method whose first parameter is `first`."""

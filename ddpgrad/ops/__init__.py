@@ -43,7 +43,7 @@ def load_all() -> None:
     """Declare the ops of all modules here: those that are not imported above wait until they are used."""
     for module in walk_packages(__path__, f"{__name__}."):
         import_module(module.name)
-    methods.attach_more()
+    methods.attach_declared()
 
 
 def __getattr__(name: str) -> object:

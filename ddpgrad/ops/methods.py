@@ -96,8 +96,8 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[f"bitwise_{name}"]))
 
 
-def _attach_declared() -> None:
-    """The methods of what was declared since this was last called."""
+def attach_declared() -> None:
+    """Give the class Tensor the methods of what was declared since this was last called."""
     for name, op in list(OPS.items())[_attached["ops"] :]:
         if op.method:
             setattr(Tensor, name, op.call)
@@ -239,10 +239,5 @@ def _set_part(part: Any) -> Any:
 def attach() -> None:
     """Give the class Tensor its methods: to be called once, when the ops that every program needs are declared."""
     _attach_operators()
-    _attach_declared()
+    attach_declared()
     _attach_others()
-
-
-def attach_more() -> None:
-    """The methods of ops that were declared since."""
-    _attach_declared()
