@@ -274,7 +274,17 @@ def test_importing_costs_nothing_that_is_not_used():
     assert len(ours(names)) <= 12 and not heavy & set(names), ours(names)
     assert len(ours(loaded("from ddpgrad import environment"))) <= 12
     assert len(ours(loaded(HELP, "--help"))) < 60
-    assert len(ours(loaded(TRAIN))) < 220
+
+
+def test_a_rank_loads_what_it_uses(tmp_path):
+    script = tmp_path / "train.py"
+    ended = "import os, pathlib, sys; pathlib.Path('loaded.' + os.environ['RANK']).write_text(' '.join(sys.modules))"
+    script.write_text(f"{TRAIN}\n{ended}")
+    ddprun = [sys.executable, "-m", "ddpgrad.launcher", "-n", "2", str(script)]
+    subprocess.run(ddprun, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    ranks = [ours(path.read_text().split()) for path in sorted(tmp_path.glob("loaded.*"))]
+    assert len(ranks) == 2
+    assert max(len(names) for names in ranks) < 220, ranks[0]
 
 
 @pytest.mark.parametrize(

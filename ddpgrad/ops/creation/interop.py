@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...backend.cuda import pinned
 from ...backend.registry import backend_for
 from ...core import upcalls
 from ...core.tensor import Tensor, wrap
@@ -175,11 +174,15 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
     """
     if self.is_cuda:
         raise RuntimeError(f"cannot pin '{self.type()}': only dense CPU tensors can be pinned")
+    from ...backend.cuda import pinned  # here and below, as few programs pin
+
     return self if pinned.is_page_locked(self._array) else wrap(pinned.page_locked(self._array))
 
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
     """Whether the elements lie in page-locked host memory."""
+    from ...backend.cuda import pinned
+
     return not self.is_cuda and pinned.is_page_locked(self._array)
 
 

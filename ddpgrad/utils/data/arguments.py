@@ -8,8 +8,6 @@ import warnings
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from ... import cuda
-
 
 def check_workers(
     num_workers: int,
@@ -51,11 +49,18 @@ def check_workers(
         )
 
 
+def can_pin() -> bool:
+    """Whether there is a GPU to lock memory for."""
+    from ... import cuda  # here, as few programs pin
+
+    return cuda.is_available()
+
+
 def check_pinning(pin_memory: bool, pin_memory_device: str) -> None:
     """Warn as PyTorch does of what has no effect."""
     if pin_memory_device:
         warnings.warn("pin_memory_device is deprecated; the current device is used", stacklevel=3)
-    if pin_memory and not cuda.is_available():
+    if pin_memory and not can_pin():
         warnings.warn(
             "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
             "won't be used.",

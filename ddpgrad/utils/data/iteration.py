@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ... import cuda
 from ...core import spans
+from .arguments import can_pin
 from .fetch import Recipe
 from .seeding import generators_kept
 
@@ -54,7 +54,7 @@ class Batches(Iterator[Any]):
         self.loader = loader
         self.order = order
         self._yielded = 0
-        self._pins = loader.pin_memory and cuda.is_available()
+        self._pins = loader.pin_memory and can_pin()
         self._promised = loader.promised_length()
 
     def __next__(self) -> Any:
