@@ -45,6 +45,21 @@ def test_start_methods(method):
         assert found == [[0, 1], [2, 3], [4]]
 
 
+def test_workers_start_below_a_long_tmpdir(tmp_path):
+    """The fork server's socket lies there, and a socket's name has 107 bytes at most."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    code = f"""
+        import sys
+        sys.path.append({str(HERE)!r})
+        import worker_datasets as sent
+        from ddpgrad.utils.data import DataLoader
+        assert [b.tolist() for b in DataLoader(sent.Numbers(5), 3, num_workers=2)] == [[0, 1, 2], [3, 4]]
+    """
+    done = python("-c", textwrap.dedent(code), env={**os.environ, "TMPDIR": str(deep)})
+    assert done.returncode == 0, done.stderr
+
+
 def python(*arguments, **options):
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, **options

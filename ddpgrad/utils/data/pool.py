@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -33,6 +35,7 @@ from .worker import NOTHING, SAMPLE, STARTING, Epoch, Result, Start, Task, main
 _SLICE = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
 _ENDING = 5.0  # seconds that workers have to end by themselves
 _STARTING = 120.0  # seconds that a worker may take to import the program, where a timeout is given
+_SOCKET_NAME = 108  # bytes of a Unix socket's name with the zero at its end
 
 
 class WorkerEnded:
@@ -288,7 +291,7 @@ def start_context(chosen: Any) -> Any:
             "worker would run it again"
         )
     if chosen is None:
-        chosen = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        chosen = _start_method()
     context = multiprocessing.get_context(chosen) if isinstance(chosen, str) else chosen
     method = context.get_start_method()
     if method == "fork" and (reason := _why_not_fork()):
@@ -299,6 +302,14 @@ def start_context(chosen: Any) -> Any:
     if method == "forkserver":
         context.set_forkserver_preload([f"{__package__}.forkserver"])
     return context
+
+
+def _start_method() -> str:
+    """The fork server, or spawn where there is none, or where TMPDIR leaves its socket no name that Linux takes."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "spawn"
+    socket_name = os.path.join(tempfile.gettempdir(), "pymp-12345678", "listener-12345678")
+    return "forkserver" if len(os.fsencode(socket_name)) < _SOCKET_NAME else "spawn"
 
 
 def _why_not_fork() -> str | None:
