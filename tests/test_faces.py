@@ -121,6 +121,14 @@ def test_a_name_is_declared_once():
     assert OPS.keys() & FUNCTIONS.keys() == set()
 
 
+def test_functions_of_layers_repeat_no_op():
+    """An op is served as it is declared, but where PyTorch has a name with other arguments in `nn.functional`."""
+    repeated = {
+        name for name in F.__all__ if name in OPS and getattr(F, name).__dict__.get("op") is not OPS[name]
+    }
+    assert repeated == {"log_softmax", "softmax", "unfold"}
+
+
 def test_in_place_functions_are_methods_and_need_no_ops_before():
     names = [n for n in torch.__all__ if n.endswith("_") and hasattr(Tensor, n)]
     assert len(names) > 60
