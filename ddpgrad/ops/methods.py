@@ -209,7 +209,6 @@ def _attach_shorthands() -> None:
         "set_": rearranging.set_,
         "new": factories.new_as_its_class,
         "fill_diagonal_": diagonal.fill_diagonal_,
-        "view": strided.view,
         "storage_offset": strided.storage_offset,
         "untyped_storage": strided.untyped_storage,
         **rearranging.IN_PLACE,
