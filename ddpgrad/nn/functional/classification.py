@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...core.tensor import Tensor
 from ...ops.elementwise.activation import log_softmax
 from ...ops.layers.loss import cross_entropy_rows, nll_loss_rows
-from ...ops.reduction.reduce import sum as sum_over
 from ...ops.shape.shape import reshape
 from .reduction import chosen
 
@@ -70,10 +69,10 @@ def _soft_cross_entropy(
     weighed = log_softmax(input, dim) * target
     if weight is not None:
         weighed = weighed * reshape(weight, (-1,) + (1,) * (input.ndim - dim - 1))
-    losses = -sum_over(weighed, dim)
+    losses = -weighed.sum(dim)
     if reduction == "none":
         return losses
-    total = sum_over(losses)
+    total = losses.sum()
     return total / (input.numel() // classes) if reduction == "mean" else total
 
 

@@ -9,7 +9,6 @@ from ...core.tensor import Tensor
 from ...ops.elementwise.unary import clone, rsqrt
 from ...ops.indexing.setitem import copy_
 from ...ops.layers.normalization import batch_norm_train
-from ...ops.reduction.reduce import mean as mean_over
 from ...ops.shape.shape import constant_pad, narrow, repeat, reshape
 
 
@@ -95,10 +94,10 @@ def instance_norm(
     out, mean, _, var = batch_norm_train(one_batch, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
-            _move(running_mean, mean_over(reshape(mean, (n, channels)), 0), momentum)
+            _move(running_mean, reshape(mean, (n, channels)).mean(0), momentum)
         if running_var is not None:
             unbiased = var * (places / (places - 1))
-            _move(running_var, mean_over(reshape(unbiased, (n, channels)), 0), momentum)
+            _move(running_var, reshape(unbiased, (n, channels)).mean(0), momentum)
     return reshape(out, tuple(input.shape))
 
 

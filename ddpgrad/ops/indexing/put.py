@@ -16,8 +16,8 @@ from ..elementwise.arithmetic import scaled
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from ..shape.diagonal import require_shape
-from . import index as _index
 from .gather import gather, length_of, positions, require_inside
+from .index import select, subscript
 from .scatter import REDUCTIONS, scatter_reduce
 from .setitem import copy_
 
@@ -225,7 +225,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 @tensor_function()
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice `index` of `dim`."""
-    return _with_region("select_scatter", input, src, lambda out: _index.select(out, dim, index))
+    return _with_region("select_scatter", input, src, lambda out: select(out, dim, index))
 
 
 @tensor_function(out=True)
@@ -235,7 +235,7 @@ def slice_scatter(
     """A copy of `input` with `src` at start:end:step of `dim`."""
     dim = wrap_dim("slice_scatter", dim, input.ndim)
     place = (slice(None),) * dim + (slice(start, end, step),)
-    return _with_region("slice_scatter", input, src, lambda out: _index.subscript(out, place))
+    return _with_region("slice_scatter", input, src, lambda out: subscript(out, place))
 
 
 def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
