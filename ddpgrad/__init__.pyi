@@ -136,7 +136,7 @@ from .ops.elementwise.binary import (
     atan2 as atan2, eq as eq, floor_divide as floor_divide, fmod as fmod, ge as ge, gt as gt, le as le,
     lerp as lerp, logaddexp as logaddexp, logical_and as logical_and, logical_or as logical_or,
     logical_xor as logical_xor, lt as lt, masked_fill as masked_fill, maximum as maximum,
-    minimum as minimum, mul as mul, ne as ne, pow as pow, remainder as remainder,
+    minimum as minimum, mul as mul, ne as ne, pow as pow, remainder as remainder, where as where,
 )
 from .ops.elementwise.bitwise import (
     bitwise_and as bitwise_and, bitwise_left_shift as bitwise_left_shift, bitwise_or as bitwise_or,
@@ -166,14 +166,14 @@ from .ops.elementwise.unary import (
     tanh as tanh, trunc as trunc,
 )
 from .ops.indexing.gather import gather as gather, index_select as index_select
-from .ops.indexing.index import select as select
+from .ops.indexing.index import index_put as index_put, nonzero as nonzero, select as select
 from .ops.indexing.put import (
     argwhere as argwhere, fill as fill, index_add as index_add, index_copy as index_copy,
-    index_fill as index_fill, index_put as index_put, index_reduce as index_reduce,
-    masked_scatter as masked_scatter, masked_select as masked_select, nonzero as nonzero,
+    index_fill as index_fill, index_reduce as index_reduce, masked_scatter as masked_scatter,
+    masked_select as masked_select,
     nonzero_static as nonzero_static, put as put, select_scatter as select_scatter,
     slice_scatter as slice_scatter, take as take, take_along_dim as take_along_dim,
-    unravel_index as unravel_index, where as where,
+    unravel_index as unravel_index,
 )
 from .ops.indexing.scatter import (
     scatter as scatter, scatter_add as scatter_add, scatter_reduce as scatter_reduce,
@@ -209,6 +209,7 @@ from .ops.reduction.differences import (
 )
 from .ops.reduction.distance import cdist as cdist, pdist as pdist
 from .ops.reduction.norm import dist as dist, norm as norm, renorm as renorm
+from .ops.reduction.order import argsort as argsort
 from .ops.reduction.queries import (
     allclose as allclose, can_cast as can_cast, detach as detach, equal as equal, get_device as get_device,
     is_complex as is_complex, is_floating_point as is_floating_point, is_inference as is_inference,
@@ -224,7 +225,7 @@ from .ops.reduction.scan import (
     cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logcumsumexp as logcumsumexp,
 )
 from .ops.reduction.sorting import (
-    aminmax as aminmax, argsort as argsort, kthvalue as kthvalue, max as max, median as median, min as min,
+    aminmax as aminmax, kthvalue as kthvalue, max as max, median as median, min as min,
     mode as mode, msort as msort, nanmedian as nanmedian, nanquantile as nanquantile, quantile as quantile,
     sort as sort, topk as topk,
 )

@@ -110,10 +110,23 @@ def test_every_declared_function_is_in_a_face():
     namespaces = (torch, F, torch.linalg, torch.fft, torch.special)
     public = {name for namespace in namespaces for name in dir(namespace)}
     values = {id(getattr(n, name)) for n in namespaces for name in dir(n)}
-    declared = {name: op.call for name, op in OPS.items() if op.method and "." not in name}
+    declared = {name: op.public for name, op in OPS.items() if op.method and "." not in name}
     declared |= {name: function.call for name, function in FUNCTIONS.items()}
     hidden = {n for n, call in declared.items() if n not in public and id(call) not in values}
     assert hidden == ONLY_METHODS
+
+
+def test_a_name_is_declared_once():
+    """An op whose public function takes other arguments is declared with `public`, not again as a function."""
+    assert OPS.keys() & FUNCTIONS.keys() == set()
+
+
+def test_functions_of_layers_repeat_no_op():
+    """An op is served as it is declared, but where PyTorch has a name with other arguments in `nn.functional`."""
+    repeated = {
+        name for name in F.__all__ if name in OPS and getattr(F, name).__dict__.get("op") is not OPS[name]
+    }
+    assert repeated == {"log_softmax", "softmax", "unfold"}
 
 
 def test_in_place_functions_are_methods_and_need_no_ops_before():

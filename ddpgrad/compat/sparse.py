@@ -16,7 +16,7 @@ from ..ops.creation.data import as_tensor
 from ..ops.creation.factories import zeros
 from ..ops.creation.interop import TYPED
 from ..ops.elementwise.conversion import to
-from ..ops.indexing.put import index_put
+from ..ops.indexing.index import index_put
 from ..ops.linalg import products
 from .settings import say_once
 

@@ -14,7 +14,6 @@ from ..core.tensor import Tensor
 from ..nn.modules.module import Module
 from ..ops.creation.draws import rand, rand_like
 from ..ops.creation.factories import ones_like
-from ..ops.elementwise.unary import abs as magnitude
 from ..ops.reduction.norm import norm
 from ..ops.reduction.sorting import topk
 from ..ops.shape.shape import reshape
@@ -207,7 +206,7 @@ class L1Unstructured(_ByAmount):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """As the base class says."""
-        return self._without(magnitude(t), default_mask, False)
+        return self._without(t.abs(), default_mask, False)
 
 
 class _Structured(BasePruningMethod):

@@ -277,7 +277,7 @@ _COSTS: dict[str, Callable[[Call], int]] = {
     "linear": _products,
     "convolution": _convolution,
     "convolution_input": _transposed_convolution,
-    "scaled_dot_product_attention": _attention,
+    "attention": _attention,
     "lstm_sequence": _recurrent,
     "gru_sequence": _recurrent,
     "rnn_sequence": _recurrent,

@@ -14,6 +14,7 @@ from .dispatch import inplace, inplace_elements
 from .dispatch.declare import OPS
 from .dispatch.signatures import in_place
 from .dispatch.tensor_function import FUNCTIONS
+from .dispatch.vocabulary import VOCABULARY as F
 from .elementwise import apply, arithmetic, binary, bitwise, conversion, unary
 from .elementwise.complex import imag, real
 from .indexing import index, setitem
@@ -70,20 +71,20 @@ def _matmul_from_right(self: Tensor, other: Any) -> Tensor:
 
 def _attach_operators() -> None:
     table: dict[str, Any] = {
-        "__add__": binary.add, "__radd__": binary.add, "__sub__": binary.sub, "__mul__": binary.mul,
-        "__rmul__": binary.mul, "__truediv__": binary.div, "__pow__": binary.pow,
+        "__add__": F.add, "__radd__": F.add, "__sub__": F.sub, "__mul__": binary.mul,
+        "__rmul__": binary.mul, "__truediv__": F.div, "__pow__": binary.pow,
         "__mod__": binary.remainder, "__floordiv__": binary.floor_divide, "__matmul__": matrix.matmul,
         "__neg__": unary.neg, "__abs__": unary.abs, "__lt__": binary.lt, "__le__": binary.le,
         "__gt__": binary.gt, "__ge__": binary.ge, "__and__": bitwise.bitwise_and, "__or__": bitwise.bitwise_or,
         "__xor__": bitwise.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
         "__eq__": _operator(binary.eq), "__ne__": _operator(binary.ne), "__setitem__": setitem.setitem,
-        "__rsub__": _reflected(binary.sub), "__rtruediv__": _reflected(binary.div),
+        "__rsub__": _reflected(F.sub), "__rtruediv__": _reflected(F.div),
         "__rpow__": _reflected(binary.pow), "__rmod__": _reflected(binary.remainder),
         "__rfloordiv__": _reflected(binary.floor_divide), "__rand__": bitwise.bitwise_and,
         "__ror__": bitwise.bitwise_or, "__rxor__": bitwise.bitwise_xor, "__pos__": arithmetic.positive,
         "__lshift__": bitwise.bitwise_left_shift, "__rshift__": bitwise.bitwise_right_shift,
         "__rlshift__": _reflected(bitwise.bitwise_left_shift), "__rrshift__": _reflected(bitwise.bitwise_right_shift),
-        "__rdiv__": _reflected(binary.div), "__rmatmul__": _matmul_from_right,
+        "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right,
     }  # fmt: skip
     for name, function in table.items():
         setattr(Tensor, name, function)
@@ -100,9 +101,11 @@ def attach_declared() -> None:
     """Give the class Tensor the methods of what was declared since this was last called."""
     for name, op in list(OPS.items())[_attached["ops"] :]:
         if op.method:
-            setattr(Tensor, name, op.call)
+            setattr(Tensor, name, op.public)
         if op.inplace:
-            setattr(Tensor, f"{name}_", inplace.inplace(op))
+            whole = op.public is not op.call
+            form = inplace.inplace_function(name, op.public) if whole else inplace.inplace(op)
+            setattr(Tensor, f"{name}_", form)
     for name, function in list(FUNCTIONS.items())[_attached["functions"] :]:
         if function.method:
             setattr(Tensor, name, function.call)
@@ -150,14 +153,14 @@ def _attach_scaled_inplace() -> None:
             return _plain(self, arithmetic.scaled(_name, self, other, alpha))
 
         scaled.__name__ = scaled.__qualname__ = f"{name}_"
-        scaled.__dict__["__signature__"] = in_place(signature(FUNCTIONS[name].call))
+        scaled.__dict__["__signature__"] = in_place(signature(OPS[name].public))
         for alias in (name, *OPS[name].aliases):
             setattr(Tensor, f"{alias}_", scaled)
 
 
 def _attach_writing() -> None:
     for name in inplace_elements.WRITERS:
-        function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].call
+        function = FUNCTIONS[name].call if name in FUNCTIONS else OPS[name].public
         setattr(Tensor, f"{name}_", inplace_elements.directly(getattr(Tensor, f"{name}_"), function))
     Tensor.masked_fill_ = inplace_elements.masked_fill_directly(Tensor.masked_fill_, OPS["masked_fill"].check)
 
@@ -198,13 +201,14 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
         "where": _where,
+        "polygamma": F.polygamma,
+        "polygamma_": inplace.inplace(OPS["polygamma"]),
         "broadcast_to": rearranging.broadcast_to,
         "resize_": rearranging.resize_,
         "resize_as_": rearranging.resize_as_,
         "set_": rearranging.set_,
         "new": factories.new_as_its_class,
         "fill_diagonal_": diagonal.fill_diagonal_,
-        "view": strided.view,
         "storage_offset": strided.storage_offset,
         "untyped_storage": strided.untyped_storage,
         **rearranging.IN_PLACE,

@@ -71,12 +71,12 @@ def _cases() -> Iterator[Case]:
     for reduction in ("mean", "sum", "none"):
         for smoothing in (0.0, 0.1):
             options = (target, None, -100, smoothing, reduction)
-            yield "cross_entropy", lambda x, options=options: (9 * x(5, 11), *options)
+            yield "cross_entropy_rows", lambda x, options=options: (9 * x(5, 11), *options)
             yield "cross_entropy_backward", lambda x, options=options: _cross_entropy(x, *options)
     for causal in (False, True):
         for t, s in ((130, 130), (1, 300), (200, 70), (70, 200)):
             yield (
-                "scaled_dot_product_attention",
+                "attention",
                 lambda x, c=causal, t=t, s=s: (*_heads(x, t, s), None, c, 0.3),
             )
             yield "attention_backward", lambda x, c=causal, t=t, s=s: _attention(x, t, s, c)
@@ -147,8 +147,8 @@ def _cases() -> Iterator[Case]:
     for numbers in ((), (0,), (1,)):
         yield "where", lambda x, numbers=numbers: _choice(x, numbers)
     for reduction in ("mean", "sum", "none"):
-        yield "nll_loss", lambda x, r=reduction: (x(5, 11), target, None, -100, r)
-        yield "nll_loss", lambda x, r=reduction: (x(5, 11), np.abs(target) % 11, np.abs(x(11)), 4, r)
+        yield "nll_loss_rows", lambda x, r=reduction: (x(5, 11), target, None, -100, r)
+        yield "nll_loss_rows", lambda x, r=reduction: (x(5, 11), np.abs(target) % 11, np.abs(x(11)), 4, r)
         yield "nll_loss_backward", lambda x, r=reduction: _nll(x, r)
     for dim in (None, (0, 2), 0, (1, 2), (0, 1)):
         yield "sum", lambda x, dim=dim: (x(11, 30, 37), dim)
@@ -190,7 +190,7 @@ def _heads(x: Any, t: int, s: int) -> tuple[np.ndarray, ...]:
 
 def _attention(x: Any, t: int, s: int, causal: bool) -> tuple[Any, ...]:
     query, key, value = _heads(x, t, s)
-    out, lse = NATIVE.scaled_dot_product_attention(query, key, value, None, causal, 0.3)
+    out, lse = NATIVE.attention(query, key, value, None, causal, 0.3)
     g = np.broadcast_to(x(1), out.shape) if t == 130 else x(*out.shape)
     return g, query, key, value, None, causal, 0.3, out, lse
 
@@ -343,8 +343,8 @@ def test_an_optimizer_rule_written_down_as_cuda_says_the_same() -> None:
 def test_cross_entropy_refuses_a_target_out_of_range() -> None:
     logits = np.zeros((2, 3), np.float32)
     with pytest.raises(IndexError, match="Target 3 is out of bounds"):
-        NATIVE.cross_entropy(logits, np.array([0, 3]), None, -100, 0.0, "mean")
-    loss, _ = NATIVE.cross_entropy(logits, np.array([-100, -100]), None, -100, 0.0, "mean")
+        NATIVE.cross_entropy_rows(logits, np.array([0, 3]), None, -100, 0.0, "mean")
+    loss, _ = NATIVE.cross_entropy_rows(logits, np.array([-100, -100]), None, -100, 0.0, "mean")
     assert np.isnan(loss)
 
 

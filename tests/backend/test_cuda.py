@@ -13,7 +13,7 @@ import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import cuda
 from ddpgrad.core.errors import DeviceError
-from ddpgrad.ops.layers.dropout import dropout
+from ddpgrad.ops.dispatch.vocabulary import VOCABULARY
 
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}
 
@@ -164,7 +164,10 @@ def test_half_types_agree_with_double(name: str, dtype: torch.dtype, gpu: str):
 
 @pytest.mark.gpu
 def test_the_mask_of_dropout_with_a_key_is_that_of_the_cpu(gpu: str):
-    kept = [dropout(torch.ones(3, 333, device=device), 0.3, 2**63 + 12345).cpu() for device in ("cpu", gpu)]
+    kept = [
+        VOCABULARY.dropout(torch.ones(3, 333, device=device), 0.3, 2**63 + 12345).cpu()
+        for device in ("cpu", gpu)
+    ]
     assert torch.equal(*kept)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ddpgrad.core.errors import DataError
 from ddpgrad.extras import datasets
-from ddpgrad.extras.datasets.download import download
+from ddpgrad.extras.datasets.download import fetch
 from ddpgrad.extras.transforms import ToTensor
 from ddpgrad.utils.data import DataLoader
 
@@ -147,12 +147,12 @@ def test_a_download_tries_the_mirrors_and_appears_whole(tmp_path):
     folder = tmp_path / "new" / "raw"
 
     with pytest.raises(OSError, match=r"could not be downloaded") as caught:
-        download(folder, name, checksum, sources[:3], largest=100)
+        fetch(folder, name, checksum, sources[:3], largest=100)
     message = str(caught.value)
     assert f"{sources[0]}: " in message and f"{sources[1]}: sent 16 bytes with md5:" in message
     assert str(folder) in message and not list(folder.glob("labels*"))
 
-    assert download(folder, name, checksum, sources, largest=100).read_bytes() == data
+    assert fetch(folder, name, checksum, sources, largest=100).read_bytes() == data
     assert sorted(path.name for path in folder.iterdir()) == [".lock", name]
 
 
@@ -177,7 +177,7 @@ def test_several_downloads_at_once_fetch_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_fetch", lambda *args: (calls.append(args), real(*args))[1])
     checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
     threads = [
-        threading.Thread(target=download, args=(tmp_path / "to", "file", checksum, [source], 100))
+        threading.Thread(target=fetch, args=(tmp_path / "to", "file", checksum, [source], 100))
         for _ in range(4)
     ]
     for thread in threads:

@@ -24,7 +24,7 @@ _BLOCK = 128 * 1024
 _CAUSAL_ROWS = 64
 
 
-def scaled_dot_product_attention(
+def attention(
     query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: float
 ) -> tuple[Array, Array]:
     """softmax(query @ key^T * scale) @ value: (out (*, T, E), log-sum-exp of the scaled scores (*, T)).
@@ -64,7 +64,7 @@ def attention_backward(
     out: Array,
     lse: Array,
 ) -> tuple[Array, Array, Array]:
-    """The gradients of `scaled_dot_product_attention` for query, key and value, laid out as those are."""
+    """The gradients of `attention` for query, key and value, laid out as those are."""
     if attn_mask is not None or not _handles(query, key, value, scale) or not compiled_for(query, g, lse):
         return NotImplemented
     g, query, key, value = for_blas(g), for_blas(query), for_blas(key), for_blas(value)

@@ -9,7 +9,7 @@ import numpy as np
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
 
 
-def cross_entropy(
+def cross_entropy_rows(
     input: np.ndarray,
     target: np.ndarray,
     weight: np.ndarray | None,
@@ -50,7 +50,7 @@ def cross_entropy_backward(
     reduction: str,
     lse: np.ndarray,
 ) -> np.ndarray:
-    """The gradient of `cross_entropy` for input (N, C); g has the shape of the loss."""
+    """The gradient of `cross_entropy_rows` for input (N, C); g has the shape of the loss."""
     if weight is not None or not _handles(input, target) or not compiled_for(g, input, lse):
         return NotImplemented
     rows = np.empty(len(target), input.dtype)
@@ -72,7 +72,7 @@ def cross_entropy_backward(
     return out
 
 
-def nll_loss(
+def nll_loss_rows(
     input: np.ndarray,
     target: np.ndarray,
     weight: np.ndarray | None,
@@ -108,7 +108,7 @@ def nll_loss_backward(
     share: np.ndarray,
     total: np.ndarray | None,
 ) -> np.ndarray:
-    """The gradient of `nll_loss` for input (N, C); g has the shape of the loss."""
+    """The gradient of `nll_loss_rows` for input (N, C); g has the shape of the loss."""
     if not _handles(input, places) or not compiled_for(g, input, share):
         return NotImplemented
     out = np.zeros(input.shape, input.dtype)

@@ -65,7 +65,7 @@ _softmax_backward = elementwise(
 )
 
 
-def scaled_dot_product_attention(
+def attention(
     query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: float
 ) -> tuple[Array, Array]:
     """softmax(query @ key^T * scale) @ value: (out (*, T, E), log-sum-exp of the scaled scores (*, T)).
@@ -93,7 +93,7 @@ def attention_backward(
     out: Array,
     lse: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients of `scaled_dot_product_attention` for query, key and value."""
+    """The gradients of `attention` for query, key and value."""
     if attn_mask is not None or lse is None or not computes(g, query) or not _handles(query, key, value):
         return NotImplemented
     scores, g_p = _scores(query, key), product(g, value.swapaxes(-1, -2), accumulator(query.dtype))

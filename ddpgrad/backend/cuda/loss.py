@@ -61,7 +61,7 @@ _grad_input = elementwise(
 )
 
 
-def cross_entropy(
+def cross_entropy_rows(
     input: Array,
     target: Array,
     weight: Array | None,
@@ -105,7 +105,7 @@ def cross_entropy_backward(
     reduction: str,
     lse: Array | None,
 ) -> Array:
-    """The gradient of `cross_entropy` for input (N, C); g has the shape of the loss."""
+    """The gradient of `cross_entropy_rows` for input (N, C); g has the shape of the loss."""
     if weight is not None or lse is None or not computes(input, g):
         return NotImplemented
     scale = g.astype(lse.dtype, copy=False)

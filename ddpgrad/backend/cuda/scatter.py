@@ -46,7 +46,7 @@ _look_up = elementwise(
 )
 
 
-def embedding(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
+def embedding_rows(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
     """Rows `indices` of the table `input` (rows, width); NaN where an index is no row."""
     if not computes(input):
         return NotImplemented

@@ -81,7 +81,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         combine.at(target, places, _like_index(src, index))
         return out
 
-    def embedding(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
+    def embedding_rows(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
         return xp.take(input, indices, axis=0)
 
     def nonzero(input: Array) -> Array:
@@ -92,7 +92,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
     return {
         "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "fill_where": fill_where, "index_put_add": index_put_add,
         "index_select": index_select, "gather": gather, "scatter_src": scatter_src, "scatter_add": scatter_add,
-        "scatter_reduce_by": scatter_reduce_by, "embedding": embedding,
+        "scatter_reduce_by": scatter_reduce_by, "embedding_rows": embedding_rows,
         "nonzero": nonzero,
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.errors import DataError
-from .download import download as fetch
+from .download import fetch
 from .vision import Transform, VisionDataset
 
 _SIDE = 32

@@ -14,7 +14,7 @@ from typing import BinaryIO
 _PIECE = 1 << 20
 
 
-def download(folder: Path, name: str, checksum: str, mirrors: Sequence[str], largest: int) -> Path:
+def fetch(folder: Path, name: str, checksum: str, mirrors: Sequence[str], largest: int) -> Path:
     """Fetch the file `name` into `folder`, unless it is there.
 
     checksum: such as 'sha256:…' or 'md5:…'. mirrors: addresses to which the name is added. largest: bytes

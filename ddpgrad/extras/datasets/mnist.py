@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ...core.errors import DataError
 from ...core.tensor import Tensor, wrap
 from . import idx
-from .download import download as fetch
+from .download import fetch
 from .vision import Transform, VisionDataset
 
 _SIDE = 28

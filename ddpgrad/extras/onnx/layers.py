@@ -192,7 +192,7 @@ def _per_channel(g: Graph, name: str, a: dict[str, Any], rank: int) -> str:
     return name
 
 
-@converts("embedding")
+@converts("embedding_rows")
 def _embedding(g: Graph, s: Step) -> str:
     return g.node("Gather", [g.of(s.arguments["input"]), g.of(s.arguments["indices"])], axis=0)
 
@@ -208,7 +208,7 @@ def _rows_added_up(g: Graph, s: Step) -> str:
     return g.node("ScatterND", [table, places, g.of(a["g"])], reduction="add")
 
 
-@converts("scaled_dot_product_attention")
+@converts("attention")
 def _attention(g: Graph, s: Step) -> str:
     a = s.arguments
     query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]

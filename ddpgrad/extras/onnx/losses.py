@@ -12,7 +12,7 @@ from .trace import Step
 _LOWEST_LOG = -100.0  # where the logarithms of `bernoulli_loss` stop
 
 
-@converts("cross_entropy")
+@converts("cross_entropy_rows")
 def _cross_entropy(g: Graph, s: Step) -> str:
     a = s.arguments
     dtype, smoothing = a["input"].dtype, a["label_smoothing"]
@@ -31,7 +31,7 @@ def _cross_entropy(g: Graph, s: Step) -> str:
     return _reduced(g, a, g.node("Neg", [losses]), onehot)
 
 
-@converts("nll_loss")
+@converts("nll_loss_rows")
 def _nll_loss(g: Graph, s: Step) -> str:
     a = s.arguments
     dtype = a["input"].dtype

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor, wrap
+from ...nn import functional as F
 from ...nn.functional.convolution import conv2d
 from ...nn.functional.interpolation import interpolate
-from ...nn.functional.padding import pad as pad_tensor
 from .color import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, rgb_to_grayscale
 from .image import InterpolationMode, check, get_dimensions, is_pil
 from .rotation import rotate
@@ -142,7 +142,7 @@ def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
         max(min(bottom, 0) - top, 0),
         max(bottom - max(h, top), 0),
     ]
-    return pad_tensor(inside, missing)
+    return F.pad(inside, missing)
 
 
 def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
@@ -174,7 +174,7 @@ def pad(img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str
     if isinstance(img, Tensor):
         if padding_mode == "constant":
             value = fill[0] if isinstance(fill, (list, tuple)) else fill
-            return pad_tensor(img, [left, right, top, bottom], value=float(value))
+            return F.pad(img, [left, right, top, bottom], value=float(value))
         return wrap(_pad_array(img.numpy(force=True), left, top, right, bottom, padding_mode))
     if padding_mode == "constant":
         from PIL import ImageOps
@@ -317,7 +317,7 @@ def gaussian_blur(img: Any, kernel_size: int | Sequence[int], sigma: Any = None)
     across, down = (_bell(side, width, floats) for side, width in zip(sizes, widths, strict=True))
     planes = floats.reshape(-1, 1, *floats.shape[-2:])
     x, y = sizes[0] // 2, sizes[1] // 2
-    planes = pad_tensor(planes, [x, x, y, y], mode="reflect")
+    planes = F.pad(planes, [x, x, y, y], mode="reflect")
     out = conv2d(planes, down.reshape(-1, 1).matmul(across.reshape(1, -1)).reshape(1, 1, sizes[1], sizes[0]))
     out = out.reshape(img.shape)
     return out if img.is_floating_point() else out.round().to(img.dtype)

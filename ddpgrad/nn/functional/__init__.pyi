@@ -6,6 +6,10 @@ from ...ops.elementwise.activation import (
     softplus as softplus, softshrink as softshrink, threshold as threshold,
 )
 from ...ops.elementwise.unary import sigmoid as sigmoid, tanh as tanh
+from ...ops.layers.dropout import dropout as dropout
+from ...ops.layers.normalization import (
+    group_norm as group_norm, layer_norm as layer_norm, rms_norm as rms_norm,
+)
 from ...ops.linalg.matrix import linear as linear
 from ...ops.reduction.distance import pdist as pdist
 from .activation import (
@@ -39,9 +43,9 @@ from .ctc import ctc_loss as ctc_loss
 from .distance import (
     cosine_similarity as cosine_similarity, normalize as normalize, pairwise_distance as pairwise_distance,
 )
-from .dropout import (
-    alpha_dropout as alpha_dropout, dropout as dropout, dropout1d as dropout1d, dropout2d as dropout2d,
-    dropout3d as dropout3d, feature_alpha_dropout as feature_alpha_dropout,
+from .dropouts import (
+    alpha_dropout as alpha_dropout, dropout1d as dropout1d, dropout2d as dropout2d, dropout3d as dropout3d,
+    feature_alpha_dropout as feature_alpha_dropout,
 )
 from .embedding import embedding as embedding, embedding_bag as embedding_bag, one_hot as one_hot
 from .fold import (
@@ -68,8 +72,7 @@ from .margin import (
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
 from .normalization import (
-    batch_norm as batch_norm, group_norm as group_norm, instance_norm as instance_norm,
-    layer_norm as layer_norm, local_response_norm as local_response_norm, rms_norm as rms_norm,
+    batch_norm as batch_norm, instance_norm as instance_norm, local_response_norm as local_response_norm,
 )
 from .padding import pad as pad
 from .pooling import (

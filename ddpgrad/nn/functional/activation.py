@@ -9,8 +9,7 @@ from typing import Any
 from ...backend.dtype import float64
 from ...core.tensor import Tensor
 from ...ops.creation.factories import from_numpy, ones_like
-from ...ops.dispatch.inplace import inplace as in_place
-from ...ops.dispatch.inplace import takes_inplace
+from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
@@ -133,7 +132,7 @@ def gumbel_softmax(
 
 
 celu_, elu_, leaky_relu_, relu_, selu_, threshold_ = (
-    in_place(op.__dict__["op"])
+    inplace(op.__dict__["op"])
     for op in (
         activation.celu, activation.elu, leaky_relu, activation.relu, activation.selu, activation.threshold,
     )

@@ -7,12 +7,12 @@ import math
 from ...core.tensor import Tensor
 from ...ops.creation.factories import ones, zeros
 from ...ops.elementwise.binary import logical_and
-from ...ops.layers import attention
+from ...ops.layers.attention import attention
+from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
 from ...ops.reduction.reduce import mean
 from ...ops.shape.shape import constant_pad, expand, permute, reshape, unsqueeze
 from ...ops.shape.stacking import cat
-from .dropout import dropout
 
 
 def scaled_dot_product_attention(
@@ -35,7 +35,7 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = _shared_heads(query, key), _shared_heads(query, value)
     if dropout_p == 0.0:
-        return attention.scaled_dot_product_attention(query, key, value, attn_mask, is_causal, scale)
+        return attention(query, key, value, attn_mask, is_causal, scale)
     if is_causal and attn_mask is not None:
         raise RuntimeError("scaled_dot_product_attention(): attn_mask and is_causal must not both be set")
     weights = _weights(query, key, attn_mask, is_causal, scale)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...core.tensor import Tensor
 from ...ops.linalg.matrix import matmul
-from ...ops.reduction.reduce import sum as sum_over
 from ...ops.shape.shape import permute, reshape, unsqueeze
 
 
@@ -22,5 +21,5 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             )
     table = reshape(permute(weight, 1, 0, 2), (first, outputs * second))
     left = reshape(matmul(input1, table), (*input1.shape[:-1], outputs, second))
-    out = sum_over(left * unsqueeze(input2, -2), -1)
+    out = (left * unsqueeze(input2, -2)).sum(-1)
     return out if bias is None else out + bias

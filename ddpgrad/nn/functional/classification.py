@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...core.tensor import Tensor
 from ...ops.elementwise.activation import log_softmax
-from ...ops.layers import loss
-from ...ops.reduction.reduce import sum as sum_over
+from ...ops.layers.loss import cross_entropy_rows, nll_loss_rows
 from ...ops.shape.shape import reshape
 from .reduction import chosen
 
@@ -33,9 +32,9 @@ def cross_entropy(
     if target.is_floating_point():
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     if input.ndim == 2:
-        return loss.cross_entropy(input, target, weight, ignore_index, label_smoothing, reduction)
+        return cross_entropy_rows(input, target, weight, ignore_index, label_smoothing, reduction)
     scores, classes = _rows(input, target)
-    out = loss.cross_entropy(scores, classes, weight, ignore_index, label_smoothing, reduction)
+    out = cross_entropy_rows(scores, classes, weight, ignore_index, label_smoothing, reduction)
     return reshape(out, tuple(target.shape)) if reduction == "none" else out
 
 
@@ -70,10 +69,10 @@ def _soft_cross_entropy(
     weighed = log_softmax(input, dim) * target
     if weight is not None:
         weighed = weighed * reshape(weight, (-1,) + (1,) * (input.ndim - dim - 1))
-    losses = -sum_over(weighed, dim)
+    losses = -weighed.sum(dim)
     if reduction == "none":
         return losses
-    total = sum_over(losses)
+    total = losses.sum()
     return total / (input.numel() // classes) if reduction == "mean" else total
 
 
@@ -89,5 +88,5 @@ def nll_loss(
     """The negative of `input`, log-probabilities (C,), (N, C) or (N, C, d1, …), at the classes `target`."""
     reduction = chosen(reduction, size_average, reduce)
     rows, classes = _rows(input, target)
-    out = loss.nll_loss(rows, classes, weight, ignore_index, reduction)
+    out = nll_loss_rows(rows, classes, weight, ignore_index, reduction)
     return reshape(out, tuple(target.shape)) if reduction == "none" else out

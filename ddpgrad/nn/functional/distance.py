@@ -8,7 +8,6 @@ from ...core.tensor import Tensor
 from ...ops.elementwise.unary import clamp
 from ...ops.indexing.setitem import copy_
 from ...ops.reduction.norm import norm
-from ...ops.reduction.reduce import sum as sum_over
 from ...ops.shape.stacking import broadcast_tensors
 
 
@@ -24,7 +23,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`."""
     x1, x2 = broadcast_tensors(x1, x2)
     lengths = [clamp(norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
-    return sum_over(x1 / lengths[0] * (x2 / lengths[1]), dim)
+    return (x1 / lengths[0] * (x2 / lengths[1])).sum(dim)
 
 
 def pairwise_distance(

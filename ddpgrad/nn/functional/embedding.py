@@ -15,8 +15,7 @@ from ...ops.dispatch.watching import exporting
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select
-from ...ops.layers.embedding import embedding as look_up
-from ...ops.layers.embedding import embedding_backward as add_up
+from ...ops.layers.embedding import embedding_backward, embedding_rows
 from ...ops.reduction.norm import norm
 from ...ops.shape.shape import reshape
 
@@ -73,8 +72,8 @@ def _rarity(indices: Tensor, weight: Tensor) -> Tensor:
     """1 / how often each index occurs in `indices`, shaped to multiply the rows (*, width)."""
     ones = weight.detach().new_ones((indices.numel(), 1))
     flat = reshape(indices, (-1,))
-    counts = add_up(ones, flat, weight.shape[0])
-    return reshape(1 / look_up(counts, flat), (*indices.shape, 1))
+    counts = embedding_backward(ones, flat, weight.shape[0])
+    return reshape(1 / embedding_rows(counts, flat), (*indices.shape, 1))
 
 
 def _rows(
@@ -82,14 +81,14 @@ def _rows(
 ) -> Tensor:
     """The rows of the table, which are shortened there first if there is a `max_norm`."""
     if max_norm is not None and exporting.get():  # what is written down changes no parameters
-        rows = look_up(weight, indices, padding_idx)
+        rows = embedding_rows(weight, indices, padding_idx)
         return rows * _factors(rows, max_norm, norm_type)
     if max_norm is not None:
         with no_grad():
             used = from_numpy(np.unique(indices.numpy(force=True))).to(weight.device)
             rows = index_select(weight, 0, used)
             weight[used] = rows * _factors(rows, max_norm, norm_type)
-    return look_up(weight, indices, padding_idx)
+    return embedding_rows(weight, indices, padding_idx)
 
 
 def _factors(rows: Tensor, max_norm: float, norm_type: float) -> Tensor:
@@ -150,7 +149,7 @@ def embedding_bag(
     if not counted.all():
         keep = from_numpy(np.flatnonzero(counted)).to(weight.device)
         rows, owner = index_select(rows, 0, keep), owner[counted]
-    total = add_up(rows, from_numpy(owner).to(weight.device), bags)
+    total = embedding_backward(rows, from_numpy(owner).to(weight.device), bags)
     if mode == "sum":
         return total
     share = from_numpy(np.maximum(counts, 1)[:, None]).to(weight.device, weight.dtype)
@@ -217,7 +216,7 @@ def _largest(rows: Tensor, owner: np.ndarray[Any, Any], counted: np.ndarray[Any,
     absent = from_numpy(table < 0).to(rows.device).unsqueeze(-1)
     if not len(places):
         return rows.new_zeros((bags, rows.shape[1]))
-    values = look_up(rows, picked).masked_fill(absent, float("-inf")).max(1).values
+    values = embedding_rows(rows, picked).masked_fill(absent, float("-inf")).max(1).values
     empty = from_numpy(sizes[:, None] == 0).to(rows.device)
     return values.masked_fill(empty, 0.0)
 

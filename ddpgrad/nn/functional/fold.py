@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops.elementwise.unary import clone
-from ...ops.layers import fold as folding
+from ...ops.layers.fold import col2im, im2col
 from ...ops.layers.windows import Ints, convolved_size, per_dimension
 from ...ops.shape.shape import permute, reshape, squeeze, transpose, unsqueeze
 
@@ -28,8 +28,8 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
             "be at least one."
         )
     if input.ndim == 3:
-        return squeeze(folding.im2col(unsqueeze(input, 0), kernel, dilation, padding, stride), 0)
-    return folding.im2col(input, kernel, dilation, padding, stride)
+        return squeeze(im2col(unsqueeze(input, 0), kernel, dilation, padding, stride), 0)
+    return im2col(input, kernel, dilation, padding, stride)
 
 
 def fold(
@@ -51,8 +51,8 @@ def fold(
             f"and the number of sliding blocks {patches[0]} * {patches[1]}, but got {list(input.shape)}"
         )
     if input.ndim == 2:
-        return squeeze(folding.col2im(unsqueeze(input, 0), size, kernel, dilation, padding, stride), 0)
-    return folding.col2im(input, size, kernel, dilation, padding, stride)
+        return squeeze(col2im(unsqueeze(input, 0), size, kernel, dilation, padding, stride), 0)
+    return col2im(input, size, kernel, dilation, padding, stride)
 
 
 def _options(*values: Any) -> tuple[Ints, ...]:

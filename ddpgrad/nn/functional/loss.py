@@ -11,12 +11,9 @@ from ...core.tensor import Tensor
 from ...ops.creation.factories import full_like
 from ...ops.elementwise.activation import softplus
 from ...ops.elementwise.binary import eq, lt, where
-from ...ops.elementwise.unary import abs as magnitude
 from ...ops.elementwise.unary import clone, exp, log
 from ...ops.layers.bernoulli_loss import bernoulli_loss
 from ...ops.layers.loss import huber
-from ...ops.reduction.reduce import any as any_of
-from ...ops.reduction.reduce import sum as sum_over
 from .reduction import KNOWN, chosen, reduced
 
 
@@ -51,7 +48,7 @@ def _weighed(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tenso
     """The losses reduced with weights; their mean is over the weights, not over the elements."""
     _require_weights(name, losses, weight)
     if reduction == "mean":
-        return sum_over(losses * weight) / sum_over(weight)
+        return (losses * weight).sum() / weight.sum()
     return reduced(losses * weight, reduction)
 
 
@@ -72,7 +69,7 @@ def l1_loss(
 ) -> Tensor:
     """|input - target|, times `weight`; reduction "mean" divides by the sum of the weights."""
     _warn_about_shapes("l1_loss", input, target)
-    losses, reduction = magnitude(input - target), chosen(reduction, size_average, reduce)
+    losses, reduction = (input - target).abs(), chosen(reduction, size_average, reduce)
     return reduced(losses, reduction) if weight is None else _weighed("l1_loss", losses, weight, reduction)
 
 
@@ -89,7 +86,7 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     distance = input - target
-    losses = magnitude(distance) if beta == 0 else huber(distance, beta, 1 / beta)
+    losses = distance.abs() if beta == 0 else huber(distance, beta, 1 / beta)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 
@@ -164,7 +161,7 @@ def kl_div(
         safe = where(eq(target, 0), target + 1, target)  # 0 log 0 counts as 0
         losses = target * log(safe) - target * input
     if reduction == "batchmean":
-        return sum_over(losses) / (input.shape[0] if input.ndim else 1)
+        return losses.sum() / (input.shape[0] if input.ndim else 1)
     if reduction not in KNOWN:
         raise ValueError(
             f"{reduction!r} is not a valid value for reduction; expected batchmean, {', '.join(KNOWN)}"
@@ -215,7 +212,7 @@ def gaussian_nll_loss(
     fits = spread.ndim == input.ndim
     if not fits or any(v not in (1, n) for v, n in zip(spread.shape, input.shape, strict=True)):
         raise ValueError(f"var is of incorrect size: {list(spread.shape)} for input {list(input.shape)}")
-    if not spread.is_cuda and bool(any_of(lt(spread, 0))):
+    if not spread.is_cuda and bool(lt(spread, 0).any()):
         raise ValueError("var has negative entry/entries")
     spread = clone(spread)
     with no_grad():  # the gradient of what is raised to eps passes as if it were not

@@ -12,7 +12,6 @@ from ...ops.elementwise.unary import clamp, sqrt
 from ...ops.indexing.gather import gather, index_select
 from ...ops.indexing.scatter import scatter
 from ...ops.reduction.reduce import mean
-from ...ops.reduction.reduce import sum as sum_over
 from ...ops.shape.shape import reshape, unsqueeze
 from .activation import logsigmoid
 from .distance import pairwise_distance
@@ -101,7 +100,7 @@ def multi_margin_loss(
     if weight is not None:
         excess = excess * reshape(index_select(weight, 0, reshape(classes, (-1,))), (-1, 1))
     excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
-    losses = sum_over(excess, 1) / scores.shape[1]
+    losses = excess.sum(1) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, ())
     return reduced(losses, chosen(reduction, size_average, reduce))
 
@@ -125,10 +124,10 @@ def multilabel_margin_loss(
     counts = eq((labels < 0).long().cumsum(1), 0)  # those before the first -1
     named = where(counts, labels, labels * 0)
     columns = arange(scores.shape[1], device=scores.device)
-    wanted = sum_over(eq(unsqueeze(named, 2), columns) & unsqueeze(counts, 2), 1) > 0
+    wanted = (eq(unsqueeze(named, 2), columns) & unsqueeze(counts, 2)).sum(1) > 0
     pairs = relu(1 - unsqueeze(gather(scores, 1, named), 2) + unsqueeze(scores, 1))
     used = unsqueeze(counts, 2) & unsqueeze(~wanted, 1)
-    losses = sum_over(where(used, pairs, pairs * 0), (1, 2)) / scores.shape[1]
+    losses = where(used, pairs, pairs * 0).sum((1, 2)) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, ())
     return reduced(losses, chosen(reduction, size_average, reduce))
 
@@ -166,8 +165,8 @@ def cosine_embedding_loss(
             f"{list(input1.shape)} and {list(input2.shape)}."
         )
     smallest = 1e-12  # added to both squares, so that zero vectors have a cosine
-    squares = (sum_over(input1 * input1, -1) + smallest) * (sum_over(input2 * input2, -1) + smallest)
-    cosine = sum_over(input1 * input2, -1) / sqrt(squares)
+    squares = ((input1 * input1).sum(-1) + smallest) * ((input2 * input2).sum(-1) + smallest)
+    cosine = (input1 * input2).sum(-1) / sqrt(squares)
     zero = cosine * 0
     losses = where(eq(target, 1), 1 - cosine, zero) + where(
         eq(target, -1), clamp(cosine - margin, min=0), zero

@@ -1,77 +1,15 @@
-"""Normalisation as functions: over features, groups, instances, a batch, or neighbouring channels."""
+"""Normalisation as functions that are made of ops: over a batch, instances, or neighbouring channels."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...autograd.grad_mode import no_grad
-from ...backend.dtype import finfo, float32, promote_types
 from ...core.tensor import Tensor
 from ...ops.elementwise.unary import clone, rsqrt
 from ...ops.indexing.setitem import copy_
-from ...ops.layers import normalization
-from ...ops.reduction.reduce import mean as mean_over
+from ...ops.layers.normalization import batch_norm_train
 from ...ops.shape.shape import constant_pad, narrow, repeat, reshape
-
-
-def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
-    """The number of dimensions of `normalized_shape`, with which `input` must end."""
-    ndim = len(normalized_shape)
-    if not ndim or input._array.shape[-ndim:] != tuple(normalized_shape):
-        raise RuntimeError(
-            f"{name}(): Given normalized_shape={list(normalized_shape)}, expected input with shape "
-            f"[*, {', '.join(map(str, normalized_shape))}], but got input of size {list(input.shape)}"
-        )
-    return ndim
-
-
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
-    return normalization.layer_norm(
-        input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps
-    )
-
-
-def rms_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    """The last dimensions, which must be `normalized_shape`, divided by their root mean square, and scaled.
-
-    eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
-    """
-    ndim = _require_shape("rms_norm", input, normalized_shape)
-    return normalization.rms_norm(
-        input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
-    )
-
-
-def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Groups of channels of (N, C, *) brought to mean 0 and variance 1, each channel scaled and shifted.
-
-    Source: https://arxiv.org/abs/1803.08494
-    """
-    if input.ndim < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
-    channels = input.shape[1]
-    if channels % num_groups:
-        raise RuntimeError(
-            f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
-            f"{list(input.shape)} and num_groups={num_groups}"
-        )
-    return normalization.group_norm(input, weight, bias, num_groups, eps)
 
 
 def batch_norm(
@@ -101,7 +39,7 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
-        out, mean, _, var = normalization.batch_norm_train(input, weight, bias, eps)
+        out, mean, _, var = batch_norm_train(input, weight, bias, eps)
         if count and running_mean is not None and running_var is not None:
             with no_grad():
                 _move(running_mean, mean, momentum)
@@ -153,13 +91,13 @@ def instance_norm(
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     one_batch = reshape(input, (1, n * channels, *input.shape[2:]))
     weight, bias = (p if p is None else repeat(p, n) for p in (weight, bias))
-    out, mean, _, var = normalization.batch_norm_train(one_batch, weight, bias, eps)
+    out, mean, _, var = batch_norm_train(one_batch, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
-            _move(running_mean, mean_over(reshape(mean, (n, channels)), 0), momentum)
+            _move(running_mean, reshape(mean, (n, channels)).mean(0), momentum)
         if running_var is not None:
             unbiased = var * (places / (places - 1))
-            _move(running_var, mean_over(reshape(unbiased, (n, channels)), 0), momentum)
+            _move(running_var, reshape(unbiased, (n, channels)).mean(0), momentum)
     return reshape(out, tuple(input.shape))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 
 from ...core.tensor import Tensor
-from ...ops.reduction.reduce import mean
-from ...ops.reduction.reduce import sum as sum_over
 
 KNOWN = ("none", "mean", "sum")
 
@@ -30,5 +28,5 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
 def reduced(losses: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of all elements, or the elements themselves."""
     if reduction == "mean":
-        return mean(losses)
-    return sum_over(losses) if reduction == "sum" else losses
+        return losses.mean()
+    return losses.sum() if reduction == "sum" else losses

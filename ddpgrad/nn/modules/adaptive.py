@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from ...core.tensor import Tensor
 from ...ops.elementwise.activation import log_softmax
 from ...ops.indexing.gather import gather
-from ...ops.indexing.index import index_put
 from ...ops.reduction.reduce import argmax
 from ...ops.shape.shape import reshape
 from ...ops.shape.stacking import cat
@@ -99,7 +98,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             in_head[rows] = self.shortlist_size + i
             scores = log_softmax(cluster(input[rows]), 1)
             picked = gather(scores, 1, (target[rows] - start).unsqueeze(1))
-            within = index_put(within, rows, picked.squeeze(1))
+            within[rows] = picked.squeeze(1)
         output = within + gather(log_softmax(self.head(input), 1), 1, in_head.unsqueeze(1)).squeeze(1)
         loss = (-output).mean()
         return _Result(output if batched else reshape(output, ()), loss)

@@ -7,8 +7,7 @@ from ...backend.dtype import finfo
 from ...core.tensor import Tensor
 from ...ops.creation.draws import randn
 from ...ops.creation.factories import eye, zeros
-from ...ops.linalg.decompositions import geqrf
-from ...ops.linalg.decompositions import linalg_householder_product as householder_product
+from ...ops.linalg.decompositions import geqrf, linalg_householder_product
 from ...ops.linalg.matrix_exp import matrix_exp
 from ...ops.linalg.systems import linalg_solve
 from ...ops.shape.stacking import cat
@@ -20,7 +19,7 @@ _MAPS = ("matrix_exp", "cayley", "householder")
 
 def _signed(factors: Tensor, tau: Tensor) -> Tensor:
     """The orthogonal factor that `geqrf` found, with columns such that the other one has a positive diagonal."""
-    return householder_product(factors, tau) * factors.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
+    return linalg_householder_product(factors, tau) * factors.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
 def _is_orthogonal(q: Tensor) -> bool:
@@ -55,7 +54,7 @@ class _Orthogonal(Module):
         if self.orthogonal_map == "householder":
             below = x.tril(-1)
             tau = 2.0 / (1.0 + below.square().sum(-2))
-            q = householder_product(below, tau)
+            q = linalg_householder_product(below, tau)
             q = q * x.diagonal(dim1=-2, dim2=-1).sign().detach().unsqueeze(-2)
         else:
             lower = x.tril()

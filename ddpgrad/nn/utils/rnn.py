@@ -10,7 +10,7 @@ import numpy as np
 from ...core.tensor import Tensor
 from ...ops.creation.factories import from_numpy, full
 from ...ops.indexing.gather import index_select
-from ...ops.layers.embedding import embedding
+from ...ops.layers.embedding import embedding_rows
 from ...ops.shape.shape import constant_pad, reshape
 from ...ops.shape.stacking import cat, stack
 
@@ -94,7 +94,7 @@ def _rows(table: Tensor, indices: np.ndarray[Any, Any]) -> Tensor:
     """Rows `indices` of (rows, *)."""
     rest = tuple(table.shape[1:])
     flat = reshape(table, (table.shape[0], int(np.prod(rest))))
-    return reshape(embedding(flat, from_numpy(indices).to(table.device)), (*indices.shape, *rest))
+    return reshape(embedding_rows(flat, from_numpy(indices).to(table.device)), (*indices.shape, *rest))
 
 
 def pack_padded_sequence(

@@ -11,8 +11,7 @@ from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core import upcalls
 from ...core.tensor import Tensor, wrap
-from ..shape import shape
-from ..shape.strided import UntypedStorage
+from ..shape.strided import UntypedStorage, view
 from . import data, factories
 
 _CUDA_DEVICE, _CPU_DEVICE = 2, 1  # DLPack's numbers
@@ -81,7 +80,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of `cls`, a subclass of Tensor."""
     if not issubclass(cls, Tensor):
         raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
-    out = shape.view(self, self.shape) if self._requires_grad else self.detach()
+    out = view(self, self.shape) if self._requires_grad else self.detach()
     out.__class__ = cls
     return out
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _PRODUCTS = {
     "matmul", "addmm", "addbmm", "baddbmm", "linear", "convolution", "convolution_input", "prelu",
-    "scaled_dot_product_attention", "lstm_sequence", "rnn_sequence", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "scaled_dot_product_attention", "attention", "lstm_sequence", "rnn_sequence", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
 }  # fmt: skip
 
 LOWER: dict[str, set[str]] = {

@@ -15,7 +15,7 @@ from ...backend.dtype import bfloat16
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
-from .explain import explain
+from .explain import explain, said
 from .node import record
 from .out import write_out
 from .promotion import promotion_of
@@ -148,7 +148,7 @@ def _first_array(op: Op, raw: Sequence[Any]) -> Any:
         if hasattr(raw[i], "dtype"):
             return raw[i]
     got = ", ".join(type(raw[i]).__name__ for i in op.tensors)
-    raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {got}")
+    raise TypeError(f"{said(op)}(): at least one argument must be a Tensor, got {got}")
 
 
 def _array(op: Op, value: Any) -> Any:
@@ -156,4 +156,4 @@ def _array(op: Op, value: Any) -> Any:
         return value._array
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar counts as a number
         return value.item()
-    raise TypeError(f"{op.name}(): expected a Tensor, got {type(value).__name__}")
+    raise TypeError(f"{said(op)}(): expected a Tensor, got {type(value).__name__}")

@@ -35,7 +35,11 @@ the output is complex. `holomorphic=False` says that the rules treat complex num
 
 `view` is True for an op whose result shares memory with its input, "several" for one that returns a list of views.
 
-`name` is the op's where the function has another, as a private op has. `grad_name` is what PyTorch calls
+`public` is the function that users call where they may pass other arguments than the op takes: the factor of a sum,
+the rounding of a quotient. It has the op's name, and calls the op by the vocabulary on Tensors. The vocabulary,
+gradient rules and Python's operators have the op itself.
+
+`name` is the op's where the function has another. `grad_name` is what PyTorch calls
 the node, or a function that says it from what is kept and the output's `shape`, by name; `reflected_name` is that
 for a number as the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises
 what is wrong with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
@@ -48,21 +52,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from ...backend.registry import KernelByArray, register_body
 from ...core.tensor import Tensor
+from .autocast import is_listed, under_autocast
 from .half import rounded_once
 from .lean_calls import make_call
 from .node import OpNode, node_name
+from .rules import Rule, set_rules
 from .signatures import with_out
 from .table import COMPOSITES, OPS
 from .vocabulary import VOCABULARY
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
-Rule = Callable[..., Any]
+S = TypeVar("S")
 # (arguments, keyword arguments) of a sample call, with NumPy arrays for tensors.
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 TensorLike = Tensor | bool | int | float | complex
@@ -72,7 +78,7 @@ NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 class Op:
-    """One operation. `call` is the public function."""
+    """One operation. `call` is the function on Tensors; `public` is the one that users call, mostly the same."""
 
     __slots__ = (
         "adapt",
@@ -102,6 +108,7 @@ class Op:
         "plans",
         "promoted",
         "promotion",
+        "public",
         "reference",
         "reflected_name",
         "rules",
@@ -210,6 +217,7 @@ def _declare(
     inplace: bool = False,
     aliases: Sequence[str] = (),
     tolerance: float = 1.0,
+    public: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     op = Op(name or function.__name__, function)
     op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
@@ -222,7 +230,7 @@ def _declare(
     op.named_by_kept = any(name != "shape" for name in op.named_by)  # the shape stays when the rest is freed
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
-    _set_rules(op, grads or {}, joint)
+    set_rules(op, grads or {}, joint)
     if body is not None:
         if not view:
             place = op.params.index("dtype") if "dtype" in op.params else None
@@ -234,9 +242,21 @@ def _declare(
     op.call.__module__ = function.__module__
     shown = op.signature if view == "several" else with_out(op.signature)
     op.call.__dict__.update(op=op, __signature__=shown)
+    op.public = op.call if public is None else _named(public, op)
     for name in (op.name, *op.aliases):
         OPS[name] = op
-    return op.call
+    return op.public
+
+
+def _named(public: Any, op: Op) -> Callable[..., Any]:
+    """The function `public` as that of `op`: it has the op's name, and autocast's casts where the op has them."""
+    inner = public
+    while inner is not None:  # what wraps a function says its name in errors
+        inner.__name__ = inner.__qualname__ = op.name
+        inner = inner.__dict__.get("__wrapped__")
+    public = under_autocast(public) if is_listed(op.name) else public
+    public.__dict__["op"] = op
+    return public
 
 
 def _unpacking(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,12 +269,26 @@ def _unpacking(body: Callable[..., Any]) -> Callable[..., Any]:
     return unpacked
 
 
-def primitive(**options: Any) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
+@overload
+def primitive(
+    *, public: Callable[Q, S], **options: Any
+) -> Callable[[Callable[..., Any]], Callable[Q, S]]: ...
+@overload
+def primitive(
+    *, public: None = None, **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
+def primitive(**options: Any) -> Any:
     """Declare an op whose kernel each backend has under the same name."""
     return lambda function: _declare(function, None, **options)
 
 
-def op(**options: Any) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
+@overload
+def op(*, public: Callable[Q, S], **options: Any) -> Callable[[Callable[..., Any]], Callable[Q, S]]: ...
+@overload
+def op(
+    *, public: None = None, **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
+def op(**options: Any) -> Any:
     """Declare an op by a portable body over the vocabulary."""
     return lambda function: _declare(function, function, **options)
 
@@ -270,130 +304,6 @@ def composite(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     call.__doc__ = function.__doc__
     COMPOSITES[function.__name__] = call
     return call
-
-
-# -- gradient rules ------------------------------------------------------------------------
-
-
-def _set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
-    """Work out what the rules need by their parameter names, and bind them to what is kept."""
-    names: list[str] = []
-    skipped = 3 if joint is not None else 2  # F, g and, for a joint rule, needs
-    for rule in grads.values() if joint is None else [joint]:
-        for name in _parameters(rule)[skipped:]:
-            if name not in names:
-                names.append(name)
-    # The shapes of all tensors are at hand as soon as a rule asks for one.
-    op.shapes = op.tensors if any(f"{op.params[i]}_shape" in names for i in op.tensors) else ()
-    known = (*op.params, "out", *op.extras, *(f"{op.params[i]}_shape" for i in op.shapes))
-    for name in [*names, *grads]:
-        if name not in known:
-            raise TypeError(
-                f"op {op.name}: a gradient rule names '{name}', which is none of {', '.join(known)}"
-            )
-    op.keep = tuple(names)
-    op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
-                            if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
-    op.plans = _plans(op, grads, names, known)
-    # Other arguments that are kept and may hold tensors, such as indices.
-    op.watched = tuple(
-        i for i, p in enumerate(op.signature.parameters.values())
-        if p.name in names and i not in op.tensors and str(p.annotation) == "Any"
-    )  # fmt: skip
-    op.keeps_values = bool(op.kept_tensors) or any(n in op.extras for n in names)
-    op.joint = joint
-    op.rules = ()
-    if grads and joint is None:
-        op.rules = tuple(
-            _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
-        )
-    op.backward = _bind_backward(op, grads)
-
-
-def _parameters(rule: Rule) -> tuple[str, ...]:
-    """The names of what a rule takes; `inspect.signature` takes ten times as long, which importing would feel."""
-    return rule.__code__.co_varnames[: rule.__code__.co_argcount]
-
-
-class Plan(NamedTuple):
-    """What to keep for backward, given which tensor arguments need a gradient.
-
-    pick: takes it from (arguments..., out, extras..., shapes..., None), in the order of
-    `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments among
-    it, whose versions are guarded. keeps_out: whether the output is among it.
-    """
-
-    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    inputs: tuple[int, ...]
-    keeps_out: bool
-
-
-def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str, ...]) -> tuple[Plan, ...]:
-    """A plan for each set of needed gradients, read as a binary number; the last is for all of them."""
-    needs = [set(_parameters(grads[op.params[i]])[2:]) if op.params[i] in grads else set()
-             for i in op.tensors]  # fmt: skip
-    plans = []
-    # A joint rule, and a list of tensors, have one plan.
-    for bits in range(2 ** len(op.tensors)) if grads else (0,):
-        needed = set().union(*(n for k, n in enumerate(needs) if bits >> k & 1)) if grads else set(names)
-        plans.append(
-            Plan(
-                _picker([known.index(n) if n in needed else len(known) for n in names]),
-                tuple(i for i in op.tensors if op.params[i] in needed),
-                "out" in needed,
-            )
-        )
-    # A binary op is recorded with its own plan for each set, which for a joint rule is the same.
-    return tuple(plans) if grads or op.sequence else tuple(plans) * 2 ** len(op.tensors)
-
-
-def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[Any]]:
-    """All rules as one function of (F, g, kept values, edges): a gradient, or None, for each edge."""
-    rules, joint = op.rules, op.joint
-    if joint is not None:
-        return lambda F, g, kept, edges: joint(F, g, [edge[0] is not None for edge in edges], *kept)
-    if len(rules) == 1:
-        # The op was recorded, so its only gradient is wanted, and all that is kept is for this rule.
-        (only,) = grads.values()
-        return lambda F, g, kept, edges: (only(F, g, *kept),)
-    if len(rules) == 2 and None not in rules:
-        first, second = rules
-
-        def both(F: Any, g: Any, kept: Any, edges: Any) -> Sequence[Any]:
-            return (
-                None if edges[0][0] is None else first(F, g, kept),
-                None if edges[1][0] is None else second(F, g, kept),
-            )
-
-        return both
-    return lambda F, g, kept, edges: [
-        rule(F, g, kept) if edge[0] is not None and rule is not None else None
-        for rule, edge in zip(rules, edges, strict=True)
-    ]
-
-
-def _picker(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    if not positions:
-        return lambda values: ()
-    if len(positions) == 1:
-        i = positions[0]
-        return lambda values: (values[i],)
-    return itemgetter(*positions)
-
-
-def _bind_rule(rule: Rule, names: list[str]) -> Rule:
-    """`rule` as a function of (F, g, kept values)."""
-    positions = [names.index(n) for n in _parameters(rule)[2:]]
-    if not positions:
-        return lambda F, g, kept: rule(F, g)
-    if len(positions) == 1:
-        i = positions[0]
-        return lambda F, g, kept: rule(F, g, kept[i])
-    if len(positions) == 2:
-        i, j = positions
-        return lambda F, g, kept: rule(F, g, kept[i], kept[j])
-    pick = itemgetter(*positions)
-    return lambda F, g, kept: rule(F, g, *pick(kept))
 
 
 __all__ = ["COMPOSITES", "OPS", "Op", "OpNode", "Sample", "TensorLike", "composite", "op", "primitive"]

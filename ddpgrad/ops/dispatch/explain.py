@@ -24,8 +24,14 @@ BOOL_MINUS = (
 # What users call the ops that are parts of a public function.
 _SAID = {
     "slice_by": "getitem", "index_by": "getitem", "scatter_src": "scatter", "scatter_reduce_by": "scatter_reduce",
-    "strided": "as_strided",
+    "strided": "as_strided", "attention": "scaled_dot_product_attention", "embedding_rows": "embedding",
+    "cross_entropy_rows": "cross_entropy", "nll_loss_rows": "nll_loss",
 }  # fmt: skip
+
+
+def said(op: Op) -> str:
+    """What users call `op`, for messages."""
+    return _SAID.get(op.name, op.name)
 
 
 # What NumPy and CuPy say of dtypes that a function is not made for.
@@ -39,7 +45,7 @@ def _dtypes_of(tensors: Sequence[Tensor]) -> str:
 def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
-        return OutOfMemoryError(f"{_SAID.get(op.name, op.name)}(): CUDA out of memory. {error}")
+        return OutOfMemoryError(f"{said(op)}(): CUDA out of memory. {error}")
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
         return error
     if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
@@ -48,7 +54,7 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if len({t.device for t in tensors}) > 1:
         return different_devices(op.name, [t._array for t in tensors])
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
-    called, hint = f"{_SAID.get(op.name, op.name)}({shapes})", _hint(op, args, tensors)
+    called, hint = f"{said(op)}({shapes})", _hint(op, args, tensors)
     if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
         return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
     text = f"{called}: {hint or _in_our_words(str(error))}"
@@ -67,7 +73,7 @@ def require_tensors(op: Op, args: Sequence[Any]) -> None:
         if isinstance(value, (Tensor, np.ndarray)) or value is op.defaults[i]:
             continue
         if i not in op.numbers or not isinstance(value, (bool, int, float, complex, np.generic)):
-            raise must_be_tensor(_SAID.get(op.name, op.name), op.params[i], i, value)
+            raise must_be_tensor(said(op), op.params[i], i, value)
 
 
 def must_be_tensor(name: str, argument: str, place: int, value: Any) -> TypeError:

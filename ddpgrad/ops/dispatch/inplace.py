@@ -176,7 +176,7 @@ def any_requires_grad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _bits(op: Op, args: tuple[Any, ...]) -> int:
-    """Which tensors need a gradient, as a binary number: the place of the op's plan (`declare.Plan`)."""
+    """Which tensors need a gradient, as a binary number: the place of the op's plan (`rules.Plan`)."""
     tensors = [args[place] if place < len(args) else None for place in op.tensors]
     return sum(1 << k for k, t in enumerate(tensors) if isinstance(t, Tensor) and t._requires_grad)
 

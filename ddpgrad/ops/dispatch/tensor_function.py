@@ -75,6 +75,11 @@ def takes_out(function: F) -> F:
     return _with_keywords(function, True)  # type: ignore[return-value]
 
 
+def takes_axis(function: F) -> F:
+    """`function` that takes NumPy's names of its arguments too."""
+    return _with_keywords(function, False)  # type: ignore[return-value]
+
+
 def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any]:
     """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
 

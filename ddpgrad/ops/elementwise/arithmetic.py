@@ -1,4 +1,4 @@
-"""Arithmetic made of ops: scaled sums, divisions that round, fused products, limits from one side."""
+"""Arithmetic: sums with a factor, divisions that round, fused products, limits from one side."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
-from ..dispatch.declare import TensorLike, op
+from ..dispatch.declare import TensorLike, op, primitive
+from ..dispatch.explain import BOOL_MINUS
+from ..dispatch.out import write_out
 from ..dispatch.samples import two
 from ..dispatch.tensor_function import tensor_function
+from ..dispatch.vocabulary import VOCABULARY as F
 from . import binary, unary
 from .conversion import to
 
@@ -54,26 +57,62 @@ def _category(value: Any) -> int:
     return value.dtype.category if isinstance(value, Tensor) else dtypes.scalar_category(value)
 
 
-@tensor_function()
-def add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def _add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other."""
     if former:
         other, alpha = factor_first("add", "alpha", (other, *former))
-    return binary.add(input, scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
+    if alpha.__class__ is not int or alpha != 1:
+        other = scaled("add", input, other, alpha)
+    return F.add(input, other, out=out)
 
 
-@tensor_function(aliases=("subtract",))
-def sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+@primitive(
+    public=_add,
+    grads={"input": lambda F, g: g, "other": lambda F, g: g},
+    promotion="same",
+    samples=two(),
+    reference=np.add,
+    inplace=True,
+)
+def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise sum."""
+    ...
+
+
+def _check_sub(input: TensorLike, other: TensorLike) -> None:
+    if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype.category == 0) for x in (input, other)):
+        raise RuntimeError(BOOL_MINUS)
+
+
+def _sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other."""
     if former:
         other, alpha = factor_first("sub", "alpha", (other, *former))
-    return binary.sub(input, scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
+    if alpha.__class__ is not int or alpha != 1:
+        other = scaled("sub", input, other, alpha)
+    return F.sub(input, other, out=out)
+
+
+@primitive(
+    public=_sub,
+    grads={"input": lambda F, g: g, "other": lambda F, g: -g},
+    promotion="same",
+    check=_check_sub,
+    samples=two(),
+    reference=np.subtract,
+    reflected_name="RsubBackward1",
+    aliases=("subtract",),
+    inplace=True,
+)
+def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise difference."""
+    ...
 
 
 @tensor_function()
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
-    return binary.sub(other, scaled("rsub", other, input, alpha))
+    return F.sub(other, scaled("rsub", other, input, alpha))
 
 
 def _zero(F: Any, g: Any) -> Any:
@@ -109,18 +148,33 @@ def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     return down + F.cast((down < 0) & (down * other != input), down.dtype)
 
 
-@tensor_function(inplace=True, out=True, aliases=("divide",))
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def _div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """input / other, rounded as asked: None, 'floor' or 'trunc'."""
     if rounding_mode is None:
-        return binary.div(input, other)
-    if rounding_mode == "floor":
-        return div_floor(input, other)
-    if rounding_mode == "trunc":
-        return div_trunc(input, other)
-    raise RuntimeError(
-        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}"
-    )
+        return F.div(input, other, out=out)
+    if rounding_mode not in ("floor", "trunc"):
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}"
+        )
+    quotient = (div_floor if rounding_mode == "floor" else div_trunc)(input, other)
+    return quotient if out is None else write_out("div", out, quotient)
+
+
+@primitive(
+    public=_div,
+    grads={
+        "input": lambda F, g, other: g / other,
+        "other": lambda F, g, input, other: -g * (input / other) / other,
+    },
+    promotion="float",
+    samples=two(0.5, 2.0),
+    reference=np.true_divide,
+    aliases=("divide", "true_divide"),
+    inplace=True,
+)
+def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """Elementwise quotient; integers give floats."""
+    ...
 
 
 @tensor_function(inplace=True, out=True)

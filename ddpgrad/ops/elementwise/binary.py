@@ -11,41 +11,11 @@ from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
-from ..dispatch.declare import Sample, TensorLike, op, primitive
-from ..dispatch.explain import BOOL_MINUS, must_be_tensor
+from ..dispatch.declare import OPS, Sample, TensorLike, op, primitive
+from ..dispatch.explain import must_be_tensor
 from ..dispatch.samples import Rng, tensors, two
-
-
-@primitive(
-    grads={"input": lambda F, g: g, "other": lambda F, g: g},
-    promotion="same",
-    samples=two(),
-    reference=np.add,
-    inplace=True,
-)
-def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Elementwise sum."""
-    ...
-
-
-def _check_sub(input: TensorLike, other: TensorLike) -> None:
-    if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype.category == 0) for x in (input, other)):
-        raise RuntimeError(BOOL_MINUS)
-
-
-@primitive(
-    grads={"input": lambda F, g: g, "other": lambda F, g: -g},
-    promotion="same",
-    check=_check_sub,
-    samples=two(),
-    reference=np.subtract,
-    reflected_name="RsubBackward1",
-    aliases=("subtract",),
-    inplace=True,
-)
-def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Elementwise difference."""
-    ...
+from ..dispatch.tensor_function import takes_out
+from ..dispatch.vocabulary import VOCABULARY as F
 
 
 @primitive(
@@ -58,22 +28,6 @@ def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 )
 def mul(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """Elementwise product."""
-    ...
-
-
-@primitive(
-    grads={
-        "input": lambda F, g, other: g / other,
-        "other": lambda F, g, input, other: -g * (input / other) / other,
-    },
-    promotion="float",
-    samples=two(0.5, 2.0),
-    reference=np.true_divide,
-    aliases=("divide", "true_divide"),
-    inplace=True,
-)
-def div(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """Elementwise quotient; integers give floats."""
     ...
 
 
@@ -319,7 +273,16 @@ def _adapt_where(condition: Tensor, input: TensorLike, other: TensorLike) -> tup
     return condition, input, other
 
 
+@takes_out
+def _where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
+    if input is None and other is None:
+        return OPS["nonzero"].public(condition, as_tuple=True)
+    return F.where(condition, input, other)
+
+
 @primitive(
+    public=_where,
     check=lambda condition, input, other: _require_mask("where", condition),
     adapt=_adapt_where,
     grads={

@@ -12,7 +12,8 @@ from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import one
-from ..dispatch.tensor_function import tensor_function
+from ..dispatch.tensor_function import takes_out, tensor_function
+from ..dispatch.vocabulary import VOCABULARY as F
 from . import binary
 
 
@@ -35,36 +36,40 @@ def _require_parts(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
+@takes_out
+def _conj(input: Tensor) -> Tensor:
+    """The complex conjugate, computed at once; a real tensor itself."""
+    return F.conj(input) if input.dtype.is_complex else input
+
+
 @primitive(
-    name="conj",
+    public=_conj,
     grads={"input": lambda F, g: F.conj(g)},
     aliases=("conj_physical",),
     inplace=True,
     holomorphic=False,
 )
-def _conj(F: Any, input: Tensor) -> Tensor:
+def conj(F: Any, input: Tensor) -> Tensor:
     """The complex conjugate."""
     ...
 
 
-@tensor_function(out=True, aliases=("conj_physical",))
-def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, computed at once; a real tensor itself."""
-    return _conj(input) if input.dtype.is_complex else input
+def _real(input: Tensor) -> Tensor:
+    """The real parts, as a view; a real tensor itself."""
+    return F.real(input) if input.dtype.is_complex else input
 
 
 @primitive(
-    name="real", grads={"input": lambda F, g: g}, samples=one(), reference=np.real, view=True, method=False
+    public=_real,
+    grads={"input": lambda F, g: g},
+    samples=one(),
+    reference=np.real,
+    view=True,
+    method=False,
 )
-def _real(F: Any, input: Tensor) -> Tensor:
+def real(F: Any, input: Tensor) -> Tensor:
     """The real parts."""
     ...
-
-
-@tensor_function(method=False)
-def real(input: Tensor) -> Tensor:
-    """The real parts, as a view; a real tensor itself."""
-    return _real(input) if input.dtype.is_complex else input
 
 
 @primitive(

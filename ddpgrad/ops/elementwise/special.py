@@ -14,7 +14,8 @@ from ..dispatch.declare import Rule, TensorLike, op, primitive
 from ..dispatch.explain import no_rule
 from ..dispatch.node import node_name
 from ..dispatch.samples import one, two
-from ..dispatch.tensor_function import tensor_function
+from ..dispatch.tensor_function import takes_out, tensor_function
+from ..dispatch.vocabulary import VOCABULARY as F
 
 Unary = Callable[[Tensor], Tensor]
 
@@ -98,28 +99,28 @@ scaled_modified_bessel_k1 = _function("scaled_modified_bessel_k1", None, "k1e", 
 # -- two operands --------------------------------------------------------------------------
 
 
+@takes_out
+def _polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of digamma at `input`."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x): does not support negative n, got {n}")
+    return F.polygamma(input, n)
+
+
 @op(
-    name="polygamma",
+    public=_polygamma,
     grads={"input": lambda F, g, input, n: g * F.polygamma(input, n + 1)},
     promotion="float",
     promoted=("input",),
     samples=lambda rng: [((rng.uniform(0.3, 3.0, (2, 3)), n), {}) for n in range(4)],
     reference=lambda x, n: _scipy("polygamma")(n, x),
-    inplace=True,
+    method=False,  # whose order of arguments is the op's
 )
-def _polygamma(F: Any, input: Tensor, n: int) -> Tensor:
+def polygamma(F: Any, input: Tensor, n: int) -> Tensor:
     """The n-th derivative of digamma."""
     if n == 0:
         return F.digamma(input)
     return (-1.0) ** (n + 1) * math.factorial(n) * F.zeta(n + 1.0, input)
-
-
-@tensor_function(method=False, out=True)
-def polygamma(n: int, input: Tensor) -> Tensor:
-    """The n-th derivative of digamma at `input`."""
-    if n < 0:
-        raise RuntimeError(f"polygamma(n, x): does not support negative n, got {n}")
-    return _polygamma(input, n)
 
 
 @primitive(

@@ -9,6 +9,7 @@ import numpy as np
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, composite, op, primitive
 from ..dispatch.samples import calls
+from ..dispatch.vocabulary import VOCABULARY as F
 from ..reduction.reduce import wrap_dim
 from .raw_index import (
     is_basic,
@@ -150,7 +151,24 @@ def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
     return F.reshape(region, (1,) * extra + tuple(region.shape)) if extra > 0 else region
 
 
+def _index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with `values` at the places that the tensors `indices`, one a dimension, name; or added there."""
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(
+            f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
+        )
+    if values.dtype is not input.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {input.dtype.name} for the destination and "
+            f"{values.dtype.name} for the source."
+        )
+    places = tuple([slice(None) if i is None else i for i in indices])
+    write = F.index_put_add if accumulate else F.index_put
+    return write(input, places, values.to(input.device) if not values.ndim else values)
+
+
 @primitive(
+    public=_index_put,
     grads={
         "input": lambda F, g, index: F.index_put(g, index, 0.0),
         "value": _index_put_value_rule,
@@ -161,7 +179,7 @@ def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
         ((rng.standard_normal((3, 4)), (slice(None), 1), 2.0), {}),
     ],
     reference=lambda x, i, v: _np_put(x, i, v),
-    method=False,
+    inplace=True,
     grad_name=_name_of_write,
 )
 def index_put(F: Any, input: Tensor, index: Any, value: TensorLike) -> Tensor:
@@ -196,10 +214,17 @@ def _np_put_add(x: Any, index: Any, value: Any) -> Any:
     return out
 
 
+def _nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
+    if not as_tuple:
+        return F.nonzero(input, out=out)
+    return F.unbind(F.nonzero(F.reshape(input, (1,)) if not input.ndim else input), 1)
+
+
 @primitive(
+    public=_nonzero,
     samples=lambda rng: [((np.array([[1, 0], [2, 3]]),), {})],
     reference=lambda x: np.argwhere(x),
-    method=False,
 )
 def nonzero(F: Any, input: Tensor) -> Tensor:
     """Indices of the elements that are not zero, one row each."""

@@ -8,17 +8,16 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
-from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
+from ..dispatch.vocabulary import VOCABULARY as F
 from ..elementwise import binary, unary
 from ..elementwise.arithmetic import scaled
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from ..shape.diagonal import require_shape
-from ..shape.splitting import unbind
-from . import index as _index
 from .gather import gather, length_of, positions, require_inside
+from .index import select, subscript
 from .scatter import REDUCTIONS, scatter_reduce
 from .setitem import copy_
 
@@ -75,13 +74,13 @@ def _written_by_slices(
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """`input` with alpha times the slices of `source` added to its slices `index` of `dim`."""
     source = scaled("index_add", input, source, alpha)
-    return _written_by_slices("index_add", _index.index_put_add, input, dim, index, source)
+    return _written_by_slices("index_add", F.index_put_add, input, dim, index, source)
 
 
 @tensor_function(inplace=True, out=True)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`input` with its slices `index` of `dim` replaced by those of `source`."""
-    return _written_by_slices("index_copy", _index.index_put, input, dim, index, source)
+    return _written_by_slices("index_copy", F.index_put, input, dim, index, source)
 
 
 @tensor_function(inplace=True)
@@ -95,14 +94,14 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         value = value.to(input.dtype)
         if value.requires_grad:  # a place that is named twice counts once
-            chosen = _index.index_put(
+            chosen = F.index_put(
                 input.new_zeros(length_of(input, dim), dtype=dtypes.bool_), places[-1:], True
             )
             sizes = [-1 if d == dim else 1 for d in range(input.ndim)]
             return binary.where(shape.reshape(chosen, sizes), value, input)
     if not input.ndim:
-        return owned(shape.reshape(_index.index_put(shape.reshape(input, 1), places, value), ()))
-    return _index.index_put(input, places, value)
+        return owned(shape.reshape(F.index_put(shape.reshape(input, 1), places, value), ()))
+    return F.index_put(input, places, value)
 
 
 @tensor_function(inplace=True, out=True)
@@ -125,23 +124,6 @@ def index_reduce(
 
 
 # -- places by index, by number over all, by mask ----------------------------------------------
-
-
-@tensor_function(inplace=True)
-def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """`input` with `values` at the places that the tensors `indices`, one a dimension, name; or added there."""
-    if not isinstance(indices, (tuple, list)):
-        raise TypeError(
-            f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
-        )
-    if values.dtype is not input.dtype:
-        raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {input.dtype.name} for the destination and "
-            f"{values.dtype.name} for the source."
-        )
-    places = tuple([slice(None) if i is None else i for i in indices])
-    write = _index.index_put_add if accumulate else _index.index_put
-    return write(input, places, values.to(input.device) if not values.ndim else values)
 
 
 def _linear(name: str, input: Tensor, index: Tensor) -> Tensor:
@@ -169,7 +151,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"{source.numel()}, index.numel() = {index.numel()}"
         )
     _linear("put", input, index)
-    write = _index.index_put_add if accumulate else _index.index_put
+    write = F.index_put_add if accumulate else F.index_put
     flat = write(shape.reshape(input, -1), (shape.reshape(index, -1),), shape.reshape(source, -1))
     return owned(shape.reshape(flat, input.shape))
 
@@ -179,7 +161,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at the places `index` of all elements in order."""
     flat = shape.reshape(input, -1)
     return owned(
-        shape.reshape(_index.index_by(flat, shape.reshape(_linear("take", input, index), -1)), index.shape)
+        shape.reshape(F.index_by(flat, shape.reshape(_linear("take", input, index), -1)), index.shape)
     )
 
 
@@ -216,7 +198,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     if input._array.shape != mask._array.shape:
         size = np.broadcast_shapes(input.shape, mask.shape)
         input, mask = shape.expand(input, size), shape.expand(mask, size)
-    return _index.index_by(input, mask)
+    return F.index_by(input, mask)
 
 
 @tensor_function(inplace=True)
@@ -237,13 +219,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         )
     if not size:
         return shape.reshape(source, -1)[0] if count else unary.clone(input)
-    return _index.index_put(input, mask, shape.narrow(shape.reshape(source, -1), 0, 0, count))
+    return F.index_put(input, mask, shape.narrow(shape.reshape(source, -1), 0, 0, count))
 
 
 @tensor_function()
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice `index` of `dim`."""
-    return _with_region("select_scatter", input, src, lambda out: _index.select(out, dim, index))
+    return _with_region("select_scatter", input, src, lambda out: select(out, dim, index))
 
 
 @tensor_function(out=True)
@@ -253,7 +235,7 @@ def slice_scatter(
     """A copy of `input` with `src` at start:end:step of `dim`."""
     dim = wrap_dim("slice_scatter", dim, input.ndim)
     place = (slice(None),) * dim + (slice(start, end, step),)
-    return _with_region("slice_scatter", input, src, lambda out: _index.subscript(out, place))
+    return _with_region("slice_scatter", input, src, lambda out: subscript(out, place))
 
 
 def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
@@ -265,17 +247,9 @@ def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
 
 
 @tensor_function()
-def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
-    """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
-    if not as_tuple:
-        return _index.nonzero(input) if out is None else write_out("nonzero", out, _index.nonzero(input))
-    return unbind(_index.nonzero(shape.reshape(input, 1) if not input.ndim else input), 1)
-
-
-@tensor_function()
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """`nonzero` cut or filled up to `size` rows."""
-    found = _index.nonzero(input)[:size]
+    found = F.nonzero(input)[:size]
     return shape.constant_pad(found, ((0, size - found.shape[0]), (0, 0)), fill_value)
 
 
@@ -286,22 +260,13 @@ def fill(input: Tensor, value: Any) -> Tensor:
         raise RuntimeError(
             f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
         )
-    return _index.index_put(input, (...,), value.to(input.dtype) if isinstance(value, Tensor) else value)
+    return F.index_put(input, (...,), value.to(input.dtype) if isinstance(value, Tensor) else value)
 
 
 @tensor_function()
 def argwhere(input: Tensor) -> Tensor:
     """Indices of the elements that are not zero, one row each."""
-    return _index.nonzero(input)
-
-
-@tensor_function(method=False, out=True)
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
-    if input is None and other is None:
-        return nonzero(condition, as_tuple=True)
-    choices: tuple[Any, Any] = (input, other)
-    return binary.where(condition, *choices)
+    return F.nonzero(input)
 
 
 @tensor_function(method=False)

@@ -240,5 +240,4 @@ def scatter_reduce(
 
 
 def _divided(total: Tensor, counts: Tensor) -> Tensor:
-    whole = total.dtype.category < 2
-    return binary.floor_divide(total, counts) if whole else binary.div(total, counts)
+    return total // counts if total.dtype.category < 2 else total / counts

@@ -86,8 +86,9 @@ def _samples(rng: Any) -> Any:
     samples=_samples,
     reference=_reference,
     method=False,
+    grad_name="ScaledDotProductAttentionBackward0",
 )
-def scaled_dot_product_attention(
+def attention(
     F: Any,
     query: Tensor,
     key: Tensor,
@@ -117,7 +118,7 @@ def attention_backward(
     out: Any,
     lse: Any,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of `scaled_dot_product_attention` for query, key and value."""
+    """The gradients of `attention` for query, key and value."""
     n = len(query.shape)
     p = _probabilities(F, query, key, attn_mask, is_causal, scale)
     grad_value = F.matmul(F.transpose(p, n - 2, n - 1), g)

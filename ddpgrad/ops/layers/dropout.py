@@ -12,11 +12,11 @@ from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from ...random import default_generator
 from ..dispatch.declare import op
+from ..dispatch.vocabulary import VOCABULARY as F
+from ..indexing.setitem import copy_
 
 
 def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]:
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if source is None:
         generator = default_generator()
         if backend_for(input._array).kind != "cpu":
@@ -39,7 +39,23 @@ def _drawn(array: np.ndarray, keep: float) -> np.ndarray:
     return generator.bernoulli(keep, array.shape)
 
 
+def skipped(p: float, training: bool) -> bool:
+    """Whether nothing is dropped; `ValueError` when `p` is no probability."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return not training or p == 0.0
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """In training, elements zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
+    if skipped(p, training):
+        return input
+    out = F.dropout(input, p)
+    return copy_(input, out) if inplace else out
+
+
 @op(
+    public=_dropout,
     grads={"input": lambda F, g, p, mask: F.dropout_backward(g, mask, p)},
     extras=("mask",),
     adapt=_adapt,

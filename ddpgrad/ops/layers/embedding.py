@@ -22,8 +22,9 @@ from ..indexing.raw_index import raw_index
     samples=lambda rng: [((rng.standard_normal((5, 3)), np.array([[0, 4, 4], [2, 1, 0]])), {})],
     reference=lambda w, i: w[i],
     method=False,
+    grad_name="EmbeddingBackward0",
 )
-def embedding(F: Any, input: Tensor, indices: Any, padding_idx: int | None = None) -> Tensor:
+def embedding_rows(F: Any, input: Tensor, indices: Any, padding_idx: int | None = None) -> Tensor:
     """Rows `indices` of the table `input` (rows, width); no gradient goes to row `padding_idx`."""
     ...
 
@@ -67,7 +68,7 @@ def embedding_backward(
 def _embedding_again(F: Any, g: Any, indices: Any, padding_idx: int | None) -> Any:
     if padding_idx is not None:
         g = F.index_put(g, padding_idx, 0.0)
-    return F.embedding(g, indices)
+    return F.embedding_rows(g, indices)
 
 
 def _np_embedding_backward(g: Any, indices: Any, rows: int) -> Any:

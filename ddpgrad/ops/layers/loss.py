@@ -109,7 +109,7 @@ def _samples(rng: Any) -> Any:
     method=False,
     grad_name="NllLossBackward0",
 )
-def cross_entropy(
+def cross_entropy_rows(
     F: Any,
     input: Tensor,
     target: Any,
@@ -138,7 +138,7 @@ def cross_entropy_backward(
     reduction: str,
     lse: Any,
 ) -> Any:
-    """The gradient of `cross_entropy`."""
+    """The gradient of `cross_entropy_rows`."""
     share = _shares(F, input, target, weight, ignore_index, label_smoothing, reduction)
     # d(-sum_j share_j logp_j)/dx = softmax(x) * sum(share) - share
     grad = F.softmax(input, 1) * F.sum(share, 1, True) - share
@@ -189,7 +189,7 @@ def _np_nll(x: Any, t: Any, weight: Any = None, ignore_index: int = -100, reduct
     method=False,
     grad_name="NllLossBackward0",
 )
-def nll_loss(
+def nll_loss_rows(
     F: Any,
     input: Tensor,
     target: Any,
@@ -214,7 +214,7 @@ def nll_loss(
 
 @composite
 def nll_loss_backward(F: Any, g: Any, input: Any, reduction: str, places: Any, share: Any, total: Any) -> Any:
-    """The gradient of `nll_loss`."""
+    """The gradient of `nll_loss_rows`."""
     values = -share * (g / total if reduction == "mean" else g)
     values = F.where(share == 0, F.full_like(values, 0), values)  # where all are ignored the total is 0
     zeros = F.full_like(input, 0)

@@ -7,8 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.dtype import finfo, float32, promote_types
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op
+from ..dispatch.vocabulary import VOCABULARY as F
+
+
+def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
+    """The number of dimensions of `normalized_shape`, with which `input` must end."""
+    ndim = len(normalized_shape)
+    if not ndim or input._array.shape[-ndim:] != tuple(normalized_shape):
+        raise RuntimeError(
+            f"{name}(): Given normalized_shape={list(normalized_shape)}, expected input with shape "
+            f"[*, {', '.join(map(str, normalized_shape))}], but got input of size {list(input.shape)}"
+        )
+    return ndim
+
+
+def _layer_norm(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
+    return F.layer_norm(input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps)
 
 
 def _layer_norm_rule(
@@ -33,6 +57,7 @@ def _np_layer_norm(x: Any, w: Any = None, b: Any = None, ndim: int = 1, eps: flo
 
 
 @op(
+    public=_layer_norm,
     joint=_layer_norm_rule,
     extras=("mean", "rstd"),
     samples=lambda rng: [
@@ -169,7 +194,21 @@ def _rms_norm_rule(
     return F.rms_norm_backward(g, input, weight, ndim, eps, rstd)
 
 
+def _rms_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """The last dimensions, which must be `normalized_shape`, divided by their root mean square, and scaled.
+
+    eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
+    """
+    ndim = _require_shape("rms_norm", input, normalized_shape)
+    return F.rms_norm(
+        input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
+    )
+
+
 @op(
+    public=_rms_norm,
     joint=_rms_norm_rule,
     extras=("rstd",),
     samples=lambda rng: [
@@ -234,7 +273,30 @@ def _grouped(F: Any, x: Any, groups: int, eps: float) -> tuple[Any, Any]:
     return centred * rstd, rstd
 
 
+def _group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Groups of channels of (N, C, *) brought to mean 0 and variance 1, each channel scaled and shifted.
+
+    Source: https://arxiv.org/abs/1803.08494
+    """
+    if input.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    channels = input.shape[1]
+    if channels % num_groups:
+        raise RuntimeError(
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
+    return F.group_norm(input, weight, bias, num_groups, eps)
+
+
 @op(
+    public=_group_norm,
     joint=_group_norm_rule,
     extras=("mean", "rstd"),
     samples=lambda rng: [

@@ -15,11 +15,9 @@ from ..dispatch.tensor_function import tensor_function
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..shape import shape
 from . import decomposition_ops, inverse_ops, matrix, spectral_ops
-from .adjoint import adjoint as dagger
-from .adjoint import conj
+from .adjoint import adjoint, conj
 from .matrix import nothing_of
 from .systems import (
-    adjoint,
     eye_like,
     failed_minors,
     raise_if_failed,
@@ -78,8 +76,8 @@ def _cholesky_solve_rule(F: Any, g: Any, needs: Any, L: Any, out: Any, upper: bo
     grad_b = F.cholesky_solve(g, L, upper)
     if not needs[1]:
         return grad_b, None
-    product = F.matmul(grad_b, dagger(F, out))
-    product = -(product + dagger(F, product))
+    product = F.matmul(grad_b, adjoint(F, out))
+    product = -(product + adjoint(F, product))
     return grad_b, F.matmul(L, product) if upper else F.matmul(product, L)
 
 
@@ -92,8 +90,8 @@ def _cholesky_solve_rule(F: Any, g: Any, needs: Any, L: Any, out: Any, upper: bo
 )
 def cholesky_solve(F: Any, input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A @ X = input (..., n, k), where A is given by its Cholesky factor."""
-    lower = dagger(F, L) if upper else L
-    return F.solve_triangular(dagger(F, lower), F.solve_triangular(lower, input, False), True)
+    lower = adjoint(F, L) if upper else L
+    return F.solve_triangular(adjoint(F, lower), F.solve_triangular(lower, input, False), True)
 
 
 @tensor_function(out=True)
@@ -252,7 +250,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     else:
         # The reflections come from the square part alone; its rule is then the only one needed.
         Q, square = decomposition_ops.qr_factor(shape.narrow(A, -1, 0, m))
-        R = F.cat([square, matrix.matmul(adjoint(Q), shape.narrow(A, -1, m, n - m))], -1)
+        R = F.cat([square, matrix.matmul(Q.mH, shape.narrow(A, -1, m, n - m))], -1)
     return return_types.linalg_qr(_empty(A) if mode == "r" else Q, R)
 
 
@@ -278,7 +276,7 @@ def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, forward: bool, conju
     for i in range(count) if forward else range(count - 1, -1, -1):
         v = shape.narrow(unit, -1, i, 1)
         factor = shape.unsqueeze(shape.narrow(factors, -1, i, 1), -1)
-        other = other - matrix.matmul(factor * v, matrix.matmul(adjoint(v), other))
+        other = other - matrix.matmul(factor * v, matrix.matmul(v.mH, other))
     return other
 
 
@@ -319,7 +317,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if left:
         return _reflected(input, tau, other, forward=transpose, conjugate=transpose)
     # other Q = (Q^H other^H)^H
-    return adjoint(_reflected(input, tau, adjoint(other), forward=not transpose, conjugate=not transpose))
+    return _reflected(input, tau, other.mH, forward=not transpose, conjugate=not transpose).mH
 
 
 # -- singular values -----------------------------------------------------------------------------------
@@ -352,7 +350,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
         ]
         return return_types.svd(zeros[0].to(input.device), linalg_svdvals(input), zeros[1].to(input.device))
     U, S, Vh = spectral_ops.svd_factor(input, not some)
-    return return_types.svd(U, S, adjoint(Vh))
+    return return_types.svd(U, S, Vh.mH)
 
 
 # -- eigenvalues -----------------------------------------------------------------------------------------

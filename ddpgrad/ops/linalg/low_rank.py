@@ -14,7 +14,7 @@ from ..reduction import reduce
 from ..shape import shape
 from . import matrix
 from .decompositions import linalg_cholesky, linalg_eigh, linalg_qr, linalg_svd
-from .systems import adjoint, linalg_solve_triangular, require_matrix, require_square
+from .systems import linalg_solve_triangular, require_matrix, require_square
 
 
 def _basis(A: Tensor, q: int, niter: int) -> Tensor:
@@ -22,7 +22,7 @@ def _basis(A: Tensor, q: int, niter: int) -> Tensor:
     sketch = matrix.matmul(A, randn(A.shape[-1], q, dtype=A.dtype, device=A.device))
     Q = linalg_qr(sketch).Q
     for _ in range(niter):
-        Q = linalg_qr(matrix.matmul(adjoint(A), Q)).Q
+        Q = linalg_qr(matrix.matmul(A.mH, Q)).Q
         Q = linalg_qr(matrix.matmul(A, Q)).Q
     return Q
 
@@ -36,10 +36,10 @@ def svd_lowrank(
     rank = 6 if q is None else q
     difference = A if M is None else A - M
     flipped = difference.shape[-2] < difference.shape[-1]
-    difference = adjoint(difference) if flipped else difference
+    difference = difference.mH if flipped else difference
     Q = _basis(difference, rank, 2 if niter is None else niter)
-    U, S, Vh = linalg_svd(matrix.matmul(adjoint(Q), difference), False)
-    left, right = matrix.matmul(Q, U), adjoint(Vh)
+    U, S, Vh = linalg_svd(matrix.matmul(Q.mH, difference), False)
+    left, right = matrix.matmul(Q, U), Vh.mH
     return (right, S, left) if flipped else (left, S, right)
 
 
@@ -78,14 +78,14 @@ def lobpcg(
             f"LOBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the number of "
             f"requested eigenpairs (={count})"
         )
-    A = (A + adjoint(A)) / 2  # both triangles count, and both get a gradient
+    A = (A + A.mH) / 2  # both triangles count, and both get a gradient
     if B is None:
         values, vectors = linalg_eigh(A)
     else:
-        L = linalg_cholesky((B + adjoint(B)) / 2)
+        L = linalg_cholesky((B + B.mH) / 2)
         half = linalg_solve_triangular(L, A, upper=False)
-        values, vectors = linalg_eigh(adjoint(linalg_solve_triangular(L, adjoint(half), upper=False)))
-        vectors = linalg_solve_triangular(adjoint(L), vectors, upper=True)
+        values, vectors = linalg_eigh(linalg_solve_triangular(L, half.mH, upper=False).mH)
+        vectors = linalg_solve_triangular(L.mH, vectors, upper=True)
     if largest is None or largest:
         values, vectors = shape.flip(values, -1), shape.flip(vectors, -1)
     return shape.narrow(values, -1, 0, count), shape.narrow(vectors, -1, 0, count)

@@ -19,7 +19,7 @@ from ..dispatch.tensor_function import tensor_function
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..shape import shape
 from . import decomposition_ops, inverse_ops, matrix
-from .adjoint import conj, is_complex
+from .adjoint import is_complex
 from .matrix import nothing_of
 
 # -- checks ------------------------------------------------------------------------------------
@@ -59,11 +59,6 @@ def require_square(name: str, input: Tensor, argument: str = "A") -> None:
 def transposed(x: Tensor) -> Tensor:
     """The last two dimensions exchanged; a view."""
     return shape.transpose(x, -2, -1)
-
-
-def adjoint(x: Tensor) -> Tensor:
-    """Transposed and conjugated."""
-    return conj(transposed(x))
 
 
 def eye_like(x: Tensor, rows: int, columns: int | None = None) -> Tensor:

@@ -10,6 +10,8 @@ import numpy as np
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
+from ..dispatch.tensor_function import takes_axis
+from ..dispatch.vocabulary import VOCABULARY as F
 from .reduce import restore, wrap_dim
 
 
@@ -91,11 +93,17 @@ topk_values = found_by(
 )  # fmt: skip
 
 
+@takes_axis
+def _argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
+    """Indices that sort along `dim`; equal elements always keep their order."""
+    return F.argsort(input, dim, descending)
+
+
 @primitive(
+    public=_argsort,
     adapt=lambda input, dim=-1, descending=False: (input, wrap_dim("sort", dim, input.ndim), descending),
     samples=calls((0,), (-1, True)),
     reference=lambda x, d=-1, descending=False: np.argsort(-x if descending else x, axis=d, kind="stable"),
-    method=False,
 )
 def argsort(F: Any, input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     """Indices that sort along `dim`; equal elements keep their order, nan counts as the largest."""

@@ -72,12 +72,6 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     return return_types.sort._make(order.sort_values(input, dim, True, (descending,)))
 
 
-@tensor_function()
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
-    """Indices that sort along `dim`; equal elements always keep their order."""
-    return order.argsort(input, dim, descending)
-
-
 @tensor_function(out=True)
 def msort(input: Tensor) -> Tensor:
     """Sorted along the first dimension."""

@@ -30,7 +30,7 @@ def t(input: Tensor) -> Tensor:
     """A matrix transposed; a vector as it is."""
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return shape.transpose(input, 0, 1) if input.ndim == 2 else shape.view(input, input.shape)
+    return shape.transpose(input, 0, 1) if input.ndim == 2 else strided.view(input, input.shape)
 
 
 @tensor_function(aliases=("moveaxis",))
@@ -49,7 +49,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{name}` ({dims})")
     if not input.ndim:
-        return shape.view(input, ())
+        return strided.view(input, ())
     rest = iter(d for d in range(input.ndim) if d not in sources)
     dims = [sources[targets.index(i)] if i in targets else next(rest) for i in range(input.ndim)]
     return shape.permute(input, *dims)
@@ -80,7 +80,7 @@ def _h(input: Tensor) -> Tensor:
         raise RuntimeError(
             f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
         )
-    return _matrix_transpose("H")(input) if input.ndim else shape.view(input, ())
+    return _matrix_transpose("H")(input) if input.ndim else strided.view(input, ())
 
 
 @tensor_function()
@@ -115,7 +115,7 @@ def unflatten(input: Tensor, dim: int, sizes: Ints) -> Tensor:
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({length}) in the input "
             "tensor"
         )
-    return shape.view(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1 :]))
+    return strided.view(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1 :]))
 
 
 @tensor_function(method=False)
@@ -133,7 +133,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
 @tensor_function()
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """The same memory in the shape of `other`."""
-    return shape.view(input, other.shape)
+    return strided.view(input, other.shape)
 
 
 @tensor_function()

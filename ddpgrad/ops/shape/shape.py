@@ -18,7 +18,7 @@ from ..reduction.reduce import wrap_dim
 Ints = Sequence[int]
 
 
-def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
+def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
     """`shape` with a -1 worked out; `RuntimeError` when the number of elements does not fit."""
     total = input._array.size
     known = math.prod(shape)
@@ -34,7 +34,7 @@ def _infer(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...]:
 
 
 def _adapt_reshape(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
-    return input, _infer("reshape", shape, input)
+    return input, infer_size("reshape", shape, input)
 
 
 @primitive(
@@ -47,37 +47,6 @@ def _adapt_reshape(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
 )
 def reshape(F: Any, input: Tensor, *shape: Any) -> Tensor:
     """The same elements in another shape; a view where memory allows it."""
-    ...
-
-
-def _adapt_view(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
-    sizes = _infer("view", shape, input)
-    array = input._array
-    if not array.flags.c_contiguous and array.size:
-        probe = array.reshape(sizes)
-        if not _shares(probe, array):
-            raise RuntimeError(
-                f"view size is not compatible with input tensor's size and stride (at least one dimension spans "
-                f"across two contiguous subspaces): {list(input.shape)} with strides {input.stride()} as "
-                f"{list(sizes)}. Use .reshape(...) instead."
-            )
-    return input, sizes
-
-
-def _shares(a: Any, b: Any) -> bool:
-    owner = a.base if a.base is not None else a
-    return owner is (b.base if b.base is not None else b)
-
-
-@primitive(
-    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
-    adapt=_adapt_view,
-    view=True,
-    samples=calls(((4, 6),), ((-1,),)),
-    reference=np.reshape,
-)
-def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
-    """The same memory in another shape; an error where that needs a copy."""
     ...
 
 

@@ -14,11 +14,12 @@ from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
+from ..dispatch.vocabulary import VOCABULARY as F
 from ..elementwise import unary
 from ..indexing.setitem import copy_
 from ..reduction.reduce import wrap_dim
 from .diagonal import require_shape
-from .shape import view as _view_in_shape
+from .shape import infer_size
 
 Ints = Sequence[int]
 
@@ -188,11 +189,45 @@ def _require_readable_as(input: Tensor, dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def _view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     """The same memory in another shape, or read as another dtype; an error where that needs a copy."""
-    if dtype is None and shape and shape[0].__class__ is DType:
+    if dtype is None:
+        if not shape or shape[0].__class__ is not DType:
+            return F.view(input, *shape)
         dtype = shape[0]
-    return _view_in_shape(input, *shape) if dtype is None else owned(view_dtype(input.detach(), dtype))
+    return owned(view_dtype(input.detach(), dtype))
+
+
+def _adapt_view(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
+    sizes = infer_size("view", shape, input)
+    array = input._array
+    if not array.flags.c_contiguous and array.size:
+        probe = array.reshape(sizes)
+        if not _shares(probe, array):
+            raise RuntimeError(
+                f"view size is not compatible with input tensor's size and stride (at least one dimension spans "
+                f"across two contiguous subspaces): {list(input.shape)} with strides {input.stride()} as "
+                f"{list(sizes)}. Use .reshape(...) instead."
+            )
+    return input, sizes
+
+
+def _shares(a: Any, b: Any) -> bool:
+    owner = a.base if a.base is not None else a
+    return owner is (b.base if b.base is not None else b)
+
+
+@primitive(
+    public=_view,
+    grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
+    adapt=_adapt_view,
+    view=True,
+    samples=calls(((4, 6),), ((-1,),)),
+    reference=np.reshape,
+)
+def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
+    """The same memory in another shape; an error where that needs a copy."""
+    ...
 
 
 def storage_offset(input: Tensor) -> int:

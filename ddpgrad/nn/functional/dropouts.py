@@ -1,4 +1,4 @@
-"""Dropout as functions: of elements, of whole channels, and for self-normalising networks."""
+"""Dropout of whole channels, and for self-normalising networks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,10 @@ from ...core.tensor import Tensor
 from ...ops.creation.factories import ones
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.elementwise.binary import eq, ne
-from ...ops.indexing.setitem import copy_
-from ...ops.layers import dropout as dropout_op
+from ...ops.layers.dropout import dropout, skipped
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766
-
-
-def _skipped(p: float, training: bool) -> bool:
-    """Whether nothing is dropped; `ValueError` when `p` is no probability."""
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    return not training or p == 0.0
-
-
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """In training, elements zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
-    if _skipped(p, training):
-        return input
-    out = dropout_op.dropout(input, p)
-    return copy_(input, out) if inplace else out
 
 
 def _channel_mask(input: Tensor, p: float) -> Tensor:
@@ -36,7 +20,7 @@ def _channel_mask(input: Tensor, p: float) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
-    return dropout_op.dropout(ones(shape, dtype=input.dtype, device=input.device), p)
+    return dropout(ones(shape, dtype=input.dtype, device=input.device), p)
 
 
 def _by_channel(input: Tensor, p: float) -> Tensor:
@@ -48,7 +32,7 @@ _by_channel_ = inplace_function("dropout", _by_channel)
 
 def _channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
     """Dropout of channels, which are dimension 0 of inputs of `unbatched` dimensions, else dimension 1."""
-    if _skipped(p, training):
+    if skipped(p, training):
         return input
     drop = _by_channel_ if inplace else _by_channel
     return drop(input.unsqueeze(0), p).squeeze(0) if input.ndim == unbatched else drop(input, p)
@@ -97,9 +81,9 @@ _alpha_form_ = inplace_function("alpha_dropout", _alpha_form)
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps the mean and the variance of what `selu` gives (https://arxiv.org/abs/1706.02515)."""
-    if _skipped(p, training):
+    if skipped(p, training):
         return input
-    kept = dropout_op.dropout(ones(tuple(input.shape), dtype=input.dtype, device=input.device), p)
+    kept = dropout(ones(tuple(input.shape), dtype=input.dtype, device=input.device), p)
     return (_alpha_form_ if inplace else _alpha_form)(input, ne(kept, 0).to(input.dtype), p)
 
 
@@ -119,6 +103,6 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels (dimension 1)."""
-    if _skipped(p, training):
+    if skipped(p, training):
         return input
     return (_alpha_channels_ if inplace else _alpha_channels)(input, p)
