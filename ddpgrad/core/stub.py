@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 from . import tensor
 from .tensor import Tensor
@@ -68,7 +68,15 @@ class _Stub:
                 yield f"{ast.unparse(part.target)}: {self.annotation(ast.unparse(part.annotation), tensor.__name__)}"
 
     def function(self, name: str, function: Callable[..., Any], first: str = "") -> Iterator[str]:
-        """The declaration of a function, or of a method whose first parameter is `first`."""
+        """The declarations of a function, or of a method whose first parameter is `first`: one, or its overloads."""
+        forms = get_overloads(inspect.unwrap(function))
+        for form in forms:
+            yield f"@{self.known('overload', 'typing', 'overload')}"
+            yield self._declaration(name, form, first)
+        if not forms:
+            yield self._declaration(name, function, first)
+
+    def _declaration(self, name: str, function: Callable[..., Any], first: str) -> str:
         special = name.startswith("__")
         signature = inspect.signature(function)
         home = inspect.unwrap(function).__module__
@@ -90,7 +98,7 @@ class _Stub:
                 parts.append(self._parameter(parameter, home, special))
         returns = self.annotation(signature.return_annotation, home)
         override = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
-        yield f"def {name}({', '.join(parts)}) -> {returns}: ...{override}"
+        return f"def {name}({', '.join(parts)}) -> {returns}: ...{override}"
 
     def _parameter(self, parameter: inspect.Parameter, home: str, special: bool) -> str:
         # An operator leaves operands that it does not know to the other side, so it takes any.

@@ -22,6 +22,11 @@ from ...ops.shape.shape import reshape
 from ...random import default_generator
 
 
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)."""
+    return relu_(input) if inplace else activation.relu(input)
+
+
 @takes_inplace
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False

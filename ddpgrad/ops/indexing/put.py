@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -264,6 +264,10 @@ def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
     return out
 
 
+@overload
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
 @tensor_function()
 def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
@@ -295,6 +299,10 @@ def argwhere(input: Tensor) -> Tensor:
     return _index.nonzero(input)
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Tensor, input: Any, other: Any, *, out: Tensor | None = None) -> Tensor: ...
 @tensor_function(method=False, out=True)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
