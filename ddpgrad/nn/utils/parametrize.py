@@ -131,7 +131,7 @@ def _inverse(module: Module, value: Any, otherwise: Any) -> Any:
     if not hasattr(module, "right_inverse"):
         return otherwise
     try:
-        return module.right_inverse(value)  # type: ignore[attr-defined]
+        return module.right_inverse(value)
     except NotImplementedError:
         return otherwise
 

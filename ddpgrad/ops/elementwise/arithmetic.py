@@ -59,7 +59,7 @@ def add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None
     """input + alpha * other."""
     if former:
         other, alpha = factor_first("add", "alpha", (other, *former))
-    return binary.add(input, scaled("add", input, other, alpha), out=out)  # type: ignore[call-arg]
+    return binary.add(input, scaled("add", input, other, alpha), out=out)
 
 
 @tensor_function(aliases=("subtract",))
@@ -67,7 +67,7 @@ def sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None
     """input - alpha * other."""
     if former:
         other, alpha = factor_first("sub", "alpha", (other, *former))
-    return binary.sub(input, scaled("sub", input, other, alpha), out=out)  # type: ignore[call-arg]
+    return binary.sub(input, scaled("sub", input, other, alpha), out=out)
 
 
 @tensor_function()
