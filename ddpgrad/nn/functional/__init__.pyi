@@ -1,4 +1,4 @@
-"""Functions of `ddpgrad.nn.functional`: what layers compute, without their state."""
+"""The functions of `ddpgrad.nn.functional`: layers without their state."""
 
 from ...ops.elementwise.activation import (
     celu as celu, elu as elu, gelu as gelu, glu as glu, hardshrink as hardshrink, hardsigmoid as hardsigmoid,

@@ -1,4 +1,4 @@
-"""Activations that are made of ops, and the in-place functions of all."""
+"""Activation functions composed of ops, and the in-place form of each."""
 
 from __future__ import annotations
 

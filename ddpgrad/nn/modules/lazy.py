@@ -1,4 +1,4 @@
-"""Lazy layers: the width of the input is learned from the first one, and then the layer is an ordinary one."""
+"""Lazy layers: the first input gives the number of input features, and then the layer is an ordinary one."""
 
 from __future__ import annotations
 

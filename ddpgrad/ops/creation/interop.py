@@ -1,4 +1,4 @@
-"""Tensors for others: pickles and copies, DLPack, shared memory; and attributes that PyTorch's tensors have."""
+"""Exchange with other libraries and processes: pickles, copies, DLPack, shared memory; and PyTorch's typed tensors."""
 
 from __future__ import annotations
 

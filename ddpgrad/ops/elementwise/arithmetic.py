@@ -1,4 +1,4 @@
-"""Arithmetic made of ops: scaled sums, divisions that round, fused products, limits from one side."""
+"""Arithmetic composed of ops: scaled sums, rounding divisions, fused products, one-sided clamps."""
 
 from __future__ import annotations
 

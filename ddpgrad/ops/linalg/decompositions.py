@@ -1,4 +1,4 @@
-"""Decompositions of matrices, as users call them."""
+"""Decompositions of matrices: the public functions."""
 
 from __future__ import annotations
 

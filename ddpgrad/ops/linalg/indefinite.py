@@ -1,4 +1,4 @@
-"""Factors of symmetric matrices that need not be definite, A = L D L^T, and the solution of systems with them."""
+"""LDL^T decompositions of symmetric matrices that need not be definite, and linear systems with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few singular or eigenvectors of large matrices: by random projections, and `lobpcg`.
+"""Low-rank decompositions of large matrices: by random projections, and `lobpcg`.
 
 Halko, Martinsson and Tropp, "Finding structure with randomness", 2011, algorithms 4.4 and 5.1.
 """

@@ -1,4 +1,4 @@
-"""Linear algebra as users call it, III: norms, ranks, condition numbers, pseudo-inverses and least squares."""
+"""Norms, ranks, condition numbers, pseudo-inverses and least squares: the public functions."""
 
 from __future__ import annotations
 

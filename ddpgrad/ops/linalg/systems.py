@@ -1,6 +1,6 @@
-"""Linear algebra as users call it, I: checks, linear systems, inverses and determinants.
+"""Linear systems, inverses and determinants: the public functions and their checks.
 
-`decompositions.py` has the factorizations, `norm.py` the norms.
+`decompositions.py` has the factorizations, `norms.py` the norms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distinct elements, places in sorted sequences, and histograms. No derivative is written for what is here."""
+"""Unique elements, search in sorted sequences, and histograms. No derivative is written for what is here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running reductions: each element of the result takes in what lies before it along one dimension."""
+"""Cumulative ops: each element of the result combines the elements up to it along one dimension."""
 
 from __future__ import annotations
 

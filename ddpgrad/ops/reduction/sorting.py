@@ -1,4 +1,4 @@
-"""Order: sorting, the largest and smallest elements, medians, quantiles."""
+"""Sorting, extrema, medians and quantiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that put tensors together: one after the other, as slices, on a grid."""
+"""Concatenation and stacking of tensors, and grids of them."""
 
 from __future__ import annotations
 
