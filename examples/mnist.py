@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import vision
+from ddpgrad.datasets import MNIST
 
-from ddpgrad.extras.datasets import MNIST
 from ddpgrad.utils.data import TensorDataset
 
 

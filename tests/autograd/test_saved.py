@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
 from ddpgrad.autograd.graph import (
@@ -15,7 +16,6 @@ from ddpgrad.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from ddpgrad.core.errors import GraphError
 
 Tensor = torch.Tensor
 

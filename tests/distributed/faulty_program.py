@@ -9,8 +9,8 @@ import time
 
 import contract
 import numpy as np
+from ddpgrad.errors import DistributedError
 
-from ddpgrad.core.errors import DistributedError
 from ddpgrad.distributed.ranks import host
 
 fault, backend = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from ddpgrad.errors import TransportError
+
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import TransportError
 from ddpgrad.distributed.transports.shm import segments
 
 segments.available = lambda: 100_000

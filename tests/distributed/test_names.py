@@ -6,10 +6,10 @@ import threading
 from datetime import timedelta
 
 import pytest
+from ddpgrad.errors import TransportError
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import TransportError
 from ddpgrad.distributed import backends
 
 

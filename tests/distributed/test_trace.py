@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpgrad.profiler import record_function
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import nn
-from ddpgrad.compat.profiler import record_function
 from ddpgrad.core import spans
 from ddpgrad.core.spans import COMMUNICATION, PROGRAM, Span
 from ddpgrad.distributed.trace import recorder

@@ -12,9 +12,10 @@ import atheris
 with atheris.instrument_imports(
     include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
 ):
+    from ddpgrad.errors import CheckpointError
+
     import ddpgrad
-    from ddpgrad.core.errors import CheckpointError
-    from ddpgrad.files import safetensors
+    from ddpgrad import safetensors
 
 _FILE = Path("fuzzed")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from ddpgrad.errors import CheckpointError
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stream import Stream
 
 import ddpgrad
 from ddpgrad import distributed, launcher, nn
-from ddpgrad.core.errors import CheckpointError
 from ddpgrad.distributed import simulate
 from ddpgrad.utils.data import (
     BatchSampler,

@@ -6,9 +6,9 @@ import signal
 from itertools import product
 
 import pytest
+from ddpgrad.errors import LaunchError
 from matrices import thinned
 
-from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure.channel import Failure
 from ddpgrad.launcher.cli.ddprun import parse
 from ddpgrad.launcher.job import hosts

@@ -7,10 +7,10 @@ import pickle
 
 import numpy as np
 import pytest
+from ddpgrad.transforms import functional as F
 
 import ddpgrad
-from ddpgrad.extras import transforms as T
-from ddpgrad.extras.transforms import functional as F
+from ddpgrad import transforms as T
 from ddpgrad.random import fork_rng
 
 Image = pytest.importorskip("PIL.Image")
