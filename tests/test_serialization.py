@@ -10,14 +10,14 @@ from collections import OrderedDict
 import ml_dtypes
 import numpy as np
 import pytest
-from ddpgrad.errors import CheckpointError
-from ddpgrad.serialization import load, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
 import ddpgrad
 from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
+from ddpgrad.serialization import load, save
 
 DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", ml_dtypes.bfloat16]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
+from ddpgrad.errors import GraphError
 
 
 def leaf(*values: float) -> torch.Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
 from ddpgrad.autograd import Function, gradcheck, gradgradcheck
 from ddpgrad.autograd.function import once_differentiable
+from ddpgrad.errors import GraphError
 
 
 def leaf(*values: float) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
 from ddpgrad.autograd.graph import (
@@ -15,6 +14,7 @@ from ddpgrad.autograd.graph import (
     increment_version,
     register_multi_grad_hook,
 )
+from ddpgrad.errors import GraphError
 
 
 def leaf() -> torch.Tensor:

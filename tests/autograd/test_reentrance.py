@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
 from ddpgrad.autograd import Function, reentrance
+from ddpgrad.errors import GraphError
 
 
 def nested(x: torch.Tensor, at_the_bottom: Callable[[], object]) -> torch.Tensor:

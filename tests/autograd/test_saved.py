@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
 from ddpgrad.autograd.graph import (
@@ -16,6 +15,7 @@ from ddpgrad.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from ddpgrad.errors import GraphError
 
 Tensor = torch.Tensor
 

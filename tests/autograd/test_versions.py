@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ddpgrad.errors import GraphError
 
 import ddpgrad as torch
+from ddpgrad.errors import GraphError
 
 Tensor = torch.Tensor
 

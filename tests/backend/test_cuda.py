@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddpgrad.errors import DeviceError
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import cuda
+from ddpgrad.errors import DeviceError
 from ddpgrad.ops.layers.dropout import dropout
 
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from ddpgrad import datasets
 from ddpgrad.datasets.download import download
 from ddpgrad.errors import DataError
 from ddpgrad.transforms import ToTensor
-
-from ddpgrad import datasets
 from ddpgrad.utils.data import DataLoader
 
 

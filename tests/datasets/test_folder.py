@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddpgrad.datasets import DatasetFolder, FakeData, ImageFolder
-from ddpgrad.transforms import ToTensor
 
 import ddpgrad
+from ddpgrad.datasets import DatasetFolder, FakeData, ImageFolder
+from ddpgrad.transforms import ToTensor
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from ddpgrad.datasets import idx
 from ddpgrad.errors import DataError
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 
 import contract
-from ddpgrad.errors import DistributedError
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.errors import DistributedError
 
 fault, transport = sys.argv[1], sys.argv[2]
 

@@ -7,10 +7,9 @@ import signal
 import sys
 import time
 
-from ddpgrad.errors import DistributedError
-
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.errors import DistributedError
 
 fault, backend = sys.argv[1], sys.argv[2]
 dist.init_process_group(None if backend == "auto" else backend)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ddpgrad.errors import TransportError
-
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed.transports.shm import segments
+from ddpgrad.errors import TransportError
 
 segments.available = lambda: 100_000
 try:

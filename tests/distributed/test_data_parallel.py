@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddpgrad.errors import DistributedError
 from replicas import Words, assert_close, batch_for, convolution, gradients, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.errors import DistributedError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddpgrad.errors import MismatchError, StallError
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed.transports.calls import AllToAll, Counts
 from ddpgrad.distributed.transports.mpi.pairwise import pieces, starts
+from ddpgrad.errors import MismatchError, StallError
 
 
 def in_a_group(fn):

@@ -10,13 +10,13 @@ import time
 
 import numpy as np
 import pytest
-from ddpgrad.environment import Launch
-from ddpgrad.errors import LaunchError, TransportError
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ddpgrad import environment
 from ddpgrad.core import rank_local
 from ddpgrad.distributed.ranks import host
+from ddpgrad.environment import Launch
+from ddpgrad.errors import LaunchError, TransportError
 
 
 def test_ranks_know_themselves():

@@ -6,11 +6,11 @@ import threading
 from datetime import timedelta
 
 import pytest
-from ddpgrad.errors import TransportError
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed import backends
+from ddpgrad.errors import TransportError
 
 
 @pytest.fixture(params=["hash", "file", "tcp", "prefix"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from ddpgrad.errors import MismatchError
 from replicas import perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.errors import MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

@@ -6,13 +6,13 @@ import weakref
 
 import numpy as np
 import pytest
-from ddpgrad.errors import MismatchError
 from replicas import assert_close, batch_for, gradients, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.errors import MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddpgrad.environment import Launch
-from ddpgrad.errors import TransportError
 
 from ddpgrad.distributed import transports
 from ddpgrad.distributed.communicator.communicator import Alone, Communicator
 from ddpgrad.distributed.transports.shm import segments
+from ddpgrad.environment import Launch
+from ddpgrad.errors import TransportError
 
 
 @pytest.fixture

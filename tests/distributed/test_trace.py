@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpgrad.profiler import record_function
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -18,6 +17,7 @@ from ddpgrad.core.spans import COMMUNICATION, PROGRAM, Span
 from ddpgrad.distributed.trace import recorder
 from ddpgrad.distributed.trace import timeline as trace_files
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
+from ddpgrad.profiler import record_function
 from ddpgrad.utils.data import DataLoader, TensorDataset
 
 STEPS = 4

@@ -12,10 +12,9 @@ import atheris
 with atheris.instrument_imports(
     include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
 ):
-    from ddpgrad.errors import CheckpointError
-
     import ddpgrad
     from ddpgrad import safetensors
+    from ddpgrad.errors import CheckpointError
 
 _FILE = Path("fuzzed")
 

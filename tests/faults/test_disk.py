@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from checkpointing import ranks
-from ddpgrad.errors import CheckpointError
 from matrices import thinned
 
 import ddpgrad
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.launcher.checkpoint import manifest as manifest_module
 

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpgrad.errors import CheckpointError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
 from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 
 HERE = Path(__file__).parent

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import content, ranks
-from ddpgrad.errors import CheckpointError
 
 import ddpgrad
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.random import default_generator
 from ddpgrad.utils.data import DataLoader

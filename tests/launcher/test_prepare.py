@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from ddpgrad.errors import CheckpointError
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stream import Stream
@@ -13,6 +12,7 @@ from stream import Stream
 import ddpgrad
 from ddpgrad import distributed, launcher, nn
 from ddpgrad.distributed import simulate
+from ddpgrad.errors import CheckpointError
 from ddpgrad.utils.data import (
     BatchSampler,
     DataLoader,

@@ -6,10 +6,10 @@ import signal
 from itertools import product
 
 import pytest
-from ddpgrad.errors import LaunchError
 from matrices import thinned
 
 from ddpgrad.distributed.failure.channel import Failure
+from ddpgrad.errors import LaunchError
 from ddpgrad.launcher.cli.ddprun import parse
 from ddpgrad.launcher.job import hosts
 from ddpgrad.launcher.job.restart import Restarts

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import content, ranks
-from ddpgrad.errors import CheckpointError
 from safetensors.numpy import load_file
 
 import ddpgrad
 from ddpgrad import distributed, nn
 from ddpgrad.distributed.ddp.zero import ZeroRedundancyOptimizer
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.launcher.checkpoint import manifest
 from ddpgrad.launcher.cli import ddprun as cli

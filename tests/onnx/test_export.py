@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpgrad.errors import ExportError
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.errors import ExportError
 
 sys.path.append(str(Path(__file__).parent))
 

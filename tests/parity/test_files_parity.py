@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ddpgrad.errors import CheckpointError
 
 import ddpgrad
+from ddpgrad.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddpgrad.transforms.pictures import make_grid, save_image
 
 import ddpgrad
+from ddpgrad.transforms.pictures import make_grid, save_image
 
 
 def images(count, channels):

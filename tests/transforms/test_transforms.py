@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
-from ddpgrad.transforms import functional as F
 
 import ddpgrad
 from ddpgrad import transforms as T
 from ddpgrad.random import fork_rng
+from ddpgrad.transforms import functional as F
 
 Image = pytest.importorskip("PIL.Image")
 

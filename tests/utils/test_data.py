@@ -7,11 +7,11 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from ddpgrad.errors import CheckpointError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
+from ddpgrad.errors import CheckpointError
 from ddpgrad.random import default_generator, fork_rng
 from ddpgrad.utils import data
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from ddpgrad.errors import DeviceError
 
 import ddpgrad as torch
 from ddpgrad.backend.cuda import library
+from ddpgrad.errors import DeviceError
 from ddpgrad.utils import data
 
 

@@ -8,8 +8,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ddpgrad.errors import DataError
 
+from ddpgrad.errors import DataError
 from ddpgrad.utils.data import DataLoader
 from ddpgrad.utils.data.tar import TarDataset
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddpgrad.utils.tensorboard import SummaryWriter
-from ddpgrad.utils.tensorboard.event_file import _checksum
 
 import ddpgrad
+from ddpgrad.utils.tensorboard import SummaryWriter
+from ddpgrad.utils.tensorboard.event_file import _checksum
 
 
 def fields(message: bytes) -> dict[int, list]:

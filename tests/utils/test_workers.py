@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import worker_datasets as sent
-from ddpgrad.errors import CheckpointError
 from worker_loaders import WORKERS, batches, loader, plain
 
 import ddpgrad
+from ddpgrad.errors import CheckpointError
 from ddpgrad.random import default_generator, fork_rng
 from ddpgrad.utils import data
 
