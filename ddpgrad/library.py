@@ -82,7 +82,7 @@ class CustomOpDef:
         device = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
         arguments = inspect.BoundArguments(
             self._signature,
-            dict(zip(self._signature.parameters, values, strict=True)),  # type: ignore[arg-type]
+            dict(zip(self._signature.parameters, values, strict=True)),
         )
         return self._kernels.get(device, self._fn)(*arguments.args, **arguments.kwargs)
 

@@ -128,7 +128,7 @@ class ProcessContext:
                     told[i] = self._reports[i].recv()
             running = [process.sentinel for process in self.processes if process.exitcode is None]
             left = deadline - time.monotonic()
-            caused = len(told) == len(self._failed()) and all(victim for victim, _ in told.values())
+            caused = len(told) == len(self._failed()) and all(secondary for secondary, _ in told.values())
             if not caused or not running or left <= 0:
                 return told
             connection.wait(running, left)

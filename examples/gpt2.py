@@ -18,8 +18,7 @@ from pathlib import Path
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
-from ddpgrad import nn
-from ddpgrad.files import safetensors
+from ddpgrad import nn, safetensors
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 """The keys and values of every layer for the tokens read so far, each (B, heads, T, width of a head)."""

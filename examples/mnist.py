@@ -13,13 +13,13 @@ from pathlib import Path
 
 import vision
 
-from ddpgrad.extras.datasets import MNIST
+from ddpgrad import datasets
 from ddpgrad.utils.data import TensorDataset
 
 
 def read(root: Path, train: bool, download: bool) -> TensorDataset:
     """The images, with mean 0 and deviation 1, and their labels; one rank of a host downloads, the others wait."""
-    digits = MNIST(root, train, download=download)
+    digits = datasets.MNIST(root, train, download=download)
     return TensorDataset((digits.data.float().unsqueeze(1) / 255 - 0.1307) / 0.3081, digits.targets)
 
 

@@ -14,7 +14,7 @@ from typing import TypeGuard
 import pytest
 
 import ddpgrad
-from ddpgrad.core import errors
+from ddpgrad import errors
 
 PACKAGE = Path(ddpgrad.__file__).parent
 REPOSITORY = PACKAGE.parent

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
-from ddpgrad.files import safetensors
-from ddpgrad.files.serialization import load, save
+from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
+from ddpgrad.serialization import load, save
 
 DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", ml_dtypes.bfloat16]
 

@@ -176,7 +176,7 @@ class Description:
         self._words = (args, kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._words == self._words  # type: ignore[attr-defined]
+        return type(other) is type(self) and other._words == self._words
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self._words)))

@@ -69,7 +69,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """`use_deterministic_algorithms` by the names 'default', 'warn' and 'error', or 0, 1 and 2."""
-    name = _DEBUG_MODES[debug_mode] if debug_mode in (0, 1, 2) else debug_mode  # type: ignore[index]
+    name = _DEBUG_MODES[debug_mode] if debug_mode in (0, 1, 2) else debug_mode
     if name not in _DEBUG_MODES:
         raise RuntimeError(f"debug_mode must be one of {_DEBUG_MODES} or 0, 1, 2, got {debug_mode!r}")
     use_deterministic_algorithms(name != "default", warn_only=name == "warn")

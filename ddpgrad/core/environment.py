@@ -252,7 +252,7 @@ def mapping() -> MutableMapping[str, str]:
 def replace(seen: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Let programs see `seen` as their environment; returns what they saw before."""
     before = os.environ
-    os.environ = seen  # type: ignore[assignment]  # noqa: B003 - another view of the same variables
+    os.environ = seen  # noqa: B003 - another view of the same variables
     return before
 
 

@@ -7,68 +7,201 @@ indices=tensor([1, 0]))
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 
-class _Printed:
-    """Prints a named tuple as PyTorch does; takes its fields one by one or as one sequence."""
-
-    __slots__ = ()
-    _fields: tuple[str, ...]
-
-    def __new__(cls, *fields: Any) -> Any:
-        (only,) = fields if len(fields) == 1 else (None,)
-        return super().__new__(cls, *(only if isinstance(only, Sequence) else fields))
-
-    def __repr__(self) -> str:
-        fields = ",\n".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
-        return f"torch.return_types.{type(self).__name__}(\n{fields})"
+class aminmax(NamedTuple):
+    min: Tensor
+    max: Tensor
 
 
-def named(name: str, *fields: str) -> Any:
-    """A class of named tuples that prints as `torch.return_types.<name>`."""
-    body = {
-        "__slots__": (),
-        "__module__": __name__,
-        "__doc__": f"What `{name}` returns: {', '.join(fields)}.",
-    }
-    return type(name, (_Printed, namedtuple(name, fields)), body)
+class cummax(NamedTuple):
+    values: Tensor
+    indices: Tensor
 
 
-aminmax = named("aminmax", "min", "max")
-cummax = named("cummax", "values", "indices")
-cummin = named("cummin", "values", "indices")
-frexp = named("frexp", "mantissa", "exponent")
-histogram = named("histogram", "hist", "bin_edges")
-histogramdd = named("histogramdd", "hist", "bin_edges")
-kthvalue = named("kthvalue", "values", "indices")
-max = named("max", "values", "indices")
-median = named("median", "values", "indices")
-min = named("min", "values", "indices")
-mode = named("mode", "values", "indices")
-nanmedian = named("nanmedian", "values", "indices")
-sort = named("sort", "values", "indices")
-topk = named("topk", "values", "indices")
+class cummin(NamedTuple):
+    values: Tensor
+    indices: Tensor
 
-geqrf = named("geqrf", "a", "tau")
-linalg_cholesky_ex = named("linalg_cholesky_ex", "L", "info")
-linalg_eig = named("linalg_eig", "eigenvalues", "eigenvectors")
-linalg_eigh = named("linalg_eigh", "eigenvalues", "eigenvectors")
-linalg_inv_ex = named("linalg_inv_ex", "inverse", "info")
-linalg_ldl_factor = named("linalg_ldl_factor", "LD", "pivots")
-linalg_ldl_factor_ex = named("linalg_ldl_factor_ex", "LD", "pivots", "info")
-linalg_lstsq = named("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
-linalg_lu = named("linalg_lu", "P", "L", "U")
-linalg_lu_factor = named("linalg_lu_factor", "LU", "pivots")
-linalg_lu_factor_ex = named("linalg_lu_factor_ex", "LU", "pivots", "info")
-linalg_qr = named("linalg_qr", "Q", "R")
-linalg_slogdet = named("linalg_slogdet", "sign", "logabsdet")
-linalg_solve_ex = named("linalg_solve_ex", "result", "info")
-linalg_svd = named("linalg_svd", "U", "S", "Vh")
-lu_unpack = named("lu_unpack", "P", "L", "U")
-qr = named("qr", "Q", "R")
-slogdet = named("slogdet", "sign", "logabsdet")
-svd = named("svd", "U", "S", "V")
-triangular_solve = named("triangular_solve", "solution", "cloned_coefficient")
+
+class frexp(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
+
+
+class histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class histogramdd(NamedTuple):
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
+class kthvalue(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class max(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class median(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class min(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class mode(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class nanmedian(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class sort(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class topk(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class geqrf(NamedTuple):
+    a: Tensor
+    tau: Tensor
+
+
+class linalg_cholesky_ex(NamedTuple):
+    L: Tensor
+    info: Tensor
+
+
+class linalg_eig(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class linalg_eigh(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class linalg_inv_ex(NamedTuple):
+    inverse: Tensor
+    info: Tensor
+
+
+class linalg_ldl_factor(NamedTuple):
+    LD: Tensor
+    pivots: Tensor
+
+
+class linalg_ldl_factor_ex(NamedTuple):
+    LD: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+class linalg_lstsq(NamedTuple):
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+class linalg_lu(NamedTuple):
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class linalg_lu_factor(NamedTuple):
+    LU: Tensor
+    pivots: Tensor
+
+
+class linalg_lu_factor_ex(NamedTuple):
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+class linalg_qr(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class linalg_slogdet(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class linalg_solve_ex(NamedTuple):
+    result: Tensor
+    info: Tensor
+
+
+class linalg_svd(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class lu_unpack(NamedTuple):
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class qr(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class slogdet(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class svd(NamedTuple):
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class triangular_solve(NamedTuple):
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+def _new(cls: Any, *fields: Any) -> Any:
+    """The fields one by one, or as one sequence."""
+    return cls._make(fields[0] if len(fields) == 1 and isinstance(fields[0], Sequence) else fields)
+
+
+def _repr(self: Any) -> str:
+    fields = ",\n".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+    return f"torch.return_types.{type(self).__name__}(\n{fields})"
+
+
+for _type in [value for value in globals().values() if hasattr(value, "_fields")]:
+    _type.__new__, _type.__repr__ = _new, _repr
+    _type.__doc__ = f"What `{_type.__name__}` returns: {', '.join(_type._fields)}."

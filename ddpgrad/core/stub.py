@@ -12,11 +12,12 @@ import builtins
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_overloads
 
 from . import tensor
 from .tensor import Tensor
@@ -68,7 +69,15 @@ class _Stub:
                 yield f"{ast.unparse(part.target)}: {self.annotation(ast.unparse(part.annotation), tensor.__name__)}"
 
     def function(self, name: str, function: Callable[..., Any], first: str = "") -> Iterator[str]:
-        """The declaration of a function, or of a method whose first parameter is `first`."""
+        """The declarations of a function, or of a method whose first parameter is `first`: one, or its overloads."""
+        forms = _overloads(inspect.unwrap(function))
+        for form in forms:
+            yield f"@{self.known('overload', 'typing', 'overload')}"
+            yield self._declaration(name, form, first)
+        if not forms:
+            yield self._declaration(name, function, first)
+
+    def _declaration(self, name: str, function: Callable[..., Any], first: str) -> str:
         special = name.startswith("__")
         signature = inspect.signature(function)
         home = inspect.unwrap(function).__module__
@@ -90,7 +99,7 @@ class _Stub:
                 parts.append(self._parameter(parameter, home, special))
         returns = self.annotation(signature.return_annotation, home)
         override = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
-        yield f"def {name}({', '.join(parts)}) -> {returns}: ...{override}"
+        return f"def {name}({', '.join(parts)}) -> {returns}: ...{override}"
 
     def _parameter(self, parameter: inspect.Parameter, home: str, special: bool) -> str:
         # An operator leaves operands that it does not know to the other side, so it takes any.
@@ -145,6 +154,12 @@ class _Named(ast.NodeTransformer):
             if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == found:
                 return _Named(self._stub, source).visit(copy.deepcopy(part.value))
         return ast.Name(self._stub.known(node.id, source, found))
+
+
+def _overloads(function: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
+    """The overloads of a function, which they have the name of by which it is defined; an op may give it another."""
+    defined = SimpleNamespace(__module__=function.__module__, __qualname__=function.__code__.co_qualname)
+    return get_overloads(defined)  # type: ignore[arg-type]
 
 
 def _literal(value: Any) -> str:

@@ -7,7 +7,7 @@ class by `ops/methods.py`.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import ref
 
 import numpy as np
@@ -83,7 +83,11 @@ class Tensor:
     def shape(self) -> Size:
         return Size(self._array.shape)
 
-    def size(self, dim: int | None = None) -> Any:
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+    @overload
+    def size(self, dim: int) -> int: ...
+    def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the length of dimension `dim`."""
         return Size(self._array.shape) if dim is None else self._array.shape[dim]
 
@@ -134,7 +138,11 @@ class Tensor:
         """True when the elements lie in order of the dimensions, which every memory format means here."""
         return bool(self._array.flags.c_contiguous)
 
-    def stride(self, dim: int | None = None) -> Any:
+    @overload
+    def stride(self, dim: None = None) -> tuple[int, ...]: ...
+    @overload
+    def stride(self, dim: int) -> int: ...
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps in elements between neighbours, of every dimension or of `dim`."""
         array = self._array
         steps = [s // array.itemsize for s in array.strides]

@@ -1,4 +1,4 @@
-"""The reductions of losses as old programs ask for them: by number, or by `size_average` and `reduce`."""
+"""The former ways to ask for the reduction of a loss: by number, and by `size_average` and `reduce`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernel computes attention: PyTorch's choice among several, of which there is one here."""
+"""`torch.nn.attention`: the choice of an attention backend, of which there is one here."""
 
 from __future__ import annotations
 

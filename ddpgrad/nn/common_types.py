@@ -1,4 +1,4 @@
-"""The names that PyTorch has for the types of sizes and strides, for annotations: `_size_2_t` is a number or a pair."""
+"""PyTorch's names for the types of sizes and strides, for annotations: `_size_2_t` is a number or a pair."""
 
 from __future__ import annotations
 

@@ -2,14 +2,13 @@
 
 dispatch      what an op is: its declaration, a call, its node in the graph, views and writes, promotion, autocast
 elementwise   of one operand (`unary`), of two (`binary`, `bitwise`), activations, special and complex functions
-reduction     sums, statistics, running reductions, sorting, counting, norms, distances
+reduction     sums, statistics, cumulative ops, sorting, counting, norms, distances
 shape         views, joins, splits, diagonals
 indexing      reading and writing elements by their place
 creation      new tensors: of given values, from data, of random numbers
 linalg        products of matrices and linear algebra
 signal        Fourier transforms, spectrograms, window functions
-layers        convolution, pooling, attention, recurrence, normalisation, dropout, embedding
-loss          losses that are one op for speed
+layers        convolution, pooling, attention, recurrence, normalisation, dropout, embedding, fused losses
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class HasHooks:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
-            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[attr-defined]
+            cls.step = _with_hooks(cls.__dict__["step"])
 
     def _without_hooks(self) -> None:
         self._hooks = {kind: OrderedDict() for kind in _KINDS}

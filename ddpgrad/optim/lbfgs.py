@@ -53,7 +53,7 @@ class LBFGS(Optimizer):
         check_not_negative(group)
 
     @no_grad()
-    def step(self, closure: Closure) -> Any:  # type: ignore[override]
+    def step(self, closure: Closure) -> Any:
         """Minimise what `closure` returns, which computes the gradients as well; its first result."""
         closure = enable_grad()(closure)
         (group,) = self.param_groups

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 
 def leaf(*values: float) -> torch.Tensor:

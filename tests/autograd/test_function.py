@@ -7,7 +7,7 @@ import pytest
 import ddpgrad as torch
 from ddpgrad.autograd import Function, gradcheck, gradgradcheck
 from ddpgrad.autograd.function import once_differentiable
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 
 def leaf(*values: float) -> torch.Tensor:

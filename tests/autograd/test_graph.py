@@ -14,7 +14,7 @@ from ddpgrad.autograd.graph import (
     increment_version,
     register_multi_grad_hook,
 )
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 
 def leaf() -> torch.Tensor:

@@ -10,7 +10,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad.autograd import Function, reentrance
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 
 def nested(x: torch.Tensor, at_the_bottom: Callable[[], object]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from ddpgrad.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 Tensor = torch.Tensor
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.core.errors import GraphError
+from ddpgrad.errors import GraphError
 
 Tensor = torch.Tensor
 

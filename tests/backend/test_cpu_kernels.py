@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch  # which declares the ops, whose portable bodies are the reference
+from ddpgrad import environment
 from ddpgrad.backend.cpu import load
 from ddpgrad.backend.cuda import tracing
-from ddpgrad.core import environment
 from ddpgrad.nn.functional import ctc  # noqa: F401 - declares a kernel beside its loss
 from ddpgrad.ops.layers.resample import clamped, windows
 

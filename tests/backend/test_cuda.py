@@ -12,7 +12,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import cuda
-from ddpgrad.core.errors import DeviceError
+from ddpgrad.errors import DeviceError
 from ddpgrad.ops.dispatch.vocabulary import VOCABULARY
 
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpgrad.core.errors import DataError
-from ddpgrad.extras import datasets
-from ddpgrad.extras.datasets.download import fetch
-from ddpgrad.extras.transforms import ToTensor
+from ddpgrad import datasets
+from ddpgrad.datasets.download import fetch
+from ddpgrad.errors import DataError
+from ddpgrad.transforms import ToTensor
 from ddpgrad.utils.data import DataLoader
 
 
@@ -171,7 +171,7 @@ def test_only_what_is_missing_is_downloaded(tmp_path, monkeypatch):
 def test_several_downloads_at_once_fetch_once(tmp_path, monkeypatch):
     data, calls = b"content", []
     (source,) = mirrors(tmp_path, "file", {"good": data})
-    import ddpgrad.extras.datasets.download as module
+    import ddpgrad.datasets.download as module
 
     real = module._fetch
     monkeypatch.setattr(module, "_fetch", lambda *args: (calls.append(args), real(*args))[1])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad.extras.datasets import DatasetFolder, FakeData, ImageFolder
-from ddpgrad.extras.transforms import ToTensor
+from ddpgrad.datasets import DatasetFolder, FakeData, ImageFolder
+from ddpgrad.transforms import ToTensor
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpgrad.core.errors import DataError
-from ddpgrad.extras.datasets import idx
+from ddpgrad.datasets import idx
+from ddpgrad.errors import DataError
 
 CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ddpgrad.core import environment
+from ddpgrad import environment
 
 HERE = Path(__file__).parent
 # The contract is a program that processes run, and a module that tests of this folder import.

@@ -13,7 +13,7 @@ import contract
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import DistributedError
+from ddpgrad.errors import DistributedError
 
 fault, transport = sys.argv[1], sys.argv[2]
 

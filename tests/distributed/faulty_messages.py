@@ -9,7 +9,7 @@ import time
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import DistributedError
+from ddpgrad.errors import DistributedError
 
 fault, backend = sys.argv[1], sys.argv[2]
 dist.init_process_group(None if backend == "auto" else backend)

@@ -10,8 +10,8 @@ import time
 import contract
 import numpy as np
 
-from ddpgrad.core.errors import DistributedError
 from ddpgrad.distributed.ranks import host
+from ddpgrad.errors import DistributedError
 
 fault, backend = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
 if len(sys.argv) > 3:

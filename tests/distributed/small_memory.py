@@ -6,8 +6,8 @@ import sys
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import TransportError
 from ddpgrad.distributed.transports.shm import segments
+from ddpgrad.errors import TransportError
 
 segments.available = lambda: 100_000
 try:

@@ -10,7 +10,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.core.errors import DistributedError
+from ddpgrad.errors import DistributedError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

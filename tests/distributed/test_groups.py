@@ -7,9 +7,9 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import MismatchError, StallError
 from ddpgrad.distributed.transports.calls import AllToAll, Counts
 from ddpgrad.distributed.transports.mpi.pairwise import pieces, starts
+from ddpgrad.errors import MismatchError, StallError
 
 
 def in_a_group(fn):

@@ -11,8 +11,7 @@ from patience import patience
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad import nn
-from ddpgrad.core import errors
+from ddpgrad import errors, nn
 from ddpgrad.distributed.protocol import guard
 from ddpgrad.distributed.ranks import host
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ddpgrad.core import environment, rank_local
-from ddpgrad.core.environment import Launch
-from ddpgrad.core.errors import LaunchError, TransportError
+from ddpgrad import environment
+from ddpgrad.core import rank_local
 from ddpgrad.distributed.ranks import host
+from ddpgrad.environment import Launch
+from ddpgrad.errors import LaunchError, TransportError
 
 
 def test_ranks_know_themselves():

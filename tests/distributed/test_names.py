@@ -9,8 +9,8 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import TransportError
 from ddpgrad.distributed import backends
+from ddpgrad.errors import TransportError
 
 
 @pytest.fixture(params=["hash", "file", "tcp", "prefix"])

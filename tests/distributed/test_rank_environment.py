@@ -13,7 +13,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core import environment
+from ddpgrad import environment
 
 
 def test_each_rank_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch):

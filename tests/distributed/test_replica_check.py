@@ -9,7 +9,7 @@ from replicas import perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad.core.errors import MismatchError
+from ddpgrad.errors import MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

@@ -12,7 +12,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.core.errors import MismatchError
+from ddpgrad.errors import MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpgrad.core.environment import Launch
-from ddpgrad.core.errors import TransportError
 from ddpgrad.distributed import transports
 from ddpgrad.distributed.communicator.communicator import Alone, Communicator
 from ddpgrad.distributed.transports.shm import segments
+from ddpgrad.environment import Launch
+from ddpgrad.errors import TransportError
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import nn
-from ddpgrad.compat.profiler import record_function
 from ddpgrad.core import spans
 from ddpgrad.core.spans import COMMUNICATION, PROGRAM, Span
 from ddpgrad.distributed.trace import recorder
 from ddpgrad.distributed.trace import timeline as trace_files
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
+from ddpgrad.profiler import record_function
 from ddpgrad.utils.data import DataLoader, TensorDataset
 
 STEPS = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 from replicas import batch_for, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
+from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 KINDS = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad.files import safetensors
+from ddpgrad import safetensors
 
 CONFIG = gpt2.Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=3, n_head=4)
 

@@ -13,8 +13,8 @@ with atheris.instrument_imports(
     include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
 ):
     import ddpgrad
-    from ddpgrad.core.errors import CheckpointError
-    from ddpgrad.files import safetensors
+    from ddpgrad import safetensors
+    from ddpgrad.errors import CheckpointError
 
 _FILE = Path("fuzzed")
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import ddpgrad
-from ddpgrad.files import safetensors
+from ddpgrad import safetensors
 from ddpgrad.launcher import Checkpointer
 
 

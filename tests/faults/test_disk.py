@@ -21,7 +21,7 @@ from checkpointing import ranks
 from matrices import thinned
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.launcher.checkpoint import manifest as manifest_module
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
-from ddpgrad.files import safetensors
+from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 
 HERE = Path(__file__).parent

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 from ddpgrad.nn.parallel import DistributedDataParallel
 
 dist.init_process_group()

@@ -13,7 +13,7 @@ import pytest
 from checkpointing import content, ranks
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.random import default_generator
 from ddpgrad.utils.data import DataLoader

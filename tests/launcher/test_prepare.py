@@ -11,8 +11,8 @@ from stream import Stream
 
 import ddpgrad
 from ddpgrad import distributed, launcher, nn
-from ddpgrad.core.errors import CheckpointError
 from ddpgrad.distributed import simulate
+from ddpgrad.errors import CheckpointError
 from ddpgrad.utils.data import (
     BatchSampler,
     DataLoader,

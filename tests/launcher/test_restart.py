@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from matrices import thinned
 
-from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure.channel import Failure
+from ddpgrad.errors import LaunchError
 from ddpgrad.launcher.cli.ddprun import parse
 from ddpgrad.launcher.job import hosts
 from ddpgrad.launcher.job.restart import Restarts

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 import ddpgrad
 from ddpgrad import distributed, nn
-from ddpgrad.core.errors import CheckpointError
 from ddpgrad.distributed.ddp.zero import ZeroRedundancyOptimizer
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.launcher.checkpoint import manifest
 from ddpgrad.launcher.cli import ddprun as cli

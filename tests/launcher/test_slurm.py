@@ -13,7 +13,7 @@ import time
 import pytest
 from running import WITHOUT_DDPRUN
 
-from ddpgrad.core import environment
+from ddpgrad import environment
 from ddpgrad.launcher.cli.ddprun import parse
 from ddpgrad.launcher.job import mpi
 

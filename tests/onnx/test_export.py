@@ -13,7 +13,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.core.errors import ExportError
+from ddpgrad.errors import ExportError
 
 sys.path.append(str(Path(__file__).parent))
 

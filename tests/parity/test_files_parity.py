@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad.extras.transforms.pictures import make_grid, save_image
+from ddpgrad.transforms.pictures import make_grid, save_image
 
 
 def images(count, channels):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad.extras import transforms as T
-from ddpgrad.extras.transforms import functional as F
+from ddpgrad import transforms as T
 from ddpgrad.random import fork_rng
+from ddpgrad.transforms import functional as F
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.errors import CheckpointError
 from ddpgrad.random import default_generator, fork_rng
 from ddpgrad.utils import data
 

@@ -10,7 +10,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad.backend.cuda import library
-from ddpgrad.core.errors import DeviceError
+from ddpgrad.errors import DeviceError
 from ddpgrad.utils import data
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpgrad.core.errors import DataError
+from ddpgrad.errors import DataError
 from ddpgrad.utils.data import DataLoader
 from ddpgrad.utils.data.tar import TarDataset
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ddpgrad
-from ddpgrad.extras.tensorboard import SummaryWriter
-from ddpgrad.extras.tensorboard.event_file import _checksum
+from ddpgrad.utils.tensorboard import SummaryWriter
+from ddpgrad.utils.tensorboard.event_file import _checksum
 
 
 def fields(message: bytes) -> dict[int, list]:

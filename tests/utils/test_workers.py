@@ -15,7 +15,7 @@ import worker_datasets as sent
 from worker_loaders import WORKERS, batches, loader, plain
 
 import ddpgrad
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.errors import CheckpointError
 from ddpgrad.random import default_generator, fork_rng
 from ddpgrad.utils import data
 

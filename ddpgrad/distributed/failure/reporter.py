@@ -23,8 +23,8 @@ from ...core import environment
 from ...core.environment import Launch
 from ...core.errors import LaunchError
 from ..protocol import progress
-from ..transports.liveness import pid_namespace
 from ..transports.mpi import library
+from ..transports.process_monitor import pid_namespace
 from . import exit_codes, heartbeat, mpi_shared_memory, report_files
 from .cause import failure_by_exit, failure_of
 from .channel import Failure, Sender

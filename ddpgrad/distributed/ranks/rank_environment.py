@@ -99,7 +99,7 @@ def _start_for_rank(thread: threading.Thread) -> None:
             rank_local.bind(key)
             run()
 
-        thread.run = run_for_rank  # type: ignore[method-assign]
+        thread.run = run_for_rank
     _undo[1](thread)
 
 
@@ -149,11 +149,11 @@ class RankEnvironment:
     def __enter__(self) -> RankEnvironment:
         self._main = sys.modules["__main__"]
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
-        sys.meta_path.insert(place, self)  # type: ignore[arg-type]
+        sys.meta_path.insert(place, self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         self._put_away()
         sys.modules["__main__"] = self._main
         self._breakpoints.__exit__()

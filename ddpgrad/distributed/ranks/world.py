@@ -104,7 +104,7 @@ class World:
     def fail(self, rank: int, error: BaseException) -> None:
         """Tell the other processes that hosted `rank` ends with `error`."""
         for transport in self._transports.values():
-            transport.fail(rank, _reason(error), victim=isinstance(error, DistributedError))
+            transport.fail(rank, _reason(error), secondary=isinstance(error, DistributedError))
 
     def free_threads(self) -> None:
         """Let BLAS use as many threads again as before. May be called again."""

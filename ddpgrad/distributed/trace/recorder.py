@@ -219,7 +219,7 @@ class _WatchedPending(Pending):
         self.began = began
 
     @property
-    def external(self) -> bool:  # type: ignore[override]
+    def external(self) -> bool:
         return self.inner is not None and self.inner.external
 
     def poll(self) -> bool:

@@ -100,10 +100,10 @@ class Transport(ABC):
     def receive(self, message: Message) -> Delivery:
         """Begin to receive a message for a rank of this process."""
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:  # noqa: B027
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:  # noqa: B027
         """Tell the other processes that hosted `rank` cannot go on.
 
-        `reason` is a phrase such as "raised ValueError: …"; a `victim` failed because another rank did.
+        `reason` is a phrase such as "raised ValueError: …"; a `secondary` failure is the consequence of another rank's.
         """
 
     def close(self) -> None:  # noqa: B027

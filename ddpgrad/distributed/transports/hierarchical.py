@@ -53,9 +53,9 @@ class HierarchicalTransport(MpiTransport):
         self._peers = Exchange(library.communicator(peers))
         self._bridge = _Bridge(self._mpi, self._peers, self._comm, frontiers, index, world)
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:
-        self._host.fail(rank, reason, victim)
-        super().fail(rank, reason, victim)
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:
+        self._host.fail(rank, reason, secondary)
+        super().fail(rank, reason, secondary)
 
     def close(self) -> None:
         super().close()

@@ -69,7 +69,7 @@ class Delivery(Pending):
         self.progress = progress
 
     @property
-    def external(self) -> bool:  # type: ignore[override]
+    def external(self) -> bool:
         return self.progress is not None
 
     def poll(self) -> bool:

@@ -93,8 +93,8 @@ class NcclTransport(Transport):
     def receive(self, message: Message) -> Delivery:
         return self._host.receive(message)
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:
-        self._host.fail(rank, reason, victim)
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:
+        self._host.fail(rank, reason, secondary)
         self._comm.abort()  # nobody may wait for this rank inside NCCL
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Functions of `ddpgrad.nn.functional`: what layers compute, without their state."""
+"""The functions of `ddpgrad.nn.functional`: layers without their state."""
 
 from typing import Any
 

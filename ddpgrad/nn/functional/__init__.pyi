@@ -1,8 +1,8 @@
-"""Functions of `ddpgrad.nn.functional`: what layers compute, without their state."""
+"""The functions of `ddpgrad.nn.functional`: layers without their state."""
 
 from ...ops.elementwise.activation import (
     celu as celu, elu as elu, gelu as gelu, glu as glu, hardshrink as hardshrink, hardsigmoid as hardsigmoid,
-    hardswish as hardswish, leaky_relu as leaky_relu, mish as mish, relu as relu, selu as selu, silu as silu,
+    hardswish as hardswish, leaky_relu as leaky_relu, mish as mish, selu as selu, silu as silu,
     softplus as softplus, softshrink as softshrink, threshold as threshold,
 )
 from ...ops.elementwise.unary import sigmoid as sigmoid, tanh as tanh
@@ -15,7 +15,7 @@ from ...ops.reduction.distance import pdist as pdist
 from .activation import (
     celu_ as celu_, elu_ as elu_, gumbel_softmax as gumbel_softmax, hardtanh as hardtanh,
     hardtanh_ as hardtanh_, leaky_relu_ as leaky_relu_, log_softmax as log_softmax, logsigmoid as logsigmoid,
-    prelu as prelu, relu6 as relu6, relu_ as relu_, rrelu as rrelu, rrelu_ as rrelu_, selu_ as selu_,
+    prelu as prelu, relu as relu, relu6 as relu6, relu_ as relu_, rrelu as rrelu, rrelu_ as rrelu_, selu_ as selu_,
     softmax as softmax, softmin as softmin, softsign as softsign, tanhshrink as tanhshrink,
     threshold_ as threshold_,
 )

@@ -1,4 +1,4 @@
-"""Activations that are made of ops, and the in-place functions of all."""
+"""Activation functions composed of ops, and the in-place form of each."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from ...ops.indexing.scatter import scatter
 from ...ops.reduction.reduce import argmax
 from ...ops.shape.shape import reshape
 from ...random import default_generator
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)."""
+    return relu_(input) if inplace else activation.relu(input)
 
 
 @takes_inplace

@@ -1,4 +1,4 @@
-"""Pooling into a given number of windows over one to three dimensions, as functions.
+"""Adaptive and fractional pooling over one to three dimensions: the number of windows is given.
 
 `input` is (N, C, *size) or (C, *size), and *size has as many dimensions as the function's name says.
 """

@@ -1,4 +1,4 @@
-"""Attention as functions: of given queries, keys and values, and with several projected heads."""
+"""Attention: scaled dot-product attention, and multi-head attention with its projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distances and angles between vectors, and vectors brought to length 1."""
+"""Distances and angles between vectors, and normalisation to length 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up by index, alone or summed in bags."""
+"""Embedding lookups by index, one row each or summed in bags, and one-hot vectors."""
 
 from __future__ import annotations
 

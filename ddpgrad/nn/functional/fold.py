@@ -1,4 +1,4 @@
-"""Patches of images as columns, and back; and elements moved between channels and space."""
+"""Patches of images as columns, and back; pixel and channel shuffles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and volumes read at given places: sampling grids, and affine maps that make them."""
+"""Sampling of images and volumes on a grid, and affine grids."""
 
 from __future__ import annotations
 

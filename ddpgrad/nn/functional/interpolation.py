@@ -1,4 +1,4 @@
-"""Images, signals and volumes (N, C, *size) brought to another size."""
+"""Interpolation: images, signals and volumes (N, C, *size) at another size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses that ask for a margin: between scores of classes, between pairs, and between distances."""
+"""Margin losses: between scores of classes, between pairs, and between distances."""
 
 from __future__ import annotations
 

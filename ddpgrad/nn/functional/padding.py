@@ -1,4 +1,4 @@
-"""Padding at the edges: by a constant, by reflection, by the last element, or round the end."""
+"""Padding: constant, reflecting, replicating and circular."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a loss brings its elements together."""
+"""The reduction of a loss over its elements: none, mean or sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A softmax over many classes that spends less on the rare ones."""
+"""Adaptive softmax: a softmax over many classes that spends less on the rare ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes all tensors of a module in place: device, dtype, gradients."""
+"""Conversion of all tensors of a module in place: device, dtype, gradients."""
 
 from __future__ import annotations
 

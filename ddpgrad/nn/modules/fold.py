@@ -1,4 +1,4 @@
-"""Layers that move elements between channels and space: patches as columns, and shuffles."""
+"""Layers for patches of images as columns, and for pixel and channel shuffles."""
 
 from __future__ import annotations
 

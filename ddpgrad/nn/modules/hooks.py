@@ -1,4 +1,4 @@
-"""Hooks around a module's forward, and around its part of backward."""
+"""Hooks around the forward and the backward of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy layers: the width of the input is learned from the first one, and then the layer is an ordinary one."""
+"""Lazy layers: the first input gives the number of input features, and then the layer is an ordinary one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         if self.in_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Tensor) -> None:  # type: ignore[override]
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take the number of features from `input` (*, in_features)."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
@@ -105,7 +105,7 @@ class _LazyNorm(LazyModuleMixin, batchnorm._NormBase):
         if self.num_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Tensor) -> None:  # type: ignore[override]
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take the number of channels from `input`."""
         unbatched = issubclass(self.cls_to_become or Module, batchnorm._InstanceNorm) and (
             input.ndim == self._dims[0]

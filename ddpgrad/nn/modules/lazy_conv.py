@@ -1,4 +1,4 @@
-"""Convolutions that take the number of input channels from their first input."""
+"""Lazy convolutions: the first input gives the number of input channels."""
 
 from __future__ import annotations
 

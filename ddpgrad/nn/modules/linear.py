@@ -1,4 +1,4 @@
-"""Linear layers, and the layers that only pass on or reshape."""
+"""Linear and bilinear layers, Identity, Flatten and Unflatten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses with a margin, as modules; what they compute is told in `functional/margin.py`."""
+"""Margin losses as modules; `functional/margin.py` computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding layers: elements put around the last one to three dimensions of (N, C, *size) or (C, *size)."""
+"""Padding layers, for the last one to three dimensions of (N, C, *size) or (C, *size)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of all modules that are called when a parameter, a buffer or a child is registered, and may replace it."""
+"""Global hooks on the registration of a parameter, a buffer or a submodule, which they may replace."""
 
 from __future__ import annotations
 

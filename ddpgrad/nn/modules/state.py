@@ -1,4 +1,4 @@
-"""What a module's state_dict holds, and how it comes back."""
+"""Saving and loading the state_dict of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tree: the named parts of a module, how they are registered, and the walk over them."""
+"""The tree of modules: named members, their registration, and the walk over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that bring images, signals and volumes (N, C, *size) to another size."""
+"""Upsampling layers: images, signals and volumes (N, C, *size) at another size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number as a tuple of so many, for layers that take either; and names in a state_dict without a prefix."""
+"""Helpers of layers: a number repeated as a tuple, and names in a state_dict without their prefix."""
 
 from __future__ import annotations
 

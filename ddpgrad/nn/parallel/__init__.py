@@ -1,4 +1,4 @@
-"""Where PyTorch users look for `DistributedDataParallel`, which lives in `distributed`, and for `DataParallel`."""
+"""`nn.parallel`: PyTorch's place for `DistributedDataParallel` and `DataParallel`."""
 
 from ...core.face import serve
 

@@ -1,4 +1,4 @@
-"""Modules made without drawing initial values."""
+"""Modules constructed without initial values (`skip_init`)."""
 
 from __future__ import annotations
 

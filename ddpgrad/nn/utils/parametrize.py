@@ -1,4 +1,4 @@
-"""Parameters computed from others each time they are read: `parametrize.register_parametrization`.
+"""Parametrizations: parameters computed from others each time they are read.
 
 The computed attribute is a property of a class of the module's own, made for the purpose; what it
 is computed from is a parameter of `module.parametrizations.<name>`.
@@ -131,7 +131,7 @@ def _inverse(module: Module, value: Any, otherwise: Any) -> Any:
     if not hasattr(module, "right_inverse"):
         return otherwise
     try:
-        return module.right_inverse(value)  # type: ignore[attr-defined]
+        return module.right_inverse(value)
     except NotImplementedError:
         return otherwise
 

@@ -1,4 +1,4 @@
-"""Spectral normalisation by a hook before forward: the former way, still in many programs."""
+"""Spectral normalisation by a forward pre-hook: PyTorch's older interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters."""
+"""Modules called as functions of their parameters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""New tensors: of given values, from data, of random numbers; and tensors for other libraries."""
+"""New tensors: of given values, from data, of random numbers; and exchange with other libraries."""

@@ -1,4 +1,4 @@
-"""Tensors from what others have: numbers, nested lists, NumPy arrays, buffers, DLPack."""
+"""Tensors from data: numbers, nested lists, NumPy arrays, buffers, DLPack."""
 
 from __future__ import annotations
 

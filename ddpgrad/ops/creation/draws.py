@@ -1,4 +1,4 @@
-"""Tensors of random numbers, new and in place. The streams are in `ddpgrad/random/__init__.py`."""
+"""Random tensors, new and in place. The generators are in `ddpgrad/random/__init__.py`."""
 
 from __future__ import annotations
 

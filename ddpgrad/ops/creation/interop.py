@@ -1,9 +1,9 @@
-"""Tensors for others: pickles and copies, DLPack, shared memory; and attributes that PyTorch's tensors have."""
+"""Exchange with other libraries and processes: pickles, copies, DLPack, shared memory; and PyTorch's typed tensors."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -241,7 +241,11 @@ BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, H
 IntTensor, LongTensor, ShortTensor = (TYPED[f"{name}Tensor"] for name in ("Int", "Long", "Short"))
 
 
-def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+@overload
+def type_(self: Tensor, dtype: None = None, non_blocking: bool = False) -> str: ...
+@overload
+def type_(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor: ...
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> str | Tensor:
     """The name of the tensor's type ('torch.FloatTensor'), or the tensor in another: a dtype, class or name."""
     if dtype is None:
         return f"torch.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype.name]}"

@@ -1,4 +1,4 @@
-"""Autocast: arguments of listed ops are brought to the type that the op should compute in, under autograd.
+"""Autocast: casts the arguments of listed ops to the dtype that the op should compute in, under autograd.
 
 What is listed, for which device, is in `autocast_lists.py`; users switch it by `ddpgrad.amp.autocast`.
 The state belongs to a thread, as in PyTorch.

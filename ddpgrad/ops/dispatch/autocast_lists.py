@@ -1,4 +1,4 @@
-"""Which ops autocast casts for, by device, under their names here: PyTorch's lists.
+"""The ops that autocast casts for, by device: PyTorch's lists, with the names here.
 
 Source: https://pytorch.org/docs/stable/amp.html#autocast-op-reference
 """

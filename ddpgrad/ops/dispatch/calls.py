@@ -1,4 +1,4 @@
-"""How the public function of an op runs: arrays out of Tensors, the kernel, a Tensor, and its history.
+"""The general call of an op: takes arrays out of Tensors, runs the kernel, wraps the result and records its node.
 
 This is the form that fits every op; `lean_calls.py` has leaner ones for the usual declarations.
 """

@@ -11,27 +11,26 @@
         '''Elementwise product, with broadcasting.'''
         ...
 
-The decorated name becomes the public function on Tensors (without `F`). `@primitive` has no
-body: each backend has a kernel of that name. `@op` has a body over the vocabulary `F`, which
-runs on raw arrays and which a backend may replace by a faster kernel of that name.
-`@composite` is a function over `F` that gradient rules call: on Tensors it runs as the ops
-that it is made of (and so has a gradient), on arrays as one kernel where there is one.
+The decorated name becomes the public function on Tensors (without `F`). `@primitive` has no body: each backend has a
+kernel of that name. `@op` has a body over the vocabulary `F`, which runs on raw arrays and which a backend may replace
+by a faster kernel of that name. `@composite` is a function over `F` that gradient rules call: on Tensors it runs as
+the ops that it is made of (and so has a gradient), on arrays as one kernel where there is one.
 
-A gradient rule takes `F`, the gradient `g` of the output, and then, by name, what it needs:
-parameters, `out` (the output), `input_shape` (the shape of the parameter `input`, without the
-array), or names listed in `extras` (further results of the forward that users do not see). What no rule names is not kept. It returns the gradient of one input,
-broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of
-several inputs share work, `joint` is one rule that takes `needs` (a bool per tensor input)
-as well and returns all of them. Rules are written once and run on arrays and on Tensors.
+A gradient rule takes `F`, the gradient `g` of the output, and then, by name, what it needs: parameters, `out` (the
+output), `input_shape` (the shape of the parameter `input`, without the array), or names listed in `extras` (further
+results of the forward that users do not see). What no rule names is not kept. It returns the gradient of one input,
+broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of several inputs share work,
+`joint` is one rule that takes `needs` (a bool per tensor input) as well and returns all of them. Rules are written
+once and run on arrays and on Tensors.
 
-An op of several outputs names all but the first in `extras`; users see the first `outputs` of
-them, and the first `differentiable` have a gradient. Its rules get a tuple of gradients, with
-None for the outputs that no gradient reached.
+An op of several outputs names all but the first in `extras`; users see the first `outputs` of them, and the first
+`differentiable` have a gradient. Its rules get a tuple of gradients, with None for the outputs that no gradient
+reached.
 
-The gradient of a complex number is what PyTorch makes it, the derivative by the real part plus i times
-that by the imaginary part. A rule that is written for real numbers gives it for a holomorphic
-function too, if it runs on the conjugate and its result is conjugated, and so the node does where
-the output is complex. `holomorphic=False` says that the rules treat complex numbers themselves.
+The gradient of a complex number is what PyTorch makes it, the derivative by the real part plus i times that by the
+imaginary part. A rule that is written for real numbers gives it for a holomorphic function too, if it runs on the
+conjugate and its result is conjugated, and so the node does where the output is complex. `holomorphic=False` says that
+the rules treat complex numbers themselves.
 
 `view` is True for an op whose result shares memory with its input, "several" for one that returns a list of views.
 
@@ -39,13 +38,13 @@ the output is complex. `holomorphic=False` says that the rules treat complex num
 the rounding of a quotient. It has the op's name, and calls the op by the vocabulary on Tensors. The vocabulary,
 gradient rules and Python's operators have the op itself.
 
-`name` is the op's where the function has another. `grad_name` is what PyTorch calls
-the node, or a function that says it from what is kept and the output's `shape`, by name; `reflected_name` is that
-for a number as the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises
-what is wrong with them, and is asked when they are unusual or the kernel has failed. `method` makes the op a
-method of Tensor; `inplace` adds its in-place form, with a trailing underscore. Every op takes
-the keyword `out`. A parameter `inplace: bool = False` is for the function in `nn.functional` only
-(`inplace.py`): no kernel and no rule gets it. Functions made of ops are declared by `tensor_function.py`.
+`name` is the op's where the function has another. `grad_name` is what PyTorch calls the node, or
+a function that says it from what is kept and the output's `shape`, by name; `reflected_name` is that for a number as
+the first operand. `adapt` brings the arguments into the form that the kernel takes; `check` raises what is wrong with
+them, and is asked when they are unusual or the kernel has failed. `method` makes the op a method of Tensor; `inplace`
+adds its in-place form, with a trailing underscore. Every op takes the keyword `out`. A parameter `inplace: bool =
+False` is for the function in `nn.functional` only (`inplace.py`): no kernel and no rule gets it. Functions made of ops
+are declared by `tensor_function.py`.
 """
 
 from __future__ import annotations
@@ -59,16 +58,16 @@ from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .half import rounded_once
 from .lean_calls import make_call
-from .node import OpNode, node_name
+from .node import node_name
 from .rules import Rule, set_rules
-from .signatures import with_out
+from .signatures import TakesOut, with_out
 from .table import COMPOSITES, OPS
 from .vocabulary import VOCABULARY
 
 P = ParamSpec("P")
-Q = ParamSpec("Q")
 R = TypeVar("R")
-S = TypeVar("S")
+C = TypeVar("C", bound=Callable[..., Any])
+Body = Callable[Concatenate[Any, P], R]
 # (arguments, keyword arguments) of a sample call, with NumPy arrays for tensors.
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 TensorLike = Tensor | bool | int | float | complex
@@ -218,7 +217,7 @@ def _declare(
     aliases: Sequence[str] = (),
     tolerance: float = 1.0,
     public: Callable[..., Any] | None = None,
-) -> Callable[..., Any]:
+) -> Any:
     op = Op(name or function.__name__, function)
     op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
@@ -270,30 +269,30 @@ def _unpacking(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @overload
-def primitive(
-    *, public: Callable[Q, S], **options: Any
-) -> Callable[[Callable[..., Any]], Callable[Q, S]]: ...
+def primitive(*, public: C, **options: Any) -> Callable[[Callable[..., Any]], C]: ...
 @overload
 def primitive(
-    *, public: None = None, **options: Any
-) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
+    *, view: Literal["several"], public: None = None, **options: Any
+) -> Callable[[Body[P, R]], Callable[P, R]]: ...
+@overload
+def primitive(
+    *, view: bool = False, public: None = None, **options: Any
+) -> Callable[[Body[P, R]], TakesOut[P, R]]: ...
 def primitive(**options: Any) -> Any:
     """Declare an op whose kernel each backend has under the same name."""
     return lambda function: _declare(function, None, **options)
 
 
 @overload
-def op(*, public: Callable[Q, S], **options: Any) -> Callable[[Callable[..., Any]], Callable[Q, S]]: ...
+def op(*, public: C, **options: Any) -> Callable[[Callable[..., Any]], C]: ...
 @overload
-def op(
-    *, public: None = None, **options: Any
-) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
+def op(*, public: None = None, **options: Any) -> Callable[[Body[P, R]], TakesOut[P, R]]: ...
 def op(**options: Any) -> Any:
     """Declare an op by a portable body over the vocabulary."""
     return lambda function: _declare(function, function, **options)
 
 
-def composite(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
+def composite(function: Body[P, R]) -> Callable[P, R]:
     """Declare a function over the vocabulary that rules may call; differentiable as its parts are."""
     register_body(function.__name__, function)
 
@@ -304,6 +303,3 @@ def composite(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     call.__doc__ = function.__doc__
     COMPOSITES[function.__name__] = call
     return call
-
-
-__all__ = ["COMPOSITES", "OPS", "Op", "OpNode", "Sample", "TensorLike", "composite", "op", "primitive"]

@@ -1,4 +1,4 @@
-"""Turns what a kernel raised into an error that names the op, the shapes and the remedy."""
+"""Turns the exception of a kernel into an error that names the op, the shapes and the remedy."""
 
 from __future__ import annotations
 

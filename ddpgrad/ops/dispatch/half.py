@@ -1,4 +1,4 @@
-"""16-bit floating-point numbers: bodies compute in float32, and their result is rounded once."""
+"""16-bit floating point: bodies compute in float32, and the result is rounded once."""
 
 from __future__ import annotations
 

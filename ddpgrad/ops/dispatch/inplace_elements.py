@@ -1,4 +1,4 @@
-"""In-place ops that change single elements: written where they are, without a copy of the others."""
+"""In-place ops that change single elements: they write into the tensor, without a copy of the other elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lean forms of `calls.general` for the declarations that most ops have: fewer questions asked, the same answers.
+"""Specialised forms of `calls.general` for the most frequent declarations: fewer checks, the same results.
 
 They leave to the general form the arguments that are not usual. `tests/ops/test_lean_forms.py` runs both on the
 same cases.

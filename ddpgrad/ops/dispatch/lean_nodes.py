@@ -1,4 +1,4 @@
-"""Lean forms of `node.record` for ops of one tensor and of two, which run most often."""
+"""Specialised forms of `node.record` for ops of one and of two tensors, which run most often."""
 
 from __future__ import annotations
 

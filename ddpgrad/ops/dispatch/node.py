@@ -1,4 +1,4 @@
-"""The node that an op leaves in the graph, and what it keeps for backward."""
+"""The graph node of an op, and the values that it saves for backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of ops whose saved tensors were packed by hooks, and `node._saved_…`: what a node keeps, by name."""
+"""Nodes of ops whose saved tensors were packed by hooks, and `node._saved_…`: the saved values by name."""
 
 from __future__ import annotations
 

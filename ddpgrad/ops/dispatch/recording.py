@@ -1,4 +1,4 @@
-"""Watches which ops run, on which arrays: what `summary` counts and `onnx.export` writes down.
+"""Records the ops that run and their arrays, for `summary` and `onnx.export`.
 
 While a `Recorder` is active it stands in the place of every op's CPU kernel, so an op that runs
 at another time pays nothing. It sees the ops that Tensors run, with their arguments as the

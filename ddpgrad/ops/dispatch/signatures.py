@@ -1,15 +1,38 @@
-"""The signatures that `inspect` shows of functions which are made at declaration: with `out`, and in place.
+"""The signatures of functions which are made at declaration: with `out`, and in place.
 
-They are made of valid ones for hundreds of functions at import, and so are not checked again.
+Those that `inspect` shows are made of valid ones for hundreds of functions at import, and so are not checked again.
 """
 
 from __future__ import annotations
 
 from inspect import Parameter, Signature
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from ...core.tensor import Tensor
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+Outs = tuple[Tensor, ...] | list[Tensor] | None
+"""What functions of several results take as `out`."""
+
+
+class TakesOut(Protocol[P, R_co]):
+    """What type checkers see of a function that takes the keyword `out` besides the parameters that it is declared with.
+
+    A keyword cannot be added to a `ParamSpec`, so the other arguments of a call with `out` are not checked.
+    """
+
+    __name__: str
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, out: Tensor | Outs, **kwargs: Any) -> R_co: ...
+
 
 _SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation="Tensor")
 _OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
-_OUTS = _OUT.replace(annotation="Any")
+_OUTS = _OUT.replace(annotation="tuple[Tensor, ...] | list[Tensor] | None")
 
 
 def with_out(declared: Signature) -> Signature:

@@ -1,4 +1,4 @@
-"""What is declared so far, by name: filled by `declare.py`, read by who looks an op up."""
+"""The tables of declared ops and composites, by name. `declare.py` fills them."""
 
 from __future__ import annotations
 

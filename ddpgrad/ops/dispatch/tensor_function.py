@@ -14,15 +14,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
 from .explain import must_be_tensor
 from .out import write_out
-from .signatures import with_out
+from .signatures import TakesOut, with_out
 
+P = ParamSpec("P")
+R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -38,19 +40,27 @@ FUNCTIONS: dict[str, Declared] = {}
 """Every function made of ops, by name."""
 
 
+@overload
+def tensor_function(
+    *, method: bool = True, inplace: bool = False, out: Literal[True], aliases: Sequence[str] = ()
+) -> Callable[[Callable[P, R]], TakesOut[P, R]]: ...
+@overload
+def tensor_function(
+    *, method: bool = True, inplace: bool = False, out: Literal[False] = False, aliases: Sequence[str] = ()
+) -> Callable[[F], F]: ...
 def tensor_function(
     *, method: bool = True, inplace: bool = False, out: bool = False, aliases: Sequence[str] = ()
-) -> Callable[[F], F]:
+) -> Any:
     """Declare a function whose first argument is a Tensor.
 
     method: it is a Tensor method too; inplace: so is its in-place form, with a trailing
     underscore; out: it takes the keyword `out`, which it must not declare itself.
     """
 
-    def declare(function: F) -> F:
+    def declare(function: Callable[..., Any]) -> Any:
         name = function.__name__
         takes_dim = "dim" in inspect.signature(function).parameters
-        call: Any = _with_keywords(function, out) if out or takes_dim else function
+        call = _with_keywords(function, out) if out or takes_dim else function
         if is_listed(name):
             call = under_autocast(call)
         for known in (name, *aliases):
@@ -70,17 +80,17 @@ def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Ex
     return error
 
 
-def takes_out(function: F) -> F:
+def takes_out(function: Callable[P, R]) -> TakesOut[P, R]:
     """`function` that takes the keyword `out` too."""
-    return _with_keywords(function, True)  # type: ignore[return-value]
+    return _with_keywords(function, True)
 
 
 def takes_axis(function: F) -> F:
     """`function` that takes NumPy's names of its arguments too."""
-    return _with_keywords(function, False)  # type: ignore[return-value]
+    return _with_keywords(function, False)
 
 
-def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any]:
+def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
     """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Results that share memory with their input: who their base is, and ops that return several of them."""
+"""Views: results that share memory with their input, and ops that return several of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is watching the ops that run; see `recording.py`."""
+"""The active recorders of ops; see `recording.py`."""
 
 from __future__ import annotations
 

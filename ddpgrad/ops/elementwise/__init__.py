@@ -1,1 +1,1 @@
-"""Ops that treat each element by itself, of one operand or of several with broadcasting."""
+"""Elementwise ops, of one operand or of several with broadcasting."""

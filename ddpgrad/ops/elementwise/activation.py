@@ -26,7 +26,7 @@ def _check_relu(input: Tensor) -> None:
     reference=lambda x: np.maximum(x, 0),
     inplace=True,
 )
-def relu(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
+def relu(F: Any, input: Tensor) -> Tensor:
     """max(input, 0)."""
     return F.maximum(input, 0)
 

@@ -1,4 +1,4 @@
-"""Arithmetic: sums with a factor, divisions that round, fused products, limits from one side."""
+"""Arithmetic composed of ops: scaled sums, rounding divisions, fused products, one-sided clamps."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -273,6 +273,10 @@ def _adapt_where(condition: Tensor, input: TensorLike, other: TensorLike) -> tup
     return condition, input, other
 
 
+@overload
+def _where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def _where(condition: Tensor, input: Any, other: Any, *, out: Tensor | None = None) -> Tensor: ...
 @takes_out
 def _where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""

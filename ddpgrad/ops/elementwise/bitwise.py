@@ -1,4 +1,4 @@
-"""More elementwise functions of two operands: of numbers, of their representation, of integers and bits."""
+"""More elementwise ops of two operands: bitwise and integer functions, and functions of floating-point numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complex numbers: their parts, conjugates, and tensors made of parts."""
+"""Complex numbers: real and imaginary parts, conjugates, and tensors made of parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Special functions: the error function, gamma and Bessel functions, and what belongs to them."""
+"""Special functions: the error function, gamma and Bessel functions, and related ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Ops that read and write elements by their place."""
+"""Indexing: ops that read and write elements by position."""

@@ -1,4 +1,4 @@
-"""Reading elements and slices by their number along one dimension."""
+"""Gathering: elements and slices read by index along one dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing slices, places and masks: `index_add`, `index_put`, `take`, `masked_select` …"""
+"""Reads and writes of slices, positions and masks: `index_add`, `index_put`, `take`, `masked_select` …"""
 
 from __future__ import annotations
 

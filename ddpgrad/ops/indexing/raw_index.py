@@ -1,4 +1,4 @@
-"""What users write between brackets, as an index of raw arrays, and which kind of index it is."""
+"""The index between a user's brackets, converted to one of raw arrays, and its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing elements by their place along a dimension: `scatter` and its reductions."""
+"""Scattering: elements written by index along one dimension, also with a reduction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing into a tensor by an index: `x[index] = value`, `copy_`, `fill_` and `zero_`."""
+"""Assignment into a tensor: `x[index] = value`, `copy_`, `fill_` and `zero_`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cross entropy of a probability with a target in [0, 1], elementwise."""
+"""Binary cross entropy, elementwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The maps along one dimension that resize an image: nearest, linear and cubic, with and without a low-pass filter.
+"""Interpolation along one dimension: nearest, linear and cubic, with and without a low-pass filter.
 
 Where an output lies in the input, and the filters, are PyTorch's.
 Source: https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html

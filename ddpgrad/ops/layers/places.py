@@ -1,4 +1,4 @@
-"""Elements taken from, and added at, numbered places of flattened images: each op is the other's gradient."""
+"""Gather from, and scatter-add to, positions of flattened images: each op is the other's gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest element, and the mean, of windows that slide over the spatial dimensions."""
+"""Max and average pooling over windows that slide along the spatial dimensions."""
 
 from __future__ import annotations
 

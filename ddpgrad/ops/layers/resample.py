@@ -1,4 +1,4 @@
-"""Linear maps along one dimension whose outputs each mix a few neighbours: means, interpolation, their transposes.
+"""Linear maps along one dimension whose outputs mix a few neighbours: means, interpolation, their transposes.
 
 Average pooling, adaptive pooling and all kinds of interpolation are one such map per dimension.
 """

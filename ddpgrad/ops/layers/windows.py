@@ -1,4 +1,4 @@
-"""Arithmetic of windows that slide over the spatial dimensions: how many there are, and what they meet."""
+"""Arithmetic of windows that slide along the spatial dimensions: their number, and the elements in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposes and conjugates of batches of matrices, over the vocabulary: what the rules of linear algebra share."""
+"""Transposes and conjugates of batches of matrices, over the vocabulary, for the rules of linear algebra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decompositions of matrices, as users call them."""
+"""Decompositions of matrices: the public functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _cholesky(name: str, A: Tensor, upper: bool, check_errors: bool) -> tuple[Te
 
 
 @tensor_function(method=False, out=True)
-def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def linalg_cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> return_types.linalg_cholesky_ex:
     """(L, info): as `linalg.cholesky`, and for each matrix 0, or the order of the leading minor that is not positive."""
     return return_types.linalg_cholesky_ex(*_cholesky("linalg.cholesky_ex", A, upper, check_errors))
 
@@ -115,7 +117,9 @@ def _lu_factor(name: str, A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tenso
 
 
 @tensor_function(method=False, out=True)
-def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def linalg_lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> return_types.linalg_lu_factor_ex:
     """(LU, pivots, info): as `linalg.lu_factor`, and for each matrix 0, or which diagonal element of U is zero."""
     compact, pivots, _, info = _lu_factor("linalg.lu_factor_ex", A, pivot)
     if check_errors:
@@ -130,7 +134,7 @@ _ZERO_PIVOT = (
 
 
 @tensor_function(method=False, out=True)
-def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor:
     """(LU, pivots) in LAPACK's compact form: L below, U on and above the diagonal; row i was swapped with pivots[i]."""
     compact, pivots, _, info = _lu_factor("linalg.lu_factor", A, pivot)
     raise_if_failed(info, _ZERO_PIVOT)
@@ -138,7 +142,7 @@ def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @tensor_function(out=True)
-def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """(LU, pivots), and with `get_infos` which diagonal elements of U are zero."""
     compact, pivots, _, info = _lu_factor("lu", input, pivot)
     return (compact, pivots, info) if get_infos else (compact, pivots)
@@ -171,7 +175,7 @@ def _rows_of(pivots: Tensor, count: int) -> Tensor:
 
 
 @tensor_function(method=False, out=True)
-def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
+def linalg_lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
     """(P, L, U) with A = P @ L @ U; without `pivot` P is empty."""
     compact, _, rows, _ = _lu_factor("linalg.lu", A, pivot)
     lower, upper = _unpacked(compact)
@@ -186,7 +190,7 @@ def _empty(like: Tensor) -> Tensor:
 @tensor_function(method=False, out=True)
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
-) -> Any:
+) -> return_types.lu_unpack:
     """(P, L, U) of what `linalg.lu_factor` returned; what is not asked for is empty."""
     if LU_pivots.dtype.name != "int32":
         raise RuntimeError(
@@ -195,10 +199,8 @@ def lu_unpack(
             "torch.linalg.lu_factor"
         )
     lower, upper = _unpacked(LU_data) if unpack_data else (_empty(LU_data), _empty(LU_data))
-    permutation = _empty(LU_data)
-    if unpack_pivots:
-        permutation = _permutation(_rows_of(LU_pivots, LU_data.shape[-2]), LU_data)
-    return return_types.lu_unpack(permutation, lower, upper)
+    P = _permutation(_rows_of(LU_pivots, LU_data.shape[-2]), LU_data) if unpack_pivots else _empty(LU_data)
+    return return_types.lu_unpack(P, lower, upper)
 
 
 @tensor_function(method=False, out=True)
@@ -214,8 +216,7 @@ def linalg_lu_solve(
             f"({LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]})"
         )
     if not left:  # X A = B is A^H X^H = B^H
-        flipped = linalg_lu_solve(LU, pivots, conj(transposed(B)), adjoint=not adjoint)
-        return conj(transposed(flipped))
+        return conj(transposed(linalg_lu_solve(LU, pivots, conj(transposed(B)), adjoint=not adjoint)))
     permutation = _permutation(_rows_of(pivots, LU.shape[-1]), LU)
     if not adjoint:
         middle = inverse_ops.solve_triangular(LU, matrix.matmul(transposed(permutation), B), False, True)
@@ -235,7 +236,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 @tensor_function(method=False, out=True)
-def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
+def linalg_qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
     """(Q, R) with A = Q @ R: 'reduced', 'complete' (Q square) or 'r' (Q empty)."""
     require_matrix("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
@@ -255,13 +256,13 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 
 
 @tensor_function(out=True)
-def qr(input: Tensor, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """(Q, R) with input = Q @ R; without `some` Q is square."""
     return return_types.qr(*linalg_qr(input, "reduced" if some else "complete"))
 
 
 @tensor_function(out=True)
-def geqrf(input: Tensor) -> Any:
+def geqrf(input: Tensor) -> return_types.geqrf:
     """(a, tau): LAPACK's compact QR, with R on and above the diagonal and Householder vectors below."""
     require_matrix("geqrf", input, "input")
     return return_types.geqrf(*decomposition_ops.geqrf_pair(input))
@@ -324,7 +325,9 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 
 
 @tensor_function(method=False, out=True)
-def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+def linalg_svd(
+    A: Tensor, full_matrices: bool = True, *, driver: str | None = None
+) -> return_types.linalg_svd:
     """(U, S, Vh) with A = U @ diag(S) @ Vh, S descending. `driver` chooses among CUDA's algorithms; here it is ignored."""
     require_matrix("linalg.svd", A)
     return return_types.linalg_svd(*spectral_ops.svd_factor(A, full_matrices))
@@ -340,7 +343,7 @@ def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 @tensor_function(out=True)
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_types.svd:
     """(U, S, V) with input = U @ diag(S) @ V^H; without `compute_uv` U and V are zero."""
     require_matrix("svd", input, "input")
     if not compute_uv:
@@ -363,7 +366,7 @@ def _require_triangle(name: str, UPLO: str) -> str:
 
 
 @tensor_function(method=False, out=True)
-def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
+def linalg_eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
     """(eigenvalues, eigenvectors) of symmetric or Hermitian matrices, ascending; one triangle is read."""
     require_square("linalg.eigh", A)
     return return_types.linalg_eigh(*spectral_ops.eigh_factor(A, _require_triangle("linalg.eigh", UPLO)))
@@ -380,7 +383,7 @@ def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @tensor_function(method=False, out=True)
-def linalg_eig(A: Tensor) -> Any:
+def linalg_eig(A: Tensor) -> return_types.linalg_eig:
     """(eigenvalues, eigenvectors), complex, of any square matrices; the vectors have norm 1."""
     require_square("linalg.eig", A)
     return return_types.linalg_eig(*spectral_ops.eig_factor(A))

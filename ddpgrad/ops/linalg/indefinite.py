@@ -1,4 +1,4 @@
-"""Factors of symmetric matrices that need not be definite, A = L D L^T, and the solution of systems with them."""
+"""LDL^T decompositions of symmetric matrices that need not be definite, and linear systems with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def ldl_solve(F: Any, LD: Tensor, pivots: Any, B: Tensor, hermitian: bool) -> Te
 
 
 @tensor_function(method=False, out=True)
-def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+def linalg_ldl_factor_ex(
+    A: Tensor, *, hermitian: bool = False, check_errors: bool = False
+) -> return_types.linalg_ldl_factor_ex:
     """(LD, pivots, info) of symmetric (with `hermitian`, Hermitian) A: L below the diagonal, the blocks of D on it.
 
     info: for each matrix 0, or which element of D is zero. There is no gradient, as in PyTorch.
@@ -45,7 +47,7 @@ def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bo
 
 
 @tensor_function(method=False, out=True)
-def linalg_ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
+def linalg_ldl_factor(A: Tensor, *, hermitian: bool = False) -> return_types.linalg_ldl_factor:
     """(LD, pivots): `linalg.ldl_factor_ex`, and an error for a matrix of which an element of D is zero."""
     factors = _factored("linalg.ldl_factor", A, hermitian, True)
     return return_types.linalg_ldl_factor(factors.LD, factors.pivots)

@@ -1,4 +1,4 @@
-"""A few singular or eigenvectors of large matrices: by random projections, and `lobpcg`.
+"""Low-rank decompositions of large matrices: by random projections, and `lobpcg`.
 
 Halko, Martinsson and Tropp, "Finding structure with randomness", 2011, algorithms 4.4 and 5.1.
 """
@@ -44,7 +44,9 @@ def svd_lowrank(
 
 
 @tensor_function(method=False)
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
     """(U, S, V): the columns of V are about the `q` first principal directions of the rows of A."""
     require_matrix("pca_lowrank", A)
     m, n = A.shape[-2:]

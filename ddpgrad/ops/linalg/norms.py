@@ -1,4 +1,4 @@
-"""Linear algebra as users call it, III: norms, ranks, condition numbers, pseudo-inverses and least squares."""
+"""Norms, ranks, condition numbers, pseudo-inverses and least squares: the public functions."""
 
 from __future__ import annotations
 
@@ -262,7 +262,9 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 
 @tensor_function(method=False, out=True)
-def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+def linalg_lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> return_types.linalg_lstsq:
     """(solution, residuals, rank, singular_values): X (..., n, k) of least norm that minimises |A @ X - B|.
 
     residuals: the squared ones, where A has more rows than columns and full rank, else empty.

@@ -251,7 +251,7 @@ def chain_matmul(*matrices: Any, out: Tensor | None = None) -> Tensor:
         _require_dims("chain_matmul", ("every argument", tensor, 2))
     if len(tensors) == 1:
         return tensors[0]
-    return linalg_multi_dot(tensors, out=out)  # type: ignore[call-arg]
+    return linalg_multi_dot(tensors, out=out)
 
 
 @tensor_function(method=False, out=True)

@@ -1,6 +1,6 @@
-"""Linear algebra as users call it, I: checks, linear systems, inverses and determinants.
+"""Linear systems, inverses and determinants: the public functions and their checks.
 
-`decompositions.py` has the factorizations, `norm.py` the norms.
+`decompositions.py` has the factorizations, `norms.py` the norms.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def raise_if_failed(info: Tensor, message: str) -> None:
 
 
 @tensor_function(method=False, out=True)
-def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
     """(inverse, info): the inverses of square matrices, and for each 0, or which diagonal element of U is zero."""
     return _inverse("linalg.inv_ex", A, check_errors)
 
@@ -188,7 +188,9 @@ def _solution(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tens
 
 
 @tensor_function(method=False, out=True)
-def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+def linalg_solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> return_types.linalg_solve_ex:
     """(result, info): as `linalg.solve`, and for each matrix 0, or which diagonal element of U is zero."""
     out, info = _solution("linalg.solve_ex", A, B, left)
     if check_errors:
@@ -235,7 +237,7 @@ def linalg_solve_triangular(
 @tensor_function(out=True)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> Any:
+) -> return_types.triangular_solve:
     """(solution, cloned_coefficient): X with A @ X = input, for triangular A, transposed first if asked."""
     require_square("triangular_solve", A)
     require_matrix("triangular_solve", input, "b")
@@ -285,14 +287,14 @@ def linalg_det(A: Tensor) -> Tensor:
 
 
 @tensor_function(method=False, out=True)
-def linalg_slogdet(A: Tensor) -> Any:
+def linalg_slogdet(A: Tensor) -> return_types.linalg_slogdet:
     """(sign, logabsdet) of the determinants of square matrices (..., n, n)."""
     require_square("linalg.slogdet", A)
     return return_types.linalg_slogdet(*inverse_ops.slogdet_pair(A))
 
 
 @tensor_function(out=True)
-def slogdet(input: Tensor) -> Any:
+def slogdet(input: Tensor) -> return_types.slogdet:
     """The same as `linalg.slogdet`."""
     require_square("linalg.slogdet", input)
     return return_types.slogdet(*inverse_ops.slogdet_pair(input))

@@ -1,1 +1,1 @@
-"""Ops that bring elements together: reductions, running reductions, order, counts, norms."""
+"""Reductions: sums, statistics, cumulative ops, sorting, counts, norms."""

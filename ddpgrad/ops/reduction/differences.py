@@ -1,4 +1,4 @@
-"""Differences between neighbours, derivatives of samples, and sums by the trapezoidal rule."""
+"""Finite differences, numerical gradients, and integrals by the trapezoidal rule."""
 
 from __future__ import annotations
 

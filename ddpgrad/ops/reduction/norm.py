@@ -1,4 +1,4 @@
-"""Norms as `torch.norm` has them, and what is measured by them."""
+"""Norms as functions: `norm`, `dist` and `renorm`."""
 
 from __future__ import annotations
 

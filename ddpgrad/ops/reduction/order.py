@@ -1,4 +1,4 @@
-"""Which elements come first: their places by order, and the values taken from there."""
+"""Ops of sorting: the positions of sorted, largest or smallest elements, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about tensors and dtypes, with answers that have no gradient."""
+"""Queries about tensors and dtypes, whose answers have no gradient."""
 
 from __future__ import annotations
 

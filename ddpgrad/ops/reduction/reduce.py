@@ -1,4 +1,4 @@
-"""Reductions: ops that bring dimensions together."""
+"""Reductions over dimensions: sums, means, extrema and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running reductions: each element of the result takes in what lies before it along one dimension."""
+"""Cumulative ops: each element of the result combines the elements up to it along one dimension."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ _cummax_values, _cummin_values = (
 
 
 @tensor_function(out=True)
-def cummax(input: Tensor, dim: int) -> Any:
+def cummax(input: Tensor, dim: int) -> return_types.cummax:
     """(the largest element so far along `dim`, where it is): the last of equal ones, and a nan once there is one."""
     dim = wrap_dim("cummax", dim, input.ndim)
     return return_types.cummax(*_cummax_values(input, dim))
 
 
 @tensor_function(out=True)
-def cummin(input: Tensor, dim: int) -> Any:
+def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """(the smallest element so far along `dim`, where it is): the last of equal ones, and a nan once there is one."""
     dim = wrap_dim("cummin", dim, input.ndim)
     return return_types.cummin(*_cummin_values(input, dim))

@@ -1,13 +1,14 @@
-"""Order: sorting, the largest and smallest elements, medians, quantiles."""
+"""Sorting, extrema, medians and quantiles."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 from ...backend import dtype as dtypes
 from ...core import return_types
 from ...core.tensor import Tensor
 from ..creation.factories import full
+from ..dispatch.signatures import Outs
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, unary
 from ..elementwise.conversion import to
@@ -17,12 +18,24 @@ from . import order, reduce
 from .reduce import require_elements, require_order, wrap_dim
 
 
+@overload
+def max(input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor: ...
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False, *, out: Outs = None) -> return_types.max: ...
+@overload
+def max(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 @tensor_function(out=True)
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The largest element; with `dim`, (values, indices) along it; with a Tensor, the larger of both."""
     return _extremum("max", input, dim if other is None else other, keepdim)
 
 
+@overload
+def min(input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor: ...
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False, *, out: Outs = None) -> return_types.min: ...
+@overload
+def min(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 @tensor_function(out=True)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element; with `dim`, (values, indices) along it; with a Tensor, the smaller of both."""
@@ -51,7 +64,7 @@ def _extremum(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
 
 
 @tensor_function(out=True)
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> return_types.aminmax:
     """(smallest, largest) element, over `dim` or all; both share their gradient among equal elements."""
     if not input.numel() and dim is None:
         raise RuntimeError(
@@ -66,7 +79,9 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 
 
 @tensor_function(out=True)
-def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> return_types.sort:
     """(sorted values, their indices) along `dim`; equal elements always keep their order, nan counts as the largest."""
     dim = wrap_dim("sort", dim, input.ndim)
     return return_types.sort._make(order.sort_values(input, dim, True, (descending,)))
@@ -79,7 +94,9 @@ def msort(input: Tensor) -> Tensor:
 
 
 @tensor_function(out=True)
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> return_types.topk:
     """The `k` largest (or smallest) elements along `dim`, in order, and their indices."""
     dim = wrap_dim("topk", dim, input.ndim)
     size = input.shape[dim] if input.ndim else 1
@@ -91,7 +108,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 @tensor_function(out=True)
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """(the `k`-th smallest element along `dim`, its index); k counts from 1."""
     dim = _nonempty_dim("kthvalue", input, dim)
     if not 1 <= k <= (input.shape[dim] if input.ndim else 1):
@@ -110,12 +127,26 @@ def _nonempty_dim(name: str, input: Tensor, dim: int) -> int:
     return dim
 
 
+@overload
+def median(
+    input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor: ...
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False, *, out: Outs = None) -> return_types.median: ...
 @tensor_function(out=True)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median (the lower of two), nan if there is a nan; with `dim`, (values, indices) along it."""
     return _median("median", return_types.median, input, dim, keepdim)
 
 
+@overload
+def nanmedian(
+    input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor: ...
+@overload
+def nanmedian(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Outs = None
+) -> return_types.nanmedian: ...
 @tensor_function(out=True)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median of what is not nan; with `dim`, (values, indices) along it."""
@@ -134,7 +165,7 @@ def _median(name: str, result: Any, input: Tensor, dim: int | None, keepdim: boo
 
 
 @tensor_function(out=True)
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
     """(the most frequent element along `dim`, the smallest of several; the last index of it)."""
     dim = _nonempty_dim("mode", input, dim)
     return return_types.mode._make(order.mode_values(input, dim, keepdim))

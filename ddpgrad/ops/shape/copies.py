@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ...core.tensor import Tensor
 from ..elementwise import unary
 from ..indexing import index
 from . import diagonal, rearranging, shape, splitting, strided
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
+
+def _copying(name: str, view: Callable[P, R]) -> Callable[P, R]:
+    show: Any = view
+
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        made = view(input, *args, **kwargs)
+        made = show(input, *args, **kwargs)
         return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
 
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
@@ -21,7 +26,11 @@ def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-alias_copy = _copying("alias", lambda input: input)
+def _same(input: Tensor) -> Tensor:
+    return input
+
+
+alias_copy = _copying("alias", _same)
 as_strided_copy = _copying("as_strided", strided.as_strided)
 detach_copy = _copying("detach", Tensor.detach)
 diagonal_copy = _copying("diagonal", diagonal.diagonal)

@@ -1,4 +1,4 @@
-"""Functions made of shape ops: dimensions moved, added, removed or repeated; and these changes in place."""
+"""Functions composed of shape ops: dimensions moved, added, removed or repeated; and their in-place forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that take a tensor apart into views of its parts."""
+"""Functions that split a tensor into views."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Ops that put tensors together: one after the other, as slices, on a grid."""
+"""Concatenation and stacking of tensors, and grids of them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, overload
 
 import numpy as np
 
@@ -112,7 +112,16 @@ def stack(F: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 # -- functions made of these -----------------------------------------------------------------
 
 
-def _at_least(name: str, promote: Any) -> Any:
+class _AtLeast(Protocol):
+    @overload
+    def __call__(self, tensor: Tensor, /) -> Tensor: ...
+    @overload
+    def __call__(self, tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]: ...
+    @overload
+    def __call__(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+
+
+def _at_least(name: str, promote: Callable[[Tensor], Tensor]) -> _AtLeast:
     def at_least(*tensors: Any) -> Any:
         if len(tensors) == 1:
             if isinstance(tensors[0], Tensor):

@@ -1,4 +1,4 @@
-"""Views made of sizes and steps in memory: `as_strided`, `unfold`; and what their gradients share."""
+"""Strided views: `as_strided`, `unfold`, and what their gradients share."""
 
 from __future__ import annotations
 

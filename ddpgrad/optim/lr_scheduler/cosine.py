@@ -53,11 +53,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         height = self._height()
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
-    def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
+    def step(self, epoch: float | None = None) -> None:
         """Go to the next epoch, or to `epoch`, which may be between two (epoch + batch / batches)."""
         self._update_lr(epoch)
 
-    def _update_lr(self, epoch: float | None = None) -> None:  # type: ignore[override]
+    def _update_lr(self, epoch: float | None = None) -> None:
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

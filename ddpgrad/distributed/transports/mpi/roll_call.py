@@ -13,8 +13,8 @@ import numpy as np
 
 from ..base import Patience
 
-CALLING, FINISHED, FAILED, VICTIM = range(4)
-"""The states of a process; a VICTIM failed because another rank did."""
+CALLING, FINISHED, FAILED, SECONDARY = range(4)
+"""The states of a process; SECONDARY: it failed because another rank did."""
 
 _WORD_TAG, _REASON_TAG = 1, 2
 # Bytes for the reason of a last word.
@@ -71,8 +71,8 @@ class RollCall:
         ]
         if not gone:
             return None
-        # A failure of its own explains more than an early end, and that more than a victim.
-        state, proc = min(gone, key=lambda end: ((FAILED, FINISHED, VICTIM).index(end[0]), end[1]))
+        # A failure of its own explains more than an early end, and that more than a secondary failure.
+        state, proc = min(gone, key=lambda end: ((FAILED, FINISHED, SECONDARY).index(end[0]), end[1]))
         return state, proc, int(self._in[proc, 2]), self._reason(proc)
 
     def last_word_of(self, proc: int) -> str | None:

@@ -31,7 +31,7 @@ from .exchange import MESSAGE, Exchange, Naps
 from .library import communicator, library
 from .mail import MpiMail
 from .pairwise import pieces, starts
-from .roll_call import FAILED, FINISHED, VICTIM, RollCall
+from .roll_call import FAILED, FINISHED, SECONDARY, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
 SMALL = 16 << 10
@@ -100,15 +100,17 @@ class MpiTransport(Transport):
         self._mail.timeout = self.timeout
         return (self._letters if message.source in self.ranks else self._mail).receive(message)
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:
-        self._say_farewell(VICTIM if victim else FAILED, rank, reason)
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:
+        self._say_farewell(SECONDARY if secondary else FAILED, rank, reason)
 
     def close(self) -> None:
         if self._farewell is not None:
             return
         if self.failure is not None:
             self._say_farewell(
-                VICTIM, self.launch.world_rank(self.ranks.start), f"has ended after an error: {self.failure}"
+                SECONDARY,
+                self.launch.world_rank(self.ranks.start),
+                f"has ended after an error: {self.failure}",
             )
             return
         if self._latest is not None:

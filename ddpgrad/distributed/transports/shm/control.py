@@ -25,14 +25,14 @@ from ...protocol import guard
 from ...protocol.guard import Signature
 from ...protocol.progress import waits
 from ..base import Patience
-from ..liveness import Liveness, pid_namespace
+from ..process_monitor import ProcessMonitor, pid_namespace
 from . import segments
 
 ARRIVE, DONE, STAGE = 0, 1, 2
 _STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH, _CROWDED = 3, 4, 5, 6, 7, 8
 
-# states of a process; _VICTIM: it failed because another did
-_ABSENT, _RUNNING, _FINISHED, _FAILED, _VICTIM = range(5)
+# states of a process; _SECONDARY: it failed because another did
+_ABSENT, _RUNNING, _FINISHED, _FAILED, _SECONDARY = range(5)
 
 DEPTH = 32
 """How many collectives may be under way at once."""
@@ -151,7 +151,7 @@ class Control:
         finally:
             if self.launch.proc == 0:
                 segments.remove(segments.path_of(job, "control"))
-        self._liveness = Liveness(
+        self._monitor = ProcessMonitor(
             {proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)}
         )
 
@@ -272,7 +272,7 @@ class Control:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
-        dead = self._liveness.dead()
+        dead = self._monitor.dead()
         missing = [proc for proc in self._others if self._word(proc, column) < target]
         causes = []
         for proc in missing:
@@ -291,7 +291,7 @@ class Control:
 
     def _cause(self, proc: int, state: int) -> tuple[int, list[int], str]:
         """How far this end is from the first cause (0: it is that), which ranks, what they did."""
-        if state in (_FAILED, _VICTIM):
+        if state in (_FAILED, _SECONDARY):
             start = self._reasons + proc * _REASON
             length = self._word(proc, _REASON_LENGTH)
             reason = bytes(self._bytes[start : start + length]).decode("utf-8", "replace")
@@ -314,7 +314,7 @@ class Control:
         arrived = [self.launch.proc, *(p for p in self._others if self._word(p, ARRIVE) >= number)]
         return {rank: fields for proc in arrived for rank, fields in self._calls(proc, number).items()}
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:
         """Mark this process as failed; the first mark stands."""
         if self._word(self.launch.proc, _STATE) != _RUNNING:
             return
@@ -323,7 +323,7 @@ class Control:
         self._bytes[start : start + len(text)] = text
         self._words[self._mine + _REASON_LENGTH] = len(text)
         self._words[self._mine + _FAILED_RANK] = rank
-        self.publish(_STATE, _VICTIM if victim else _FAILED)
+        self.publish(_STATE, _SECONDARY if secondary else _FAILED)
 
     def check_alive(
         self, procs: Sequence[int], waiting: Mapping[int, Sequence[str]], all_needed: bool
@@ -333,7 +333,7 @@ class Control:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
-        dead = self._liveness.dead()
+        dead = self._monitor.dead()
         states = {proc: self._word(proc, _STATE) for proc in procs}
         causes = [self._cause(p, state) for p, state in states.items() if state != _RUNNING or p in dead]
         if causes and (all_needed or len(causes) == len(procs)):
@@ -342,7 +342,7 @@ class Control:
 
     def finish(self) -> None:
         """Mark this process as finished, unless it failed. No `wait` may follow."""
-        self._liveness.close()
+        self._monitor.close()
         os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)

@@ -163,8 +163,8 @@ class ShmTransport(Transport):
         here = message.source in self.ranks
         return self._letters.receive(message) if here else self._mailbox.receive(message)
 
-    def fail(self, rank: int, reason: str, victim: bool) -> None:
-        self.control.fail(rank, reason, victim)
+    def fail(self, rank: int, reason: str, secondary: bool) -> None:
+        self.control.fail(rank, reason, secondary)
 
     def close(self) -> None:
         if self.failure is None:

@@ -1,4 +1,4 @@
-"""Liveness: find out which processes of this host have ended."""
+"""Monitors processes of this host, and finds those that have ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import select
 from collections.abc import Mapping
 
 
-class Liveness:
-    """Watches processes of this host. A killed one counts as dead before its parent collects it."""
+class ProcessMonitor:
+    """Monitors processes of this host. A killed one counts as dead before its parent collects it."""
 
     def __init__(self, pids: Mapping[int, int]) -> None:
         self._pids = pids
