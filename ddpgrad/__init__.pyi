@@ -3,7 +3,7 @@
 from . import (
     amp as amp, autograd as autograd, cuda as cuda, distributed as distributed, fft as fft, func as func,
     library as library, linalg as linalg, multiprocessing as multiprocessing, nn as nn, optim as optim,
-    random as random, special as special, testing as testing, utils as utils, version as version,
+    profiler as profiler, random as random, special as special, testing as testing, utils as utils, version as version,
 )
 from .amp import (
     autocast as autocast, autocast_decrement_nesting as autocast_decrement_nesting,
@@ -41,7 +41,7 @@ from .backend.dtype import (
 from .compat import (
     __config__ as __config__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
     backends as backends, compiler as compiler, cpu as cpu, fx as fx, hub as hub, jit as jit, mps as mps,
-    overrides as overrides, profiler as profiler, sparse as sparse, types as types, xpu as xpu,
+    overrides as overrides, sparse as sparse, types as types, xpu as xpu,
 )
 from .compat.absent import (
     PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter, SymBool as SymBool,

@@ -41,6 +41,7 @@ LAYERS = [
     ["autograd", "random", "cuda"],
     ["ops", "library"],
     ["nn", "optim", "amp", "func", "utils", "files", "compat", "linalg", "fft", "special", "futures"],
+    ["profiler"],
     ["extras"],
     ["distributed"],
     ["multiprocessing", "testing"],

@@ -56,7 +56,6 @@ def test_compile_decorates_and_checks_its_arguments(warned_anew):
         (lambda: torch.hub.load("pytorch/vision", "resnet18"), "safetensors"),
         (lambda: torch.jit.load("model.pt"), "state_dict"),
         (lambda: torch.jit.save(None, "model.pt"), "onnx"),
-        (lambda: torch.profiler.profile(), "cProfile"),
     ],
 )
 def test_what_is_refused_says_what_to_do_instead(call, words):

@@ -4,6 +4,7 @@ from . import (
     engine as engine, forward_ad as forward_ad, function as function, functional as functional,
     grad_mode as grad_mode, graph as graph,
 )
+from ..profiler import autograd_profiler as _autograd_profiler
 from .anomaly_mode import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from .draw import draw as draw
 from .entry import backward as backward, grad as grad
@@ -19,3 +20,5 @@ from .gradcheck import (
 from .nodes import Node as Node
 from .saved import SavedTensor as SavedTensor
 from .variable import Variable as Variable
+
+profiler = _autograd_profiler

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ..backend.registry import backend_for
+from ..core import spans
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, wrap
 from . import anomaly_mode
@@ -54,6 +55,7 @@ class Walk:
             if not self.waiting.get(node):
                 self.enqueue(node, F)
         usual = self.vocabulary is None and self.needed is None and not anomaly_mode.state.enabled
+        usual = usual and not spans.detailed
         drain = lean_drain if usual else Walk.drain
         drain(self, F)
         if accumulate:
@@ -130,7 +132,10 @@ class Walk:
                 grad = self._materialize(node, grad or [None] * node.outputs, F)
             elif grad is None:
                 (grad,) = self._materialize(node, [None], F)
+            began = spans.now() if spans.detailed else 0.0
             results = anomaly_mode.apply(node, grad, F) if anomaly_mode.state.enabled else node.apply(grad, F)
+            if began:
+                spans.tell_detail("node", node.name(), began)
         if not self.retain_graph:
             node.release()
         if node._hooks is not None:

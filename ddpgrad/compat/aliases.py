@@ -26,7 +26,6 @@ MODULES = {
     "jit": "compat.jit",
     "mps": "compat.mps",
     "overrides": "compat.overrides",
-    "profiler": "compat.profiler",
     "return_types": "core.return_types",
     "safetensors": "files.safetensors",
     "serialization": "files.serialization",
@@ -42,7 +41,7 @@ MODULES = {
     "transforms.transforms": "extras.transforms",
     "utils.tensorboard": "extras.tensorboard",
     # Names of PyTorch's files.
-    "autograd.profiler": "compat.profiler",
+    "autograd.profiler": "profiler.autograd_profiler",
     "cuda.amp.autocast_mode": "cuda.amp",
     "cuda.amp.grad_scaler": "cuda.amp",
     "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",

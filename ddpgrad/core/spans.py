@@ -1,7 +1,7 @@
 """Spans: named stretches of a rank's time, passed on to recorders if there are any.
 
 Whoever has something to tell asks `if spans.recorders:` first, so that it costs 20 ns where
-nobody listens. `distributed/trace/recorder.py` records whole runs, `profiler.profile` a part of one rank.
+nobody listens. `distributed/trace/recorder.py` records whole runs, `profiler/recording.py` a part of one rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from . import rank_local
 
-__all__ = ["Recorder", "Span", "mark", "now", "recorders", "tell"]
+__all__ = ["Recorder", "Span", "detailed", "mark", "now", "recorders", "tell", "tell_detail"]
 
 PROGRAM, COMMUNICATION = 0, 1
 """Tracks: what the rank's own thread does, and what is on its way to other ranks."""
@@ -22,7 +22,8 @@ class Span(NamedTuple):
     """From `began` to `ended`, in seconds of `now`; a mark has no length.
 
     kind: "loader", "forward", "backward", "optimizer", "communication", "waiting", "ready" or "user".
-    rank: None for the only rank of a process.
+    Those of one op or node, of kind "op" or "node", are only for recorders that want them. rank: None for the only
+    rank of a process.
     """
 
     rank: int | None
@@ -35,7 +36,12 @@ class Span(NamedTuple):
 
 
 class Recorder:
-    """Keeps the spans of this process: of all ranks, or of one."""
+    """Keeps the spans of this process: of all ranks, or of one.
+
+    detailed: whether it wants those of single ops and nodes of backward, too.
+    """
+
+    detailed = False
 
     def __init__(self, rank: int | None = None) -> None:
         self.rank = rank
@@ -47,6 +53,8 @@ class Recorder:
 
 
 recorders: tuple[Recorder, ...] = ()
+detailed: tuple[Recorder, ...] = ()
+"""Those of the recorders that want single ops and nodes."""
 _lock = threading.Lock()
 
 
@@ -54,18 +62,22 @@ class _Ranked(Protocol):
     rank: int
 
 
+def _set(chosen: tuple[Recorder, ...]) -> None:
+    global recorders, detailed
+    recorders = chosen
+    detailed = tuple(recorder for recorder in chosen if recorder.detailed)
+
+
 def attach(recorder: Recorder) -> None:
     """Let `recorder` hear of all spans that end from now on."""
-    global recorders
     with _lock:
-        recorders = (*recorders, recorder)
+        _set((*recorders, recorder))
 
 
 def detach(recorder: Recorder) -> None:
     """Undo `attach`."""
-    global recorders
     with _lock:
-        recorders = tuple(other for other in recorders if other is not recorder)
+        _set(tuple(other for other in recorders if other is not recorder))
 
 
 def caller() -> int | None:
@@ -78,6 +90,13 @@ def tell(kind: str, name: str, began: float, track: int = PROGRAM, **details: An
     """The calling rank did `name` since `began`."""
     span = Span(caller(), track, kind, name, began, now(), details or None)
     for recorder in recorders:
+        recorder.add(span)
+
+
+def tell_detail(kind: str, name: str, began: float) -> None:
+    """As `tell`, of what only detailed recorders want."""
+    span = Span(caller(), PROGRAM, kind, name, began, now())
+    for recorder in detailed:
         recorder.add(span)
 
 

@@ -6,12 +6,9 @@ watching the ops that run, activations by adding up the memory that the graph ke
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from ..autograd import enable_grad
 from ..autograd.saved import saved_tensors_hooks
@@ -19,6 +16,7 @@ from ..backend import dtype as dtypes
 from ..core.tensor import Tensor
 from ..nn.modules.module import Module
 from ..ops.creation.factories import zeros
+from ..ops.dispatch.multiply_adds import multiply_adds
 from ..ops.dispatch.recording import Call, Recorder
 from ..random import fork_rng
 
@@ -204,10 +202,9 @@ class _Watch:
         return module.register_forward_pre_hook(begin), module.register_forward_hook(end)
 
     def count(self, call: Call) -> None:
-        rule = _COSTS.get(call.op.name)
-        if rule is None:
+        cost = multiply_adds(call.op, tuple(call.arguments.values()), call.results)
+        if not cost:
             return
-        cost = int(rule(call))
         # A module that runs within itself is charged once.
         for layer in {id(layer): layer for layer in self._running}.values():
             layer.multiply_adds += cost
@@ -241,45 +238,3 @@ def _tensors(value: Any) -> list[Tensor]:
     elif not isinstance(value, (list, tuple)):
         return []
     return [t for part in value for t in _tensors(part)]
-
-
-def _products(call: Call) -> int:
-    """Each element of the result sums over the last dimension of the first operand."""
-    first = next(iter(call.arguments.values()))
-    return call.results[0].size * first.shape[-1]
-
-
-def _convolution(call: Call) -> int:
-    weight = call.arguments["weight"]
-    return call.results[0].size * math.prod(weight.shape[1:])
-
-
-def _transposed_convolution(call: Call) -> int:
-    weight = call.arguments["weight"]
-    return call.arguments["grad"].size * math.prod(weight.shape[1:])
-
-
-def _attention(call: Call) -> int:
-    query, key = call.arguments["query"], call.arguments["key"]
-    pairs = query.size // query.shape[-1] * key.shape[-2]
-    return pairs * (query.shape[-1] + call.arguments["value"].shape[-1])
-
-
-def _recurrent(call: Call) -> int:
-    """The products with the state; those with the input are one product before."""
-    return (
-        call.arguments["input"].size // call.arguments["weight"].shape[0] * np.size(call.arguments["weight"])
-    )
-
-
-_COSTS: dict[str, Callable[[Call], int]] = {
-    "matmul": _products,
-    "linear": _products,
-    "convolution": _convolution,
-    "convolution_input": _transposed_convolution,
-    "attention": _attention,
-    "lstm_sequence": _recurrent,
-    "gru_sequence": _recurrent,
-    "rnn_sequence": _recurrent,
-}
-"""Multiply-adds of the ops that have many, by name."""

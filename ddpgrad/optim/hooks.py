@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.graph import RemovableHandle
+from ..core import spans
 
 Hook = Callable[..., Any]
 
@@ -96,6 +97,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).step is not stepped or "_hooks" not in vars(self):
             return step(*args, **kwargs)
         self._opt_called = True
+        began = spans.now() if spans.recorders else 0.0
         for hook in [*_of_all["step_pre"].values(), *self._hooks["step_pre"].values()]:
             changed = hook(self, args, kwargs)
             if changed is not None:
@@ -106,6 +108,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     )
                 args, kwargs = changed
         result = step(*args, **kwargs)
+        if began:
+            spans.tell("optimizer", type(self).__name__, began)
         for hook in [*self._hooks["step_post"].values(), *_of_all["step_post"].values()]:
             hook(self, args, kwargs)
         return result

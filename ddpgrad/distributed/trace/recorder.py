@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.graph import RemovableHandle
 from ...core import environment, spans
 from ...core.environment import Launch
-from ...optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from ...optim.optimizer import register_optimizer_step_post_hook
 from ..communicator.communicator import Communicator, Port
 from ..transports.base import COMPLETED, Pending
 from ..transports.calls import Call
@@ -91,7 +92,7 @@ class _Current:
 
     recording: _Recording | None = None
     users = 0
-    undo: tuple[Any, ...] = ()
+    hook: RemovableHandle
 
 
 _lock = threading.Lock()
@@ -112,11 +113,7 @@ def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
             return
         recording = _Current.recording = _Recording(Path(folder), launch or environment.launch())
         _Current.users = 1
-        steps = _Steps(recording)
-        _Current.undo = (
-            register_optimizer_step_pre_hook(steps.before),
-            register_optimizer_step_post_hook(steps.after),
-        )
+        _Current.hook = register_optimizer_step_post_hook(lambda *_: recording.write_if_due())
         spans.attach(recording)
 
 
@@ -137,10 +134,9 @@ def stop() -> None:
         if _Current.users > 0:
             return
         spans.detach(_Current.recording)
-        for hook in _Current.undo:
-            hook.remove()
+        _Current.hook.remove()
         _Current.recording.close()
-        _Current.recording, _Current.undo = None, ()
+        _Current.recording = None
 
 
 @contextmanager
@@ -151,23 +147,6 @@ def recording(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
     finally:
         stop()
-
-
-class _Steps:
-    """Hooks around the steps of all optimizers."""
-
-    def __init__(self, recording: _Recording) -> None:
-        self._recording = recording
-        self._thread = threading.local()
-
-    def before(self, optimizer: Optimizer, *_: Any) -> None:
-        self._thread.began = spans.now()
-
-    def after(self, optimizer: Optimizer, *_: Any) -> None:
-        began = getattr(self._thread, "began", None)
-        if began is not None:  # recording began within this step
-            spans.tell("optimizer", type(optimizer).__name__, began)
-            self._recording.write_if_due()
 
 
 def align(c: Communicator) -> None:

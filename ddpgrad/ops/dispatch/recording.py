@@ -7,12 +7,13 @@ kernels take them, and not the kernels that a kernel calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend.registry import backend_of
+from ...backend.registry import Backend, backend_of
 from ...core.upcalls import declare_all_ops
 from .declare import OPS, Op
 from .watching import recorders
@@ -39,38 +40,58 @@ class Recorder:
     ) -> None:
         self._on_call = on_call
         self.on_write = on_write or (lambda array, index, value: None)
-        self._before: list[tuple[Op, Any]] = []
+        self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Recorder:
         if recorders:
             raise RuntimeError("ops are being recorded already: a summary or an export runs inside another")
         recorders.append(self)
-        declare_all_ops()
-        for op in dict.fromkeys(OPS.values()):
-            self._before.append((op, op.kernels.get(np.ndarray)))
-            op.kernels[np.ndarray] = self._watched(op)
+        self._undo = replace_kernels(self._watched, [backend_of("cpu")])
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for op, kernel in self._before:
-            if kernel is None:
-                del op.kernels[np.ndarray]
-            else:
-                op.kernels[np.ndarray] = kernel
-        self._before.clear()
+        self._undo()
         recorders.remove(self)
 
-    def _watched(self, op: Op) -> Callable[..., Any]:
-        known = op.kernels.get(np.ndarray)
-
+    def _watched(self, op: Op, known: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(*args: Any) -> Any:
-            out = (known or backend_of("cpu").find(op.name))(*args)
+            out = known(*args)
             several = isinstance(out, (tuple, list))
             results = tuple(_array(result, args) for result in (out if several else (out,)))
             self._on_call(Call(op, dict(zip(op.params, args, strict=False)), results))
             return type(out)(results) if several else results[0]
 
         return kernel
+
+
+def replace_kernels(
+    make: Callable[[Op, Callable[..., Any]], Callable[..., Any]], backends: Iterable[Backend]
+) -> Callable[[], None]:
+    """Let `make(op, kernel)` stand for the kernel of every op on these backends; returns what undoes it.
+
+    Who replaces kernels that stand for others must undo it before these are taken away.
+    """
+    declare_all_ops()
+    before: list[tuple[Op, type, Any]] = []
+    for backend in backends:
+        for op in dict.fromkeys(OPS.values()):
+            known = op.kernels.get(backend.array_type)
+            before.append((op, backend.array_type, known))
+            op.kernels[backend.array_type] = make(op, known or partial(_found, backend, op.name))
+
+    def undo() -> None:
+        for op, array_type, known in before:
+            if known is None:
+                del op.kernels[array_type]
+            else:
+                op.kernels[array_type] = known
+
+    return undo
+
+
+def _found(backend: Backend, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Run the kernel of an op that was not used before."""
+    return backend.find(name)(*args, **kwargs)
 
 
 def _array(result: Any, args: tuple[Any, ...]) -> Any:
