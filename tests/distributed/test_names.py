@@ -106,14 +106,16 @@ def test_gathers_of_several_tensors():
     def run():
         dist.init_process_group()
         rank = float(dist.get_rank())
-        outputs = [[torch.empty(n) for _ in range(2)] for n in (1, 3)]
+        outputs = [[torch.empty(n) for n in (1, 3)] for _ in range(3)]  # a list a rank
+        with pytest.raises(ValueError, match="need 3 output lists"):
+            dist.all_gather_coalesced(outputs[:2], [torch.ones(1), torch.ones(3)])
         work = dist.all_gather_coalesced(outputs, [torch.full((n,), rank) for n in (1, 3)], async_op=True)
         work.synchronize()
         assert work.is_success()
         dist.destroy_process_group()
         return [[t.tolist() for t in row] for row in outputs]
 
-    assert dist.simulate(run, 2)[1] == [[[0.0], [1.0]], [[0.0] * 3, [1.0] * 3]]
+    assert dist.simulate(run, 3)[1] == [[[0.0], [0.0] * 3], [[1.0], [1.0] * 3], [[2.0], [2.0] * 3]]
 
 
 def test_backends_by_name():
