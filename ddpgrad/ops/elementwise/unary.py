@@ -204,6 +204,44 @@ def clamp(F: Any, input: Tensor, min: TensorLike | None = None, max: TensorLike 
     ...
 
 
+def _adapt_hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> tuple[Any, ...]:
+    if min_val > max_val:
+        raise ValueError(f"min_val cannot be greater than max_val, got {min_val} and {max_val}")
+    dtype = input.dtype
+    if dtype.category == 3:
+        raise NotImplementedError(f"hardtanh(): not implemented for {dtype.name}: it has no order")
+    if dtype.category == 0:
+        raise RuntimeError("hardtanh(): Bool inputs not supported for hardtanh")
+    if dtype.category == 1:  # the limits are of the dtype too
+        if min_val <= -1 and not dtype.is_signed:
+            raise RuntimeError("hardtanh(): cannot do hardtanh on an unsigned type with negative limits")
+        info = np.iinfo(dtype.numpy)
+        low, high = (int(max(info.min, min(info.max, limit))) for limit in (min_val, max_val))
+        return input, low, high
+    return input, min_val, max_val
+
+
+@op(
+    grads={"input": lambda F, g, input, min_val, max_val: F.hardtanh_backward(g, input, min_val, max_val)},
+    adapt=_adapt_hardtanh,
+    samples=calls((), (-0.3, 0.4)),
+    reference=lambda x, low=-1.0, high=1.0: np.clip(x, low, high),
+    method=False,
+)
+def hardtanh(
+    F: Any, input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """Limited to [min_val, max_val], in the dtype of the input; no gradient passes at the limits."""
+    return F.clamp(input, min_val, max_val)
+
+
+@composite
+def hardtanh_backward(F: Any, g: Any, input: Any, min_val: Any, max_val: Any) -> Any:
+    """The gradient of `hardtanh`."""
+    limited = F.logical_or(input <= min_val, input >= max_val)
+    return F.where(limited, F.full_like(g, 0), g)
+
+
 @primitive(
     grads={
         "input": lambda F, g, input: F.where(F.isfinite(input), g, F.full_like(g, 0)),
