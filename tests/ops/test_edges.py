@@ -148,3 +148,19 @@ def test_large_logits_keep_their_digits():
         losses.sum().backward()
         np.testing.assert_allclose(losses[0].item(), losses[1].item(), rtol=1e-6)
         np.testing.assert_allclose(*logits.grad.numpy(), rtol=1e-5)
+
+
+def test_unique_consecutive_of_nothing():
+    kept = {"return_inverse": True, "return_counts": True}
+    assert [tuple(t.shape) for t in torch.unique_consecutive(torch.zeros(0, 0, 3), **kept)] == [
+        (0,), (0, 0, 3), (0,),
+    ]  # fmt: skip
+    assert [tuple(t.shape) for t in torch.zeros(0, 3).unique_consecutive(dim=0, **kept)] == [
+        (0, 3),
+        (0,),
+        (0,),
+    ]
+    for shape, dim in (((0, 0, 3), 0), ((0, 3), 1)):
+        for function in (torch.unique, torch.unique_consecutive):
+            with pytest.raises(RuntimeError, match="0 sized dimensions"):
+                function(torch.zeros(shape), dim=dim)
