@@ -16,7 +16,7 @@ from ...random.variates import DIGITS, largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
-from .factories import default_of, factory, finish, like, number, shape_of
+from .factories import default_of, dtype_of_out, factory, finish, like, number, shape_of
 
 
 def _source(generator: Generator | None) -> Generator:
@@ -179,6 +179,8 @@ def normal(
     if isinstance(std, Tensor) and std.numel() and bool((std < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if out is not None and not tensors:
+        dtype, device = dtype_of_out(dtype, out), out.device
     if not tensors:
         numbers: Any = (mean, std)
         array = _source(generator).normal(shape_of("normal", (size,)), default_of(dtype), *numbers)
@@ -191,7 +193,7 @@ def normal(
         result = (drawn * std.detach() if isinstance(std, Tensor) else drawn) + (
             mean.detach() if isinstance(mean, Tensor) else mean
         )
-    return result if out is None else write_out("normal", out, result)
+    return result if out is None else write_out("normal", out, result, (mean, std), warns=bool(tensors))
 
 
 # -- in place ------------------------------------------------------------------------------------

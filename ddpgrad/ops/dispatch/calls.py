@@ -54,7 +54,7 @@ def general(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 target = kwargs.pop("out")
-                return into(op, target, call(*args, **kwargs))
+                return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             tail = tails.get(len(args))
@@ -127,9 +127,9 @@ def general(op: Op) -> Callable[..., Any]:
     return call
 
 
-def into(op: Op, out: Any, result: Any) -> Any:
-    """`result`, or `out` with it when the caller gave one."""
-    return result if out is None else write_out(op.name, out, result)
+def into(op: Op, out: Any, result: Any, given: Sequence[Any]) -> Any:
+    """`result`, or `out` with it when the caller gave one. given: the arguments of the op."""
+    return result if out is None else write_out(op.name, out, result, given, op)
 
 
 def versions_of(arguments: Sequence[Any]) -> list[list[int]]:

@@ -19,7 +19,6 @@ from .calls import casts_of, general, into, is_differentiable, versions_of
 from .explain import explain
 from .lean_nodes import record_pair, record_single
 from .node import record
-from .out import write_out
 from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def unary(op: Op) -> Callable[..., Any]:
 
     def call(input: Any, *, out: Any = None) -> Any:
         if out is not None:
-            return write_out(op.name, out, call(input))
+            return into(op, out, call(input), (input,))
         if casts:
             (input,) = cast_arguments(op.name, (input,))
         try:
@@ -101,7 +100,7 @@ def binary(op: Op) -> Callable[..., Any]:
 
     def call(input: Any, other: Any, *, out: Any = None) -> Any:
         if out is not None:
-            return write_out(op.name, out, call(input, other))
+            return into(op, out, call(input, other), (input, other))
         if casts:
             input, other = cast_arguments(op.name, (input, other))
         try:
@@ -160,7 +159,7 @@ def single(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 target = kwargs.pop("out")
-                return into(op, target, call(*args, **kwargs))
+                return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):

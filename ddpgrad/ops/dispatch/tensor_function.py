@@ -90,7 +90,9 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Callable[..., Any
                 kwargs[name] = kwargs.pop(numpy_name)
         target = kwargs.pop("out", None) if out else None
         result = function(*args, **kwargs)
-        return result if target is None else write_out(function.__name__, target, result)
+        if target is None:
+            return result
+        return write_out(function.__name__, target, result, (*args, *kwargs.values()))
 
     if out:
         call.__dict__["__signature__"] = with_out(inspect.signature(function))

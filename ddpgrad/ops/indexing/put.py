@@ -268,7 +268,8 @@ def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
 def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
     if not as_tuple:
-        return _index.nonzero(input) if out is None else write_out("nonzero", out, _index.nonzero(input))
+        found = _index.nonzero(input)
+        return found if out is None else write_out("nonzero", out, found, (input,))
     return unbind(_index.nonzero(shape.reshape(input, 1) if not input.ndim else input), 1)
 
 
