@@ -152,3 +152,17 @@ def test_nccl_says_what_is_missing():
 def test_ranks_that_share_a_process_cannot_use_nccl():
     with pytest.raises(TransportError, match="several ranks share a process"):
         dist.simulate(lambda: dist.init_process_group("nccl"), 2)
+
+
+def test_complex_numbers_are_summed_and_not_multiplied():
+    def run():
+        dist.init_process_group()
+        x = torch.full((2,), 1 + 2j)
+        dist.all_reduce(x)
+        for call in (dist.all_reduce, dist.reduce):
+            with pytest.raises(ValueError, match="'product' is not defined for dtype complex64"):
+                call(x, **({"dst": 0} if call is dist.reduce else {}), op=dist.ReduceOp.PRODUCT)
+        dist.destroy_process_group()
+        return x.tolist()
+
+    assert dist.simulate(run, 2) == [[2 + 4j, 2 + 4j]] * 2
