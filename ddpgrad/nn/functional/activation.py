@@ -30,10 +30,12 @@ def rrelu(
 
     Source: https://arxiv.org/abs/1505.00853
     """
+    if lower > upper:
+        raise RuntimeError(
+            f"rrelu(): Lower bound {lower} should be less than or equal to the upper bound {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
-    if lower > upper:
-        raise RuntimeError(f"rrelu(): lower bound {lower} must not be above upper bound {upper}")
     below = input.detach() <= 0
     drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
     slope = ones_like(input)
@@ -48,6 +50,10 @@ def _sloped(input: Tensor, slope: Tensor) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else input * weight: one slope, or one for each channel (dimension 1)."""
     slopes = weight.numel()
+    if weight.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}"
+        )
     if slopes > 1:
         channels = input.shape[1] if input.ndim > 1 else input.shape[0] if input.ndim else 1
         if slopes != channels:

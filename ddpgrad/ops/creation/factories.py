@@ -319,7 +319,9 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> 
 
 def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.ndarray, np.dtype[Any]]:
     """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
-    start, end, count = number(start), number(end), int(number(steps))
+    start, end, count = number(start), number(end), number(steps)
+    if not isinstance(count, int) or isinstance(steps, bool):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(count).__name__}")
     if count < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative")
     number_kind = dtypes.complex64 if isinstance(start, complex) or isinstance(end, complex) else None
