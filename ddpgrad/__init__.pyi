@@ -104,7 +104,7 @@ from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .ops.creation.data import (
     as_tensor as as_tensor, asarray as asarray, from_dlpack as from_dlpack, frombuffer as frombuffer,
-    tensor as tensor,
+    tensor as tensor, vander as vander,
 )
 from .ops.creation.draws import (
     bernoulli as bernoulli, binomial as binomial, multinomial as multinomial, normal as normal,
@@ -119,7 +119,7 @@ from .ops.creation.factories import (
     MemoryFormat as _MemoryFormat, ones as ones, ones_like as ones_like, preserve_format as preserve_format,
     scalar_tensor as scalar_tensor, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr,
     sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr, strided as strided,
-    vander as vander, zeros as zeros, zeros_like as zeros_like,
+    zeros as zeros, zeros_like as zeros_like,
 )
 from .ops.creation.interop import (
     BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor,

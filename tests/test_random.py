@@ -200,3 +200,24 @@ def test_fork_rng_leaves_the_stream_where_it_was():
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises((RuntimeError, ValueError), match=message):
         call(Generator())
+
+
+def test_whole_numbers_within_bounds():
+    def drawn(dtype, *bounds, **named):
+        ddpgrad.manual_seed(0)
+        return ddpgrad.zeros(4, dtype=dtype).random_(*bounds, **named).tolist()
+
+    assert drawn(ddpgrad.int8, 3, None) == [47, 117, 61, 13], "PyTorch's, up to the largest int8"
+    assert drawn(ddpgrad.float32, -3, None) == [8325241.0, 12888016.0, 1483670.0, 2214237.0]
+    assert drawn(ddpgrad.int64, **{"from": -300, "to": 3}) == drawn(ddpgrad.float64, -300, 3)
+    with pytest.warns(UserWarning, match="out of bounds"):
+        assert drawn(ddpgrad.bfloat16, 0, 300) == [148.0, 53.0, 69.0, 258.0]
+    for dtype, *bounds in (
+        (ddpgrad.uint8, 0, 300), (ddpgrad.uint8, -3, None), (ddpgrad.bool, 3), (ddpgrad.int32, 2**40),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=r"(from|to - 1) is out of bounds for"):
+            drawn(dtype, *bounds)
+    with pytest.raises(RuntimeError, match="out of bounds for uint8"):
+        ddpgrad.randint(0, 300, (3,), dtype=ddpgrad.uint8)
+    with pytest.raises(TypeError):
+        drawn(ddpgrad.int64, None)

@@ -49,13 +49,14 @@ def history_changed(base: Tensor) -> None:
 def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis, needs_grad: bool = False) -> None:
     """Refuse in-place operation `name` on what it would silently get wrong.
 
-    index: the part it writes to. needs_grad: whether something that requires a gradient is written.
+    index: the part it writes to; None for an operation that gives all elements one value. needs_grad: whether something that requires a gradient is written.
     """
     array = tensor._array
-    if 0 in array.strides and index is not Ellipsis:
+    if 0 in array.strides and index is not Ellipsis and index is not None:
         array = array[index]
     if (
         0 in array.strides
+        and index is not None
         and array.size
         and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
     ):

@@ -155,14 +155,18 @@ def all_gather_coalesced(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Work | None:
-    """For each input: fill its output list with the tensors of all ranks."""
-    if len(output_tensor_lists) != len(input_tensor_list):
+    """Fill `output_tensor_lists[r]` with the inputs of rank r: a list a rank, each as long as `input_tensor_list`."""
+    size = resolve(group).size()
+    lengths = [len(outputs) for outputs in output_tensor_lists]
+    if lengths != [len(input_tensor_list)] * size:
         raise ValueError(
-            f"all_gather_coalesced(): {len(input_tensor_list)} inputs need as many output lists, "
-            f"got {len(output_tensor_lists)}"
+            f"all_gather_coalesced(): {len(input_tensor_list)} inputs on {size} ranks need {size} output lists of that "
+            f"many tensors, got lists of {lengths}"
         )
-    pairs = zip(output_tensor_lists, input_tensor_list, strict=True)
-    works = [all_gather(outputs, tensor, group, True) for outputs, tensor in pairs]
+    works = [
+        all_gather([outputs[i] for outputs in output_tensor_lists], tensor, group, True)
+        for i, tensor in enumerate(input_tensor_list)
+    ]
     return _all(works, [out for outputs in output_tensor_lists for out in outputs], async_op)
 
 

@@ -1,7 +1,8 @@
 """Functions of functions (`torch.func`): derivatives, a mapped loop, and calls of modules without their state."""
 
+from ..nn.utils.stateless import functional_call as functional_call
 from .modules import (
-    functional_call as functional_call, replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,
+    replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,
     stack_module_state as stack_module_state,
 )
 from .transforms import (

@@ -118,7 +118,10 @@ class Elementwise(Optimizer):
             state = self.state[parameter]
             fresh = [name for name in names if state.get(name) is None]
             state.update({name: self._new_state(parameter, name, group) for name in fresh})
-            scalars = {name: state[name]._array.reshape(-1) for name in names if name in SCALARS}
+            scalars: dict[str, Any] = {name: state[name] for name in names if name in SCALARS}
+            for name, value in scalars.items():
+                if not value.requires_grad:
+                    scalars[name] = value._array.reshape(-1)
             run = Run((parameter,), (), scalars, {parameter} if fresh else set())
             arrays = [name for name in names if name not in SCALARS]
             with set_grad_enabled(True):
@@ -135,6 +138,7 @@ class Elementwise(Optimizer):
                 new = new if isinstance(new, tuple) else (new,)
                 parameter.copy_(new[0])
             state.update(zip(arrays, new[1:], strict=True))
+            state.update({name: value for name, value in scalars.items() if isinstance(value, Tensor)})
 
     # -- saving and loading ------------------------------------------------------------------
 

@@ -112,6 +112,16 @@ class Run:
         values = self.scalars[name]
         return float(values[0]) if isinstance(values, np.ndarray) else values[0].astype(np.float64)
 
+    def multiplied(self, name: str, factor: Any) -> Any:
+        """The value of a scalar after it is multiplied by `factor`; with the history of both, if one is a Tensor."""
+        values = self.scalars[name]
+        if isinstance(factor, Tensor) or isinstance(values, Tensor):
+            before = values if isinstance(values, Tensor) else self.scalar(name)
+            self.scalars[name] = product = before * factor
+            return product
+        values *= factor
+        return self.scalar(name)
+
     def apply(
         self,
         rule: Rule,

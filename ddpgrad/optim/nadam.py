@@ -69,8 +69,7 @@ class NAdam(Elementwise):
         lr, decay, slope = group["lr"], group["weight_decay"], group["momentum_decay"]
         beta1, beta2 = group["betas"]
         momentum, following = (beta1 * (1 - 0.5 * 0.96 ** (s * slope)) for s in (step, step + 1))
-        run.scalars[_PRODUCT] *= momentum
-        product = run.scalar(_PRODUCT)
+        product = run.multiplied(_PRODUCT, momentum)
         rate, mean_rate = lr * (1 - momentum) / (1 - product), lr * following / (1 - product * following)
         correction = (1 - beta2**step) ** -0.5
         numbers = (rate, mean_rate, 1 - beta1, beta2, 1 - beta2, correction, group["eps"])

@@ -16,6 +16,16 @@ _THIRD = float(np.float32(1) / np.float32(3))  # of this precision in PyTorch, a
 _DRAWS = 1 << 14  # draws at a time
 _FEW = 10.0  # Poisson rates from here on are drawn by rejection
 
+DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+"""Binary digits of floating-point types, which hold all whole numbers up to 2**digits."""
+
+
+def largest_whole(dtype: dtypes.DType) -> int:
+    """The largest whole number that a real `dtype` holds together with all smaller ones."""
+    if dtype.category < 2:
+        return int(np.iinfo(dtype.numpy).max) if dtype.category else 1
+    return 1 << DIGITS[dtype.name]
+
 
 class Variates:
     """What `Generator` draws besides uniform and normal numbers, integers and permutations."""
@@ -101,15 +111,8 @@ class Variates:
 
     def whole(self, shape: Shape, dtype: dtypes.DType) -> np.ndarray:
         """An array of `shape` with integers from 0 to the largest that `dtype` holds exactly."""
-        count = math.prod(shape_tuple(shape))
-        kind = dtype.numpy
-        if dtype.category == 0:
-            return (self._words32(count) & np.uint64(1)).reshape(shape_tuple(shape))
-        if dtype.category == 1:
-            span = int(np.iinfo(kind).max) + 1
-        else:
-            span = (1 << {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]) + 1
-        words = self._words64(count) if kind.itemsize == 8 else self._words32(count)
+        count, span = math.prod(shape_tuple(shape)), largest_whole(dtype) + 1
+        words = self._words64(count) if dtype.itemsize == 8 else self._words32(count)
         return (words % np.uint64(span)).astype(np.int64).reshape(shape_tuple(shape))
 
     def poisson(self, rates: np.ndarray) -> np.ndarray:

@@ -169,8 +169,9 @@ def _normal(x: np.ndarray, axis: Any, ndim: int | None) -> Any:
 def _cross_entropy(x: Any, target: np.ndarray, *options: Any) -> tuple[Any, ...]:
     logits = x(5, 11)
     g = x(5) if options[-1] == "none" else x(1).reshape(())
-    lse = np.log(np.exp(logits.astype(np.float64)).sum(1)).astype(logits.dtype)
-    return g, logits, target, *options, lse
+    top = logits.max(1)
+    sums = np.stack([top, np.log(np.exp(logits - top[:, None]).sum(1))])
+    return g, logits, target, *options, sums
 
 
 def _nll(x: Any, reduction: str) -> tuple[Any, ...]:

@@ -215,6 +215,33 @@ def test_ranks_may_differ_in_what_they_leave_unused_from_step_to_step():
             np.testing.assert_allclose(found[step]["extra.weight"], expected, rtol=1e-6)
 
 
+def test_what_was_used_only_within_no_sync_is_averaged_by_the_next_backward():
+    x = torch.ones(2, 3)
+
+    def program():
+        ddp = DDP(Branches(), find_unused_parameters=True)
+        found = []
+        for within in ("left", "right", None):
+            ddp.zero_grad()
+            if within:
+                with ddp.no_sync():
+                    if dist.get_rank() == 0:
+                        getattr(ddp.module, within)(ddp.module.stem(x)).sum().backward()
+            ddp.module.stem(x).sum().backward()
+            found.append(gradients(ddp.module))
+        return found
+
+    whole = Branches()
+    (whole.left(whole.stem(x)).sum() + whole.right(whole.stem(x)).sum()).backward()
+    expected = gradients(whole)
+    for found in ranks(2, program):
+        for step, branch in zip(found, ("left", "right"), strict=False):
+            assert list(step) == ["stem.weight", "stem.bias", f"{branch}.weight", f"{branch}.bias"]
+            for name in (f"{branch}.weight", f"{branch}.bias"):
+                np.testing.assert_allclose(step[name], expected[name] / 2, rtol=1e-6)
+        assert list(found[2]) == ["stem.weight", "stem.bias"], "what was used is forgotten with the average"
+
+
 def test_dtypes_have_buckets_of_their_own_and_frozen_parameters_none():
     class Mixed(nn.Module):
         def __init__(self) -> None:

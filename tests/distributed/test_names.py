@@ -106,14 +106,16 @@ def test_gathers_of_several_tensors():
     def run():
         dist.init_process_group()
         rank = float(dist.get_rank())
-        outputs = [[torch.empty(n) for _ in range(2)] for n in (1, 3)]
+        outputs = [[torch.empty(n) for n in (1, 3)] for _ in range(3)]  # a list a rank
+        with pytest.raises(ValueError, match="need 3 output lists"):
+            dist.all_gather_coalesced(outputs[:2], [torch.ones(1), torch.ones(3)])
         work = dist.all_gather_coalesced(outputs, [torch.full((n,), rank) for n in (1, 3)], async_op=True)
         work.synchronize()
         assert work.is_success()
         dist.destroy_process_group()
         return [[t.tolist() for t in row] for row in outputs]
 
-    assert dist.simulate(run, 2)[1] == [[[0.0], [1.0]], [[0.0] * 3, [1.0] * 3]]
+    assert dist.simulate(run, 3)[1] == [[[0.0], [0.0] * 3], [[1.0], [1.0] * 3], [[2.0], [2.0] * 3]]
 
 
 def test_backends_by_name():
@@ -150,3 +152,17 @@ def test_nccl_says_what_is_missing():
 def test_ranks_that_share_a_process_cannot_use_nccl():
     with pytest.raises(TransportError, match="several ranks share a process"):
         dist.simulate(lambda: dist.init_process_group("nccl"), 2)
+
+
+def test_complex_numbers_are_summed_and_not_multiplied():
+    def run():
+        dist.init_process_group()
+        x = torch.full((2,), 1 + 2j)
+        dist.all_reduce(x)
+        for call in (dist.all_reduce, dist.reduce):
+            with pytest.raises(ValueError, match="'product' is not defined for dtype complex64"):
+                call(x, **({"dst": 0} if call is dist.reduce else {}), op=dist.ReduceOp.PRODUCT)
+        dist.destroy_process_group()
+        return x.tolist()
+
+    assert dist.simulate(run, 2) == [[2 + 4j, 2 + 4j]] * 2

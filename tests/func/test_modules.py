@@ -72,3 +72,47 @@ def test_an_ensemble():
     assert slopes["bias"].tolist() == [[4.0]] * 3
     with pytest.raises(RuntimeError, match="same class"):
         stack_module_state([nn.Linear(2, 1), nn.ReLU()])
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer, and has its weight under two names and a tensor that is neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.tied = self.weight
+        self.register_buffer("calls", torch.zeros(1))
+        self.offset = torch.full((1,), 5.0)
+        self.size = 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        return x * self.weight * self.tied + self.offset
+
+
+def test_attributes_are_replaced_and_assigned_buffers_handed_back():
+    model, x = Counting(), torch.ones(1)
+    given = {"offset": torch.zeros(1), "calls": torch.ones(1)}
+    assert functional_call(model, given, (x,)).tolist() == [1.0]
+    assert given["calls"].tolist() == [2.0], "the buffer that forward assigned"
+    assert (model.calls.tolist(), model.offset.tolist()) == ([0.0], [5.0])
+    assert functional_call(model, {"other": x}, x).tolist() == [6.0] and not hasattr(model, "other")
+    with pytest.raises(TypeError, match="attribute `size`: 1 is not an instance"):
+        functional_call(model, {"weight": 2 * x, "size": x}, x)
+    with pytest.raises(TypeError, match="not an instance"):
+        functional_call(model, {"weight": 2.0}, x)  # type: ignore[dict-item]
+    with pytest.raises(AttributeError, match="part"):
+        functional_call(model, {"part.weight": x}, x)
+    assert model.weight.tolist() == [1.0] and list(model.state_dict()) == ["weight", "tied", "calls"]
+
+
+def test_one_of_tied_names_is_enough_under_strict():
+    model, x = Counting(), torch.ones(1)
+    for name in ("weight", "tied"):
+        given = {name: torch.full((1,), 2.0), "calls": x}
+        assert functional_call(model, given, x, strict=True).tolist() == [9.0]
+        assert list(given) == [name, "calls"]
+        with pytest.raises(RuntimeError, match=r"Missing key\(s\)"):
+            functional_call(model, given, x, strict=True, tie_weights=False)
+    with pytest.raises(ValueError, match="multiple values for keys"):
+        functional_call(model, {"weight": x, "tied": 2 * x}, x)

@@ -140,3 +140,21 @@ def test_parameters_as_a_vector_and_back() -> None:
     assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), vector.detach() * 2)
     with pytest.raises(ValueError, match="8 elements, the parameters have 9"):
         nn.utils.vector_to_parameters(torch.ones(8), model.parameters())
+
+
+def test_hardtanh_keeps_the_dtype_and_passes_no_gradient_at_its_limits() -> None:
+    whole = torch.tensor([-3, 0, 2, 7])
+    assert F.hardtanh(whole, -1.5, 1.5).tolist() == [-1, 0, 1, 1]
+    assert F.hardtanh(whole, -1.5, 1.5).dtype is torch.int64
+    assert nn.ReLU6(inplace=True)(whole) is whole and whole.tolist() == [0, 0, 2, 6]
+    assert F.relu6(whole.to(torch.uint8)).dtype is torch.uint8
+    for dtype, error, text in (
+        (torch.uint8, RuntimeError, "unsigned type with negative limits"),
+        (torch.bool, RuntimeError, "Bool inputs not supported"),
+        (torch.complex64, NotImplementedError, "not implemented for complex64"),
+    ):
+        with pytest.raises(error, match=text):
+            F.hardtanh(torch.ones(2).to(dtype))
+    x = torch.tensor([-1.0, 0.0, 1.0, 6.0, 7.0], requires_grad=True)
+    F.relu6(x).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]

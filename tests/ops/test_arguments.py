@@ -87,3 +87,26 @@ def test_the_gradient_of_an_extremum_of_nans_is_shared_among_them(function: Call
 def test_a_negative_number_to_a_complex_power_has_a_gradient():
     z = torch.tensor([0.5 + 0.3j, -0.2j], dtype=torch.complex128, requires_grad=True)
     assert torch.autograd.gradcheck(lambda z: torch.pow(-1, z), z)
+
+
+VALUES: dict[str, tuple[Callable[[], object], type[Exception]]] = {
+    "prelu": (lambda: F.prelu(torch.ones(2, 8), torch.ones(2, 4)), RuntimeError),
+    "rrelu": (lambda: F.rrelu(torch.ones(2), 0.3, 0.1), RuntimeError),
+    "triplet-margin": (lambda: F.triplet_margin_loss(*[torch.ones(3, 4)] * 3, margin=-1.0), ValueError),
+    "no-classes": (lambda: F.multilabel_margin_loss(torch.ones(0), torch.ones(0).long()), RuntimeError),
+    "table-of-one-row": (lambda: F.embedding(torch.tensor([0]), torch.ones(3)), RuntimeError),
+    "steps-of-linspace": (lambda: torch.linspace(0, 3, 4.0), TypeError),  # type: ignore[arg-type]
+    "imaginary-fill": (
+        lambda: torch.ones(1).masked_fill(torch.tensor([True]), torch.tensor(2j)),
+        RuntimeError,
+    ),
+    "isclose-to-a-number": (lambda: torch.isclose(torch.ones(2), 1.0), TypeError),  # type: ignore[arg-type]
+    "no-sections": (lambda: torch.ones(2).tensor_split(), TypeError),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_values_that_have_no_meaning_are_refused(case: str):
+    call, kind = VALUES[case]
+    with pytest.raises(kind):
+        call()

@@ -111,3 +111,56 @@ def test_statistics_of_integers_are_refused():
     for call in (torch.std, torch.var, torch.norm):
         with pytest.raises(RuntimeError, match="floating point"):
             call(torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 3, 4), (2, 3, 0)])
+def test_norms_of_nothing_have_gradients_of_0(shape: tuple[int, ...]):
+    for dtype in (torch.float32, torch.bfloat16):
+        model = torch.nn.BatchNorm1d(3, dtype=dtype)
+        x = torch.zeros(shape, dtype=dtype, requires_grad=True)
+        model(x).sum().backward()
+        assert x.grad.shape == shape
+        assert model.weight.grad.tolist() == model.bias.grad.tolist() == [0.0, 0.0, 0.0]
+        assert (model.running_mean.tolist(), model.running_var.tolist()) == ([0.0] * 3, [1.0] * 3)
+
+
+def test_an_instance_norm_of_nothing_leaves_its_statistics_as_they_are():
+    model = torch.nn.InstanceNorm1d(2, affine=True, track_running_stats=True)
+    model(torch.zeros(0, 2, 4)).sum().backward()
+    assert (model.running_mean.tolist(), model.running_var.tolist()) == ([0.0] * 2, [1.0] * 2)
+    assert model.weight.grad.tolist() == [0.0, 0.0]
+
+
+# One row around 1e5, where neighbouring float32 numbers are 2**-7 apart, and the same row around 0.
+_LARGE = [[1e5, 1e5 + 2**-7, 1e5 - 2.0], [0.0, 2**-7, -2.0]]
+
+
+def test_large_logits_keep_their_digits():
+    logits = torch.tensor(_LARGE, requires_grad=True)
+    for dim, x in ((1, logits), (0, logits.t())):
+        out = torch.nn.functional.log_softmax(x, dim)
+        far, near = out if dim else out.t()
+        np.testing.assert_allclose(far.tolist(), near.tolist(), rtol=1e-6)
+        np.testing.assert_allclose(near.exp().sum().item(), 1, rtol=1e-6)
+    for options in ({}, {"label_smoothing": 0.1}, {"weight": torch.ones(3)}):
+        logits.grad = None
+        losses = torch.nn.functional.cross_entropy(logits, torch.tensor([1, 1]), reduction="none", **options)
+        losses.sum().backward()
+        np.testing.assert_allclose(losses[0].item(), losses[1].item(), rtol=1e-6)
+        np.testing.assert_allclose(*logits.grad.numpy(), rtol=1e-5)
+
+
+def test_unique_consecutive_of_nothing():
+    kept = {"return_inverse": True, "return_counts": True}
+    assert [tuple(t.shape) for t in torch.unique_consecutive(torch.zeros(0, 0, 3), **kept)] == [
+        (0,), (0, 0, 3), (0,),
+    ]  # fmt: skip
+    assert [tuple(t.shape) for t in torch.zeros(0, 3).unique_consecutive(dim=0, **kept)] == [
+        (0, 3),
+        (0,),
+        (0,),
+    ]
+    for shape, dim in (((0, 0, 3), 0), ((0, 3), 1)):
+        for function in (torch.unique, torch.unique_consecutive):
+            with pytest.raises(RuntimeError, match="0 sized dimensions"):
+                function(torch.zeros(shape), dim=dim)

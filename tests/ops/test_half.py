@@ -44,3 +44,24 @@ def test_norms_may_have_parameters_in_float32() -> None:
     out.sum().backward()
     assert (out.dtype, x.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert torch.nn.BatchNorm1d(6)(x).dtype is torch.bfloat16
+
+
+NORMS: dict[str, Callable[..., Any]] = {
+    "layer": lambda x, *p: F.layer_norm(x, (6,), *p),
+    "group": lambda x, *p: F.group_norm(x, 2, *p),
+    "batch": lambda x, *p: F.batch_norm(x, None, None, *p, training=True),
+    "rms": lambda x, *p: F.rms_norm(x, (6,), p[0]) + p[1],
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_float32_parameters_of_a_norm_of_bfloat16_have_gradients_of_float32(norm: str, device: str) -> None:
+    torch.manual_seed(0)
+    x, g = (torch.randn(4, 6, 6, device=device).bfloat16() for _ in range(2))
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        parameters = [torch.full((6,), n, device=device, requires_grad=True) for n in (1.25, 0.5)]
+        NORMS[norm](x.to(dtype), *parameters).backward(g.to(dtype))
+        found.append([p.grad for p in parameters])
+    for got, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)

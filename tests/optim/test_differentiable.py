@@ -47,6 +47,23 @@ def test_steps_can_be_differentiated(name: str, options: dict[str, Any]) -> None
     torch.autograd.gradcheck(steps, given)
 
 
+def test_options_that_are_multiplied_over_the_steps_have_a_gradient() -> None:
+    """NAdam's product of momenta takes the gradient through all steps before."""
+
+    def steps(beta1: torch.Tensor, momentum_decay: torch.Tensor) -> torch.Tensor:
+        start, *grads = arguments()
+        p = start.detach().clone()
+        betas: Any = (beta1, 0.999)
+        optimizer = optim.NAdam([p], 0.1, betas, momentum_decay=momentum_decay, differentiable=True)
+        for grad in grads:
+            p.grad = grad.detach()
+            optimizer.step()
+        return p
+
+    options = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (0.9, 0.004)]
+    torch.autograd.gradcheck(steps, options)
+
+
 def test_the_learning_rate_has_a_gradient() -> None:
     """A step down (p - 3)**2 / 2 from 0 leads to 3 lr, where the slope by lr is -3 (3 - 3 lr)."""
     lr = torch.tensor(0.25, requires_grad=True)

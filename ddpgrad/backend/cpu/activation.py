@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .vectormath import compiled_for, exp, exp_of_negative, from_ordered, kernel, normal, to_ordered
+from .vectormath import (
+    compiled_for,
+    exp,
+    exp_of_negative,
+    from_ordered,
+    kernel,
+    less_both,
+    normal,
+    to_ordered,
+)
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024
@@ -83,7 +92,7 @@ def softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
 
 
 def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-    """x - log(sum(exp(x))) along the last dimension."""
+    """x - max(x) - log(sum(exp(x - max(x)))) along the last dimension."""
     if dtype is not None or not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
         return NotImplemented
     out = np.empty(input.shape, input.dtype)
@@ -225,7 +234,7 @@ def _log_softmax(x, out):
             total += exp_of_negative(row[j] - top)
         total = x.dtype.type(math.log(total))
         for j in range(row.size):
-            out[i, j] = (row[j] - top) - total
+            out[i, j] = less_both(row[j], top, total)
 
 
 @kernel

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
+from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
 
 def cross_entropy_rows(
@@ -17,7 +17,9 @@ def cross_entropy_rows(
     label_smoothing: float,
     reduction: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """-log softmax(input)[target], input (N, C), target int64 (N,): (loss, log sum exp of each row (N,)).
+    """-log softmax(input)[target], input (N, C), target int64 (N,): (loss, sums (2, N)).
+
+    `sums` are of each row the largest element and log(sum(exp(x - that))): added up they would lose digits.
 
     The loss has shape () for reduction "mean" (over the targets that are not `ignore_index`; NaN
     when there is none) and "sum", (N,) for "none". With `label_smoothing` e the wanted
@@ -27,17 +29,17 @@ def cross_entropy_rows(
     if weight is not None or not _handles(input, target):
         return NotImplemented
     losses = np.empty(len(target), input.dtype)
-    lse = np.empty(len(target), input.dtype)
+    sums = np.empty((2, len(target)), input.dtype)
     bad, total, count = _cross_entropy(
-        np.ascontiguousarray(input), np.ascontiguousarray(target), ignore_index, label_smoothing, losses, lse
+        np.ascontiguousarray(input), np.ascontiguousarray(target), ignore_index, label_smoothing, losses, sums
     )
     if bad >= 0:
         raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
     if reduction == "none":
-        return losses, lse
+        return losses, sums
     if reduction == "mean":
         total = total / count if count else math.nan
-    return np.array(total, input.dtype), lse
+    return np.array(total, input.dtype), sums
 
 
 def cross_entropy_backward(
@@ -48,10 +50,10 @@ def cross_entropy_backward(
     ignore_index: int,
     label_smoothing: float,
     reduction: str,
-    lse: np.ndarray,
+    sums: np.ndarray,
 ) -> np.ndarray:
     """The gradient of `cross_entropy_rows` for input (N, C); g has the shape of the loss."""
-    if weight is not None or not _handles(input, target) or not compiled_for(g, input, lse):
+    if weight is not None or not _handles(input, target) or not compiled_for(g, input, sums):
         return NotImplemented
     rows = np.empty(len(target), input.dtype)
     if reduction == "mean":
@@ -66,7 +68,7 @@ def cross_entropy_backward(
         np.ascontiguousarray(target),
         ignore_index,
         label_smoothing,
-        np.ascontiguousarray(lse),
+        np.ascontiguousarray(sums),
         out,
     )
     return out
@@ -122,8 +124,8 @@ def _handles(input: np.ndarray, target: np.ndarray) -> bool:
 
 
 @kernel
-def _cross_entropy(x, target, ignore_index, smoothing, losses, lse):
-    """Fill losses and lse; return (first row with a bad target or -1, sum of losses, rows that count)."""
+def _cross_entropy(x, target, ignore_index, smoothing, losses, sums):
+    """Fill losses and sums; return (first row with a bad target or -1, sum of losses, rows that count)."""
     rows, classes = x.shape
     number = x.dtype.type
     kept = 0
@@ -139,7 +141,7 @@ def _cross_entropy(x, target, ignore_index, smoothing, losses, lse):
         for j in range(classes):
             total += exp_of_negative(row[j] - top)
         log_total = number(math.log(total))
-        lse[i] = top + log_total
+        sums[0, i], sums[1, i] = top, log_total
         t = target[i]
         if t == ignore_index:
             losses[i] = number(0)
@@ -160,7 +162,7 @@ def _cross_entropy(x, target, ignore_index, smoothing, losses, lse):
 
 
 @kernel
-def _cross_entropy_backward(g, x, target, ignore_index, smoothing, lse, out):
+def _cross_entropy_backward(g, x, target, ignore_index, smoothing, sums, out):
     rows, classes = x.shape
     number = x.dtype.type
     everywhere = number(smoothing / classes)
@@ -170,9 +172,9 @@ def _cross_entropy_backward(g, x, target, ignore_index, smoothing, lse, out):
         if t == ignore_index:
             result[:] = number(0)
             continue
-        scale, shift = g[i], lse[i]
+        scale, top, log_total = g[i], sums[0, i], sums[1, i]
         for j in range(classes):
-            result[j] = scale * (exp_of_negative(row[j] - shift) - everywhere)
+            result[j] = scale * (exp_of_negative(less_both(row[j], top, log_total)) - everywhere)
         result[t] -= scale * number(1 - smoothing)
 
 

@@ -228,6 +228,12 @@ def _expm1(x):
     return expm1_32 if x == types.float32 else lambda x: math.expm1(x)
 
 
+@njit(**_INLINED)
+def less_both(x, first, second):
+    """(x - first) - second, in this order: x - (first + second) has lost the digits of a small x - first."""
+    return (x - first) - second
+
+
 def log1p_of_fraction(x):
     """log(1 + x) of one float32 or float64 x in [0, 1]."""
     return math.log1p(x)

@@ -14,7 +14,7 @@ Array = Any
 # One warp per row. A target that is no class gives NaN: a kernel cannot raise.
 _losses = elementwise(
     "raw T input, raw int64 target, int64 columns, int64 ignored, float64 smoothing",
-    "raw A losses, raw A lse",
+    "raw A losses, raw A sums",
     """
     const long long row = i / 32, wanted = target[row];
     const T* x = &input[row * columns];
@@ -30,7 +30,8 @@ _losses = elementwise(
     const A log_total = log(warp_sum(total));
     distance = warp_sum(distance);
     if (i % 32 == 0) {
-      lse[row] = top + log_total;
+      sums[2 * row] = top;
+      sums[2 * row + 1] = log_total;
       if (wanted == ignored) {
         losses[row] = 0;
       } else if (wanted < 0 || wanted >= columns) {
@@ -46,7 +47,7 @@ _losses = elementwise(
 
 # One thread per element; `step` is 0 where one number scales all rows.
 _grad_input = elementwise(
-    "raw T input, raw int64 target, raw A lse, raw A scale, int64 step, int64 columns, int64 ignored, float64 smoothing",
+    "raw T input, raw int64 target, raw A sums, raw A scale, int64 step, int64 columns, int64 ignored, float64 smoothing",
     "raw T grad",
     """
     const long long row = i / columns, column = i % columns, wanted = target[row];
@@ -54,7 +55,7 @@ _grad_input = elementwise(
       grad[i] = (T)(A)0;
     } else {
       const A share = (A)(smoothing / columns) + (column == wanted ? (A)(1 - smoothing) : (A)0);
-      grad[i] = (T)(scale[row * step] * (exp((A)input[i] - lse[row]) - share));
+      grad[i] = (T)(scale[row * step] * (exp(((A)input[i] - sums[2 * row]) - sums[2 * row + 1]) - share));
     }
     """,
     "cross_entropy_backward",
@@ -69,7 +70,9 @@ def cross_entropy_rows(
     label_smoothing: float,
     reduction: str,
 ) -> tuple[Array, Array]:
-    """-log softmax(input)[target], input (N, C), target int64 (N,): (loss, log sum exp of each row (N,)).
+    """-log softmax(input)[target], input (N, C), target int64 (N,): (loss, sums (N, 2)).
+
+    `sums` are of each row the largest element and log(sum(exp(x - that))).
 
     The loss is NaN where a target is outside of [0, C), and for the mean over no targets.
     `NotImplemented` with class weights.
@@ -77,7 +80,7 @@ def cross_entropy_rows(
     if weight is not None or not computes(input):
         return NotImplemented
     rows, columns = input.shape
-    losses, lse = (cupy.empty(rows, accumulator(input.dtype)) for _ in range(2))
+    losses, sums = (cupy.empty(shape, accumulator(input.dtype)) for shape in (rows, (rows, 2)))
     _losses(
         contiguous(input),
         contiguous(target),
@@ -85,14 +88,14 @@ def cross_entropy_rows(
         ignore_index,
         label_smoothing,
         losses,
-        lse,
+        sums,
         size=rows * WARP,
     )
     if reduction == "mean":
         losses = losses.sum() / _kept(target, ignore_index)
     elif reduction == "sum":
         losses = losses.sum()
-    return losses.astype(input.dtype, copy=False), lse
+    return losses.astype(input.dtype, copy=False), sums
 
 
 def cross_entropy_backward(
@@ -103,19 +106,19 @@ def cross_entropy_backward(
     ignore_index: int,
     label_smoothing: float,
     reduction: str,
-    lse: Array | None,
+    sums: Array | None,
 ) -> Array:
     """The gradient of `cross_entropy_rows` for input (N, C); g has the shape of the loss."""
-    if weight is not None or lse is None or not computes(input, g):
+    if weight is not None or sums is None or not computes(input, g):
         return NotImplemented
-    scale = g.astype(lse.dtype, copy=False)
+    scale = g.astype(sums.dtype, copy=False)
     if reduction == "mean":
-        scale = scale / _kept(target, ignore_index).astype(lse.dtype)
+        scale = scale / _kept(target, ignore_index).astype(sums.dtype)
     grad = cupy.empty(input.shape, input.dtype)
     _grad_input(
         contiguous(input),
         contiguous(target),
-        lse,
+        sums,
         contiguous(scale.reshape(-1)),
         0 if reduction != "none" else 1,
         input.shape[1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from ..protocol.guard import blaming
 from ..tensor_work import give_back, on_host
 from . import bucket, comm_hooks
 from .bucket import MIB
-from .join import Joining, joining
 from .reducer import Reducer
 from .replica_check import ReplicaCheck
+
+if TYPE_CHECKING:
+    from .join import Joining
 
 _BROADCAST_BYTES = 250 * MIB
 
@@ -159,6 +161,8 @@ class DistributedDataParallel(Module):
         """
         if not enable:
             return nullcontext()
+        from .join import joining  # here, as few programs join
+
         return joining(self, divide_by_initial_world_size, throw_on_early_termination)
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, comm_hooks.GradBucket], Any]) -> None:

@@ -113,6 +113,9 @@ class Reducer:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.cap_bytes, self.find_unused = cap_bytes, find_unused
         self.enabled = True
+        self.used: set[int] = (
+            set()
+        )  # parameters that got a gradient since the last average, within `no_sync` too
         self.steps = 0  # backward passes after which gradients were averaged
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
@@ -170,7 +173,10 @@ class Reducer:
     def _arrived(self, i: int) -> None:
         """The hook of parameter i's accumulator: its gradient is complete on this rank."""
         bucket, view = self.place[i]
-        if not self.enabled or self.accumulators[i].bucket is not view:
+        if self.accumulators[i].bucket is not view:
+            return
+        self.used.add(i)
+        if not self.enabled:
             return
         if not self.backward_runs:
             self.backward_runs = True
@@ -230,7 +236,7 @@ class Reducer:
                 view._array[...] = 0
             bucket.missing -= 1
         self._hand_over()
-        self._complete(unused)
+        self._complete()
 
     def shadow(self) -> None:
         """Take part in a backward of the other ranks with gradients of zero."""
@@ -238,16 +244,18 @@ class Reducer:
             bucket.flat[...] = 0
             bucket.missing = 0
         self._hand_over()
-        self._complete(range(len(self.parameters)))
+        self.used.clear()
+        self._complete()
 
-    def _complete(self, unused: Sequence[int]) -> None:
+    def _complete(self) -> None:
         """Wait for the averages, and prepare the next pass."""
         for bucket in self.buckets:
             bucket.finish()
             if self.scale != 1.0:
                 bucket.flat *= self.scale
         if self.find_unused:
-            self._share_used(unused)
+            self._share_used()
+        self.used.clear()
         self.steps += 1
         self.finite.step(self.steps)
         arrivals, self.arrivals = self.arrivals, None
@@ -255,14 +263,13 @@ class Reducer:
         if arrivals is not None:
             self._rebuild(arrivals)
 
-    def _share_used(self, unused: Sequence[int]) -> None:
+    def _share_used(self) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
-        used = np.ones(len(self.parameters), np.uint8)
-        used[list(unused)] = 0
+        used = np.zeros(len(self.parameters), np.uint8)
+        used[list(self.used)] = 1
         self.communicator.all_reduce(used, "max", "which parameters were used")
-        for i in unused:
-            if used[i]:
-                self.parameters[i]._grad = self.place[i][1]
+        for i in np.flatnonzero(used).tolist():
+            self.parameters[i]._grad = self.place[i][1]
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
         """Lay the buckets out in the order in which rank 0's gradients arrived."""

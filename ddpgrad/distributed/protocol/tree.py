@@ -62,7 +62,7 @@ OPS = tuple(_COMBINE)
 _ACCEPTS = {
     "sum": "iufcx",
     "avg": "fcx",
-    "product": "biufcx",
+    "product": "biufx",
     "min": "biufx",
     "max": "biufx",
     "band": "biu",

@@ -136,11 +136,12 @@ def _round(g: Graph, s: Step) -> str:
     return g.node("Div", [g.node("Round", [g.node("Mul", [name, scale])]), scale])
 
 
-@converts("clamp")
+@converts("clamp", "hardtanh")
 def _clamp(g: Graph, s: Step) -> str:
     dtype = s.arguments["input"].dtype
     name = g.of(s.arguments["input"])
-    for bound, kind in (("min", "Max"), ("max", "Min")):
+    low, high = ("min", "max") if s.op == "clamp" else ("min_val", "max_val")
+    for bound, kind in ((low, "Max"), (high, "Min")):
         if s.arguments[bound] is not None:
             name = g.node(kind, [name, g.of(s.arguments[bound], dtype)])
     return name

@@ -5,7 +5,7 @@ from ...ops.elementwise.activation import (
     hardswish as hardswish, leaky_relu as leaky_relu, mish as mish, selu as selu, silu as silu,
     softplus as softplus, softshrink as softshrink, threshold as threshold,
 )
-from ...ops.elementwise.unary import sigmoid as sigmoid, tanh as tanh
+from ...ops.elementwise.unary import hardtanh as hardtanh, sigmoid as sigmoid, tanh as tanh
 from ...ops.layers.dropout import dropout as dropout
 from ...ops.layers.normalization import (
     group_norm as group_norm, layer_norm as layer_norm, rms_norm as rms_norm,
@@ -13,7 +13,7 @@ from ...ops.layers.normalization import (
 from ...ops.linalg.matrix import linear as linear
 from ...ops.reduction.distance import pdist as pdist
 from .activation import (
-    celu_ as celu_, elu_ as elu_, gumbel_softmax as gumbel_softmax, hardtanh as hardtanh,
+    celu_ as celu_, elu_ as elu_, gumbel_softmax as gumbel_softmax,
     hardtanh_ as hardtanh_, leaky_relu_ as leaky_relu_, log_softmax as log_softmax, logsigmoid as logsigmoid,
     prelu as prelu, relu as relu, relu6 as relu6, relu_ as relu_, rrelu as rrelu, rrelu_ as rrelu_, selu_ as selu_,
     softmax as softmax, softmin as softmin, softsign as softsign, tanhshrink as tanhshrink,

@@ -14,7 +14,7 @@ from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
 from ...ops.elementwise.binary import where
-from ...ops.elementwise.unary import clamp, log, tanh
+from ...ops.elementwise.unary import log, tanh
 from ...ops.indexing.scatter import scatter
 from ...ops.reduction.reduce import argmax
 from ...ops.shape.shape import reshape
@@ -34,10 +34,12 @@ def rrelu(
 
     Source: https://arxiv.org/abs/1505.00853
     """
+    if lower > upper:
+        raise RuntimeError(
+            f"rrelu(): Lower bound {lower} should be less than or equal to the upper bound {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
-    if lower > upper:
-        raise RuntimeError(f"rrelu(): lower bound {lower} must not be above upper bound {upper}")
     below = input.detach() <= 0
     drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
     slope = ones_like(input)
@@ -52,6 +54,10 @@ def _sloped(input: Tensor, slope: Tensor) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else input * weight: one slope, or one for each channel (dimension 1)."""
     slopes = weight.numel()
+    if weight.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}"
+        )
     if slopes > 1:
         channels = input.shape[1] if input.ndim > 1 else input.shape[0] if input.ndim else 1
         if slopes != channels:
@@ -66,17 +72,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 @takes_inplace
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """input limited to [min_val, max_val]."""
-    if min_val > max_val:
-        raise ValueError(f"min_val cannot be greater than max_val, got {min_val} and {max_val}")
-    return clamp(input, min_val, max_val)
-
-
-@takes_inplace
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """input limited to [0, 6]."""
-    return hardtanh(input, 0.0, 6.0)
+    return unary.hardtanh(input, 0.0, 6.0)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
@@ -136,10 +134,10 @@ def gumbel_softmax(
     return picked - soft.detach() + soft
 
 
-celu_, elu_, leaky_relu_, relu_, selu_, threshold_ = (
+celu_, elu_, hardtanh_, leaky_relu_, relu_, selu_, threshold_ = (
     inplace(op.__dict__["op"])
     for op in (
-        activation.celu, activation.elu, leaky_relu, activation.relu, activation.selu, activation.threshold,
+        activation.celu, activation.elu, unary.hardtanh, leaky_relu, activation.relu, activation.selu, activation.threshold,
     )
 )  # fmt: skip
-hardtanh_, rrelu_ = (functools.partial(function, inplace=True) for function in (hardtanh, rrelu))
+rrelu_ = functools.partial(rrelu, inplace=True)

@@ -44,6 +44,8 @@ def embedding(
     divided by how often `input` names it.
     """
     refuse_sparse("embedding()", sparse)
+    if weight.ndim != 2:
+        raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:
             raise ValueError(

@@ -66,8 +66,11 @@ def soft_margin_loss(
 
 def _rows(name: str, input: Tensor) -> Tensor:
     """Scores (C,) or (N, C) as (N, C); one number is one class."""
-    if input.ndim > 2:
-        raise RuntimeError(f"{name}(): expected scores (C,) or (N, C), got {list(input.shape)}")
+    if input.ndim > 2 or (input.ndim and not input.shape[-1]):
+        raise RuntimeError(
+            f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, scores (C,) or (N, C), but "
+            f"got: {list(input.shape)}"
+        )
     return input if input.ndim == 2 else reshape(input, (1, -1))
 
 
@@ -190,6 +193,8 @@ def triplet_margin_loss(
 
     swap: the distance of positive and negative counts where it is the smaller one.
     """
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
     return _triplet(
         lambda x, y: pairwise_distance(x, y, p, eps),
         (anchor, positive, negative),

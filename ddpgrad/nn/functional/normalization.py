@@ -34,13 +34,15 @@ def batch_norm(
             )
         return clone(input)
     if training:
-        count = input.numel() // input.shape[1]
+        count = math.prod((input.shape[0], *input.shape[2:]))
+        if not count:  # an empty batch has no statistics, and leaves the running ones as they are
+            return _scaled(input, weight, bias)
         if count == 1:
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
         out, mean, _, var = batch_norm_train(input, weight, bias, eps)
-        if count and running_mean is not None and running_var is not None:
+        if running_mean is not None and running_var is not None:
             with no_grad():
                 _move(running_mean, mean, momentum)
                 _move(running_var, var * (count / (count - 1)), momentum)
@@ -56,8 +58,14 @@ def batch_norm(
     shift = -running_mean * scale
     if bias is not None:
         shift = shift + bias
+    return _scaled(input, scale, shift)
+
+
+def _scaled(input: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+    """input * scale + shift, a number of each for each channel (dimension 1); in the dtype of `input`."""
     shape = (1, -1) + (1,) * (input.ndim - 2)
-    return (input * reshape(scale, shape) + reshape(shift, shape)).to(input.dtype)
+    out = clone(input) if scale is None else input * reshape(scale, shape)
+    return (out if shift is None else out + reshape(shift, shape)).to(input.dtype)
 
 
 def _move(running: Tensor, batch: Tensor, momentum: float) -> None:
@@ -93,9 +101,9 @@ def instance_norm(
     weight, bias = (p if p is None else repeat(p, n) for p in (weight, bias))
     out, mean, _, var = batch_norm_train(one_batch, weight, bias, eps)
     with no_grad():
-        if running_mean is not None:
+        if n and running_mean is not None:
             _move(running_mean, reshape(mean, (n, channels)).mean(0), momentum)
-        if running_var is not None:
+        if n and running_var is not None:
             unbiased = var * (places / (places - 1))
             _move(running_var, reshape(unbiased, (n, channels)).mean(0), momentum)
     return reshape(out, tuple(input.shape))

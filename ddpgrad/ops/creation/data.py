@@ -10,7 +10,7 @@ import numpy as np
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor, wrap
-from .factories import finish, from_numpy, no_numpy_type
+from .factories import arange, finish, from_numpy, no_numpy_type
 
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
@@ -217,3 +217,15 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
     cupy, _ = cupy_and_count()
     return wrap(cupy.from_dlpack(ext_tensor))
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of each element of a vector as a row, `N` of them, the highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x.shape[0] if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    powers = arange(count, device=x.device) if increasing else arange(count - 1, -1, -1, device=x.device)
+    kind = x.dtype if x.dtype.category > 1 else dtypes.int64
+    return x.to(kind).unsqueeze(1) ** powers

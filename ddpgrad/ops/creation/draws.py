@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,11 @@ from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...random import Generator, default_generator
+from ...random.variates import DIGITS, largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
-from .factories import default_of, factory, finish, like, number, shape_of
+from .factories import default_of, dtype_of_out, factory, finish, like, number, shape_of
 
 
 def _source(generator: Generator | None) -> Generator:
@@ -63,8 +65,49 @@ def randint(
     low, high = int(number(low)), int(number(high))
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    kind = dtypes.of(dtype or dtypes.int64)
+    low, high = _within(kind, low, high)
     array = _source(generator).integers(low, high, shape_of("randint", (size,)))
-    return array.astype(dtypes.numpy_of(dtype or dtypes.int64))
+    return array.astype(kind.numpy)
+
+
+def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
+    """Bounds of integers in [low, high) as `kind` holds them; `RuntimeError` for what is beyond all that it holds.
+
+    Floating-point types do not hold all integers beyond 2**digits, of which a warning tells: there a bound that
+    is rounded beyond itself becomes the number before (after) it, as in PyTorch.
+    """
+    if kind.is_floating_point:
+        largest = int(dtypes.finfo(kind).max)
+        least = -largest
+    elif kind.category == 0:
+        least, largest = 0, 1
+    else:
+        least, largest = int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)
+    for name, value in (("from", low), ("to - 1", high - 1)):
+        if not least <= value <= largest:
+            raise RuntimeError(
+                f"{name} is out of bounds for {kind.name}: {value} is not in [{least}, {largest}]"
+            )
+        exact = largest_whole(kind)
+        if kind.is_floating_point and not -exact <= value <= exact:
+            warnings.warn(
+                f"{name} is out of bounds [-{exact}, {exact}]. Due to precision limitations {kind.name} can support "
+                "discrete uniform distribution only within this range.",
+                stacklevel=4,
+            )
+    if kind.is_floating_point:
+        digits = DIGITS[kind.name]
+        after, before = int(float(kind.numpy.type(low + 1))), int(float(kind.numpy.type(high - 1)))
+        if after < low:
+            low = after + (1 << (abs(low + 1).bit_length() - digits))
+        if before >= high:
+            high = before - (1 << (abs(high - 1).bit_length() - digits))
+        if low >= high:
+            raise RuntimeError(
+                f"random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got from={low} >= to={high}"
+            )
+    return low, high
 
 
 def _randint_of_shape(size: Any, low: Any, high: Any = None, **options: Any) -> Tensor:
@@ -136,6 +179,8 @@ def normal(
     if isinstance(std, Tensor) and std.numel() and bool((std < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if out is not None and not tensors:
+        dtype, device = dtype_of_out(dtype, out), out.device
     if not tensors:
         numbers: Any = (mean, std)
         array = _source(generator).normal(shape_of("normal", (size,)), default_of(dtype), *numbers)
@@ -148,7 +193,7 @@ def normal(
         result = (drawn * std.detach() if isinstance(std, Tensor) else drawn) + (
             mean.detach() if isinstance(mean, Tensor) else mean
         )
-    return result if out is None else write_out("normal", out, result)
+    return result if out is None else write_out("normal", out, result, (mean, std), warns=bool(tensors))
 
 
 # -- in place ------------------------------------------------------------------------------------
@@ -209,20 +254,33 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     return _overwrite(self, _source(generator).bernoulli(p, tuple(self.shape)))
 
 
-def random_(self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
-            **bounds: Any) -> Tensor:  # fmt: skip
-    """Overwrite with integers in [low, high), [0, low), or all that the dtype holds exactly."""
+def random_(self: Tensor, *bounds: int | None, generator: Generator | None = None, **named: Any) -> Tensor:
+    """Overwrite with whole numbers: `random_(to)`, in [0, to); `random_(from, to)`, in [from, to).
+
+    `to` None is the largest of an integer dtype, or 2**digits of a floating-point one, included; without bounds
+    they are from 0 to that.
+    """
     check_writable("random_", self)
-    low, high = bounds.pop("from", low), bounds.pop("to", high)
-    if low is not None and high is None:
-        low, high = 0, low
-    shape = tuple(self.shape)
-    if high is None:
-        return _overwrite(self, _source(generator).whole(shape, self.dtype))
-    low = 0 if low is None else int(low)
+    names = ("from", "to") if len(bounds) + len(named) > 1 else ("to",)
+    given = {**dict(zip(names, bounds, strict=False)), **named}
+    if len(given) != len(bounds) + len(named) or tuple(sorted(given)) not in ((), ("to",), ("from", "to")):
+        raise TypeError(
+            f"random_() takes (), (to) or (from, to), got {len(bounds)} numbers and the arguments {sorted(named)}"
+        )
+    shape, kind = tuple(self.shape), self.dtype
+    if kind.is_complex:
+        raise NotImplementedError(f'"random_" not implemented for {kind.name}')
+    if not given:
+        return _overwrite(self, _source(generator).whole(shape, kind))
+    low, high = given.get("from", 0), given["to"]
+    if low is None or (high is None and "from" not in given):
+        raise TypeError("random_(): only the second of two bounds can be None")
+    low = int(number(low))
+    high = largest_whole(kind) + 1 if high is None else int(number(high))
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    return _overwrite(self, _source(generator).integers(low, int(high), shape))
+    low, high = _within(kind, low, high)
+    return _overwrite(self, _source(generator).integers(low, high, shape))
 
 
 METHODS = {

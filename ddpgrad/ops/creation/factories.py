@@ -13,7 +13,7 @@ from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_of, to_device
 from ...core.tensor import Size, Tensor, wrap
-from ..dispatch.out import write_out
+from ..dispatch.out import resize_out, write_out
 
 
 def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -50,7 +50,7 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """Make a public function of one that returns a raw array: `device`, `requires_grad` and `out` are handled here.
 
     `layout`, `pin_memory` and `memory_format` are taken, and change nothing: tensors are strided, and
-    their elements lie in order.
+    their elements lie in order. `out` of another shape is resized without a warning, but for `_COUNTED`.
     """
     name = function.__name__
 
@@ -60,11 +60,27 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
         pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
     ) -> Tensor:  # fmt: skip
         if out is not None:
-            kwargs.setdefault("dtype", out.dtype)
-            return write_out(name, out, finish(function(*args, **kwargs), out.device))
+            kwargs["dtype"] = dtype_of_out(kwargs.get("dtype"), out)
+            made = finish(function(*args, **kwargs), out.device)
+            if name in _COUNTED and out.numel() == made.numel():
+                made._array = made._array.reshape(out._array.shape)
+            return write_out(name, out, made, warns=name == "arange")
         return finish(function(*args, **kwargs), device, requires_grad)
 
     return call
+
+
+# Functions whose number of elements counts: `out` of as many keeps its shape.
+_COUNTED = frozenset({"arange", "linspace", "logspace"})
+
+
+def dtype_of_out(dtype: Any, out: Tensor) -> dtypes.DType:
+    """The dtype of `out`; `RuntimeError` where the argument `dtype` is given and is another."""
+    if dtype is not None and dtypes.of(dtype) is not out.dtype:
+        raise RuntimeError(
+            f"dtype {dtypes.of(dtype).name} does not match dtype of out parameter ({out.dtype.name})"
+        )
+    return out.dtype
 
 
 def shape_of(name: str, size: Sequence[Any]) -> tuple[int, ...]:
@@ -151,7 +167,11 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
         if not size:
             raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
         if out is not None:
-            return write_out(name, out, _filled(name, size, value, out.dtype, out.device, False))
+            made = _filled(name, size, value, dtype_of_out(dtype, out), out.device, False)
+            if value is None:  # nothing is written to memory that is not initialised
+                resize_out(name, out, tuple(made.shape), warns=False)
+                return out
+            return write_out(name, out, made, warns=False)
         return _filled(name, size, value, dtype, device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -173,7 +193,8 @@ def full(
     if dtype is None and out is None:
         dtype = dtypes.result_type([], [dtypes.scalar_category(value)])
     if out is not None:
-        return write_out("full", out, _filled("full", (size,), value, out.dtype, out.device, False))
+        made = _filled("full", (size,), value, dtype_of_out(dtype, out), out.device, False)
+        return write_out("full", out, made, warns=False)
     return _filled("full", (size,), value, dtype, device, requires_grad)
 
 
@@ -298,7 +319,9 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> 
 
 def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.ndarray, np.dtype[Any]]:
     """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
-    start, end, count = number(start), number(end), int(number(steps))
+    start, end, count = number(start), number(end), number(steps)
+    if not isinstance(count, int) or isinstance(steps, bool):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(count).__name__}")
     if count < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative")
     number_kind = dtypes.complex64 if isinstance(start, complex) or isinstance(end, complex) else None
@@ -344,18 +367,6 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None) -> np.ndarray:
         if size is not None and size < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
     return np.eye(n, m, dtype=default_of(dtype))
-
-
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of each element of a vector as a row, `N` of them, the highest first unless `increasing`."""
-    if x.ndim != 1:
-        raise RuntimeError("x must be a one-dimensional tensor.")
-    count = x.shape[0] if N is None else N
-    if count < 0:
-        raise RuntimeError("N must be non-negative.")
-    powers = arange(count, device=x.device) if increasing else arange(count - 1, -1, -1, device=x.device)
-    kind = x.dtype if x.dtype.category > 1 else dtypes.int64
-    return x.to(kind).unsqueeze(1) ** powers
 
 
 class Layout:

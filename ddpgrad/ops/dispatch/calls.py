@@ -15,6 +15,7 @@ from ...backend.dtype import bfloat16
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
+from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain, said
 from .node import record
 from .out import write_out
@@ -48,13 +49,13 @@ def general(op: Op) -> Callable[..., Any]:
     # Places of outputs without a gradient that are kept, and that users may change.
     guarded = [i for i, name in enumerate(op.extras[: visible - 1], 1) if name in op.keep]
     differentiable, casts = is_differentiable(op), casts_of(op)
-    is_view, reflected_name = op.view, op.reflected_name
+    is_view, reflected_name, refused = op.view, op.reflected_name, REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             if "out" in kwargs:
                 target = kwargs.pop("out")
-                return into(op, target, call(*args, **kwargs))
+                return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             tail = tails.get(len(args))
@@ -62,6 +63,8 @@ def general(op: Op) -> Callable[..., Any]:
         if casts:
             args = cast_arguments(op.name, args)
         received = args
+        if refused is not None and _kind_of(args[first_place]) != "f":
+            refuse_dtypes(said(op), refused, [args[i] for i in tensors])
         try:
             if check is not None:
                 check(*args)
@@ -127,9 +130,14 @@ def general(op: Op) -> Callable[..., Any]:
     return call
 
 
-def into(op: Op, out: Any, result: Any) -> Any:
-    """`result`, or `out` with it when the caller gave one."""
-    return result if out is None else write_out(op.name, out, result)
+def _kind_of(value: Any) -> str:
+    """NumPy's letter for the kind of elements that a Tensor has; none for anything else."""
+    return value._array.dtype.kind if isinstance(value, Tensor) else ""
+
+
+def into(op: Op, out: Any, result: Any, given: Sequence[Any]) -> Any:
+    """`result`, or `out` with it when the caller gave one. given: the arguments of the op."""
+    return result if out is None else write_out(op.name, out, result, given, op)
 
 
 def versions_of(arguments: Sequence[Any]) -> list[list[int]]:

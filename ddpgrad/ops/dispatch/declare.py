@@ -153,11 +153,12 @@ class Op:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every argument in its place, defaults filled in; `TypeError` as for any function."""
         if self.varargs is not None:
-            split = self.varargs
+            split, name = self.varargs, self.params[self.varargs]
             rest, args = args[split:], args[:split]
+            if not rest and name not in kwargs:
+                raise TypeError(f'{self.name}() missing 1 required positional arguments: "{name}"')
             if not kwargs and len(args) == split == len(self.params) - 1:
                 return (*args, rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest)
-            name = self.params[split]
             if name in kwargs:
                 rest = (kwargs.pop(name),)
             bound = self._fill(args, kwargs, skip=split)

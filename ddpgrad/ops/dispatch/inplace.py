@@ -19,6 +19,7 @@ from .autocast import casting
 from .declare import Op
 from .explain import explain
 from .node import OpNode
+from .overlap import refuse_overlap
 from .signatures import in_place
 from .watching import recorders
 
@@ -95,7 +96,15 @@ def _inplace(
     op: Op | None,
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        recording = mode.enabled and (self._requires_grad or any_requires_grad(args, kwargs))
+        needs_grad = self._requires_grad
+        versions = self._versions
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(value, Tensor):
+                if value._requires_grad:
+                    needs_grad = True
+                if value._versions is versions and value is not self and name != "masked_fill":
+                    refuse_overlap(name, self, (value,))
+        recording = needs_grad and mode.enabled
         check_writable(f"{name}_", self, needs_grad=recording)
         if not recording and op is not None and _computed_in_place(op, self, args, kwargs):
             self._versions[0] += 1
@@ -205,7 +214,7 @@ def give_history(target: Tensor, result: Tensor) -> None:
 
 def detach_(self: Tensor) -> Tensor:
     """Forget the history; the tensor becomes a leaf."""
-    if self._view is not None and self._requires_grad:
+    if self._view is not None:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     self._grad_fn, self._output_nr, self._requires_grad = None, 0, False
     return self

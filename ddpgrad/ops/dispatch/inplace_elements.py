@@ -12,6 +12,7 @@ from ...backend.overwriting import overwriting
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from .inplace import any_requires_grad
+from .overlap import refuse_overlap
 from .watching import recorders
 
 WRITERS = (
@@ -26,6 +27,7 @@ def directly(inplace: Callable[..., Tensor], function: Callable[..., Tensor]) ->
     @functools.wraps(inplace)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if _keeps_or_shares(self, args, kwargs):
+            refuse_overlap(function.__name__, self, (*args, *kwargs.values()))
             return inplace(self, *args, **kwargs)
         check_writable(inplace.__name__, self)
         array = self._array

@@ -3,23 +3,67 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
+from .overlap import refuse_overlap
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+# Functions whose result is cast to the dtype of `out`, as that of ops which promote their operands is.
+_CASTING = frozenset({
+    "addcdiv", "addcmul", "addr", "all", "any", "bernoulli", "cat", "cholesky", "cholesky_inverse",
+    "cholesky_solve", "clamp_max", "clamp_min", "column_stack", "linalg_cond", "cumprod", "cumsum", "div", "dstack", "linalg_eig", "linalg_eigvals",
+    "fft_fft", "fft_fft2", "fft_fftn", "geqrf", "ger", "fft_hfft", "fft_hfft2", "fft_hfftn", "linalg_householder_product", "hstack", "fft_ifft2", "fft_ifftn", "fft_ihfft2",
+    "fft_ihfftn", "fft_irfft", "fft_irfft2", "fft_irfftn", "kron", "logical_and", "logical_not", "logical_or", "logical_xor", "linalg_lstsq", "lu",
+    "linalg_matrix_power", "linalg_matrix_rank", "max", "mean", "min", "mvlgamma", "nanmean", "nansum", "normal", "normalize", "outer", "linalg_pinv",
+    "polygamma", "prod", "fft_rfft", "fft_rfft2", "fft_rfftn", "square", "stack", "std", "sum", "linalg_tensorinv", "linalg_tensorsolve", "var", "vstack",
+})  # fmt: skip
+_EXACT = frozenset({"where"})
+_OF_ONE = frozenset({"max", "min"})  # whose (values, indices) are not cast
 
 
-def write_out(name: str, out: Any, result: Any) -> Any:
-    """Write what function `name` returned into `out`, a Tensor or as many Tensors as there are results; return `out`."""
+def _casts(name: str, op: Op | None, several: bool) -> bool:
+    """Whether the result of function `name`, of one or of `several`, is cast to the dtype of `out`."""
+    if op is not None and op.promotion is not None:
+        return name not in _EXACT
+    return name in _CASTING and not (several and name in _OF_ONE)
+
+
+def write_out(
+    name: str, out: Any, result: Any, given: Iterable[Any] = (), op: Op | None = None, warns: bool = True
+) -> Any:
+    """Write what function `name` returned into `out`, a Tensor or as many Tensors as there are results; return `out`.
+
+    given: the function's arguments, which may not share part of their memory with `out`. op: the op that it is,
+    if any. warns: of a size that does not fit.
+    """
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)) or len(out) != len(result):
             raise TypeError(
                 f"{name}(): out= takes a tuple of {len(result)} Tensors, got {type(out).__name__}"
             )
-        written = [write_out(name, o, r) for o, r in zip(out, result, strict=True)]
+        written = [
+            _write(name, o, r, given, op, warns, several=True) for o, r in zip(out, result, strict=True)
+        ]
         return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
+    return _write(name, out, result, given, op, warns)
+
+
+def _write(
+    name: str,
+    out: Any,
+    result: Tensor,
+    given: Iterable[Any],
+    op: Op | None,
+    warns: bool,
+    several: bool = False,
+) -> Tensor:
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if mode.enabled and (result._requires_grad or out._requires_grad):
@@ -30,24 +74,38 @@ def write_out(name: str, out: Any, result: Any) -> Any:
     check_writable(name, out)
     if result.device != out.device:
         raise RuntimeError(f"{name}(): expected out tensor to be on {result.device}, but got {out.device}")
-    if result.dtype.category > out.dtype.category:
-        raise RuntimeError(
-            f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
-        )
-    if result._array.shape == out._array.shape:
-        out._array[...] = result._array
-    elif not out._array.size:
-        out._array = backend_for(out._array).cast(result._array, out.dtype)
-        if out._array is result._array:
-            out._array = result._array.copy()
-    else:
-        warnings.warn(
-            f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
-            f"which does not match the required output shape {list(result.shape)}. Give an empty tensor or one "
-            "of the right shape.",
-            stacklevel=3,
-        )
-        out._array = out.detach().resize_(result.shape)._array  # its memory, where that has room
-        out._array[...] = result._array
+    if result._array.dtype != out._array.dtype:
+        if result.dtype.category > out.dtype.category:
+            raise RuntimeError(
+                f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
+            )
+        if not _casts(name, op, several):
+            raise RuntimeError(
+                f"{name}(): Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead"
+            )
+    refuse_overlap(name, out, given)
+    if result._array.shape != out._array.shape:
+        resize_out(name, out, result._array.shape, warns)
+    out._array[...] = result._array
     out._versions[0] += 1
     return out
+
+
+def resize_out(name: str, out: Tensor, shape: tuple[int, ...], warns: bool = True) -> None:
+    """Give `out` another shape, in its own memory where that has room; warns: if it has elements.
+
+    Without elements it gets memory of its own, also where it is a view: NumPy does not keep the place of an empty one.
+    """
+    if out._array.shape == shape:
+        return
+    if not out._array.size:
+        out._array = backend_for(out._array).empty(shape, out.dtype)
+        return
+    if warns:
+        warnings.warn(
+            f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
+            f"which does not match the required output shape {list(shape)}. Give an empty tensor or one "
+            "of the right shape.",
+            stacklevel=4,
+        )
+    out._array = out.detach().resize_(shape)._array

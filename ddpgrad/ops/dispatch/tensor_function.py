@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
+from .dtype_lists import REFUSED_BY_FUNCTIONS, refusing
 from .explain import must_be_tensor
 from .out import write_out
 from .signatures import TakesOut, with_out
@@ -63,6 +64,8 @@ def tensor_function(
         call = _with_keywords(function, out) if out or takes_dim else function
         if is_listed(name):
             call = under_autocast(call)
+        if name in REFUSED_BY_FUNCTIONS:
+            call = refusing(call, REFUSED_BY_FUNCTIONS[name])
         for known in (name, *aliases):
             FUNCTIONS[known] = Declared(call, method, inplace)
         return call
@@ -105,7 +108,9 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
                 kwargs[name] = kwargs.pop(numpy_name)
         target = kwargs.pop("out", None) if out else None
         result = function(*args, **kwargs)
-        return result if target is None else write_out(function.__name__, target, result)
+        if target is None:
+            return result
+        return write_out(function.__name__, target, result, (*args, *kwargs.values()))
 
     if out:
         call.__dict__["__signature__"] = with_out(inspect.signature(function))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..dispatch.declare import Rule, TensorLike, composite, op, primitive
+from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.samples import calls, one
 
 Unary = Callable[[Tensor], Tensor]
@@ -183,6 +184,8 @@ def _clamp_max_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
 def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
     if min is None and max is None:
         raise RuntimeError("clamp(): At least one of 'min' or 'max' must not be None")
+    if input._array.dtype.kind == "b" and min is not None and max is not None:
+        refuse_dtypes("clamp", "b", (input, min, max), numbers=True)
 
 
 @primitive(
@@ -202,6 +205,44 @@ def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
 def clamp(F: Any, input: Tensor, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """Limited to [min, max]; None is no limit. Where min > max the result is max."""
     ...
+
+
+def _adapt_hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> tuple[Any, ...]:
+    if min_val > max_val:
+        raise ValueError(f"min_val cannot be greater than max_val, got {min_val} and {max_val}")
+    dtype = input.dtype
+    if dtype.category == 3:
+        raise NotImplementedError(f"hardtanh(): not implemented for {dtype.name}: it has no order")
+    if dtype.category == 0:
+        raise RuntimeError("hardtanh(): Bool inputs not supported for hardtanh")
+    if dtype.category == 1:  # the limits are of the dtype too
+        if min_val <= -1 and not dtype.is_signed:
+            raise RuntimeError("hardtanh(): cannot do hardtanh on an unsigned type with negative limits")
+        info = np.iinfo(dtype.numpy)
+        low, high = (int(max(info.min, min(info.max, limit))) for limit in (min_val, max_val))
+        return input, low, high
+    return input, min_val, max_val
+
+
+@op(
+    grads={"input": lambda F, g, input, min_val, max_val: F.hardtanh_backward(g, input, min_val, max_val)},
+    adapt=_adapt_hardtanh,
+    samples=calls((), (-0.3, 0.4)),
+    reference=lambda x, low=-1.0, high=1.0: np.clip(x, low, high),
+    method=False,
+)
+def hardtanh(
+    F: Any, input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """Limited to [min_val, max_val], in the dtype of the input; no gradient passes at the limits."""
+    return F.clamp(input, min_val, max_val)
+
+
+@composite
+def hardtanh_backward(F: Any, g: Any, input: Any, min_val: Any, max_val: Any) -> Any:
+    """The gradient of `hardtanh`."""
+    limited = F.logical_or(input <= min_val, input >= max_val)
+    return F.where(limited, F.full_like(g, 0), g)
 
 
 @primitive(

@@ -16,6 +16,7 @@ from ..dispatch.declare import OPS, Op
 from ..dispatch.explain import explain
 from ..dispatch.inplace import give_history, take_history
 from ..dispatch.node import record
+from ..dispatch.overlap import refuse_overlap
 from ..dispatch.watching import recorders
 from .index import index_put, subscript
 from .raw_index import is_basic, is_mixed, raw_index, refuse_negative_steps, split_mixed, with_ellipsis
@@ -45,6 +46,11 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     given = value if isinstance(value, Tensor) else None
     if given is not None and given.ndim == 0 and given._array.__class__ is not self._array.__class__:
         given = given.to(self.device)  # a number in a tensor may come from another device
+    if given is not None and given._versions is self._versions:
+        if is_basic(raw):
+            refuse_overlap("copy_", self, (given,), self._array[raw])
+        else:
+            refuse_overlap("index_put", self, (given,))
     recording = (
         mode.enabled
         and (self._requires_grad or (given is not None and given._requires_grad))
@@ -79,7 +85,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if value.__class__ is Tensor or (self._requires_grad and mode.enabled):
         setitem(self, Ellipsis, value)
     else:
-        check_writable("fill_", self)
+        check_writable("fill_", self, None)
         _store(index_put.op, self, Ellipsis, value)  # type: ignore[attr-defined]
     return self
 

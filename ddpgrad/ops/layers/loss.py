@@ -96,11 +96,11 @@ def _samples(rng: Any) -> Any:
 
 @op(
     grads={
-        "input": lambda F, g, input, target, weight, ignore_index, label_smoothing, reduction, lse: (
-            F.cross_entropy_backward(g, input, target, weight, ignore_index, label_smoothing, reduction, lse)
+        "input": lambda F, g, input, target, weight, ignore_index, label_smoothing, reduction, sums: (
+            F.cross_entropy_backward(g, input, target, weight, ignore_index, label_smoothing, reduction, sums)
         )
     },
-    extras=("lse",),
+    extras=("sums",),
     adapt=_adapt,
     samples=_samples,
     reference=lambda x, t, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean": _reference(
@@ -136,7 +136,7 @@ def cross_entropy_backward(
     ignore_index: int,
     label_smoothing: float,
     reduction: str,
-    lse: Any,
+    sums: Any,
 ) -> Any:
     """The gradient of `cross_entropy_rows`."""
     share = _shares(F, input, target, weight, ignore_index, label_smoothing, reduction)

@@ -35,6 +35,11 @@ def _layer_norm(
     return F.layer_norm(input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps)
 
 
+def _wide(F: Any, *values: Any) -> list[Any]:
+    """Arrays or Tensors (or None) with float32 in place of 16-bit types, in which nothing is summed."""
+    return [v if v is None or v.dtype.itemsize != 2 else F.cast(v, float32) for v in values]
+
+
 def _layer_norm_rule(
     F: Any,
     g: Any,
@@ -94,6 +99,7 @@ def layer_norm_backward(
     F: Any, g: Any, input: Any, weight: Any, bias: Any, ndim: int, eps: float, mean: Any, rstd: Any
 ) -> tuple[Any, Any, Any]:
     """The gradients of `layer_norm`; works out the statistics again, so that it has a gradient itself."""
+    g, input, weight = _wide(F, g, input, weight)
     n = len(input.shape)
     dims, lead = tuple(range(n - ndim, n)), tuple(range(n - ndim))
     centred = input - F.mean(input, dims, True)
@@ -170,6 +176,7 @@ def batch_norm_backward(
     F: Any, g: Any, input: Any, weight: Any, bias: Any, eps: float, mean: Any, rstd: Any
 ) -> tuple[Any, Any, Any]:
     """The gradients of `batch_norm_train`; works out the statistics again, so that it has a gradient itself."""
+    g, input, weight = _wide(F, g, input, weight)
     n = len(input.shape)
     dims = (0, *range(2, n))
     centred = input - F.mean(input, dims, True)
@@ -232,6 +239,7 @@ def rms_norm_backward(
     F: Any, g: Any, input: Any, weight: Any, ndim: int, eps: float, rstd: Any
 ) -> tuple[Any, Any]:
     """The gradients of `rms_norm`; works out the mean square again, so that it has a gradient itself."""
+    g, input, weight = _wide(F, g, input, weight)
     n = len(input.shape)
     dims, lead = tuple(range(n - ndim, n)), tuple(range(n - ndim))
     inverse = F.rsqrt(F.mean(input * input, dims, True) + eps)
@@ -330,6 +338,7 @@ def group_norm_backward(
     F: Any, g: Any, input: Any, weight: Any, bias: Any, groups: int, eps: float, mean: Any, rstd: Any
 ) -> tuple[Any, Any, Any]:
     """The gradients of `group_norm`; works out the statistics again, so that it has a gradient itself."""
+    g, input, weight = _wide(F, g, input, weight)
     n = len(input.shape)
     dims = (0, *range(2, n))
     normal, spread = _grouped(F, input, groups, eps)

@@ -158,8 +158,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     keep_b = [i for i in range(b.ndim) if i not in second]
     size = math.prod(a.shape[i] for i in first)
     rows, columns = [a.shape[i] for i in keep_a], [b.shape[i] for i in keep_b]
-    left = shape.reshape(shape.permute(a, *keep_a, *first), (math.prod(rows), size))
-    right = shape.reshape(shape.permute(b, *second, *keep_b), (size, math.prod(columns)))
+    left = shape.reshape(shape.permute(a, (*keep_a, *first)), (math.prod(rows), size))
+    right = shape.reshape(shape.permute(b, (*second, *keep_b)), (size, math.prod(columns)))
     return shape.reshape(matrix.matmul(left, right), rows + columns)
 
 

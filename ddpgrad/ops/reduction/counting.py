@@ -33,6 +33,17 @@ def _asked(
     return tuple(results) if len(results) > 1 else results[0]
 
 
+def _dim_of_slices(name: str, input: Tensor, dim: int) -> int:
+    """`dim` counted from the front; `RuntimeError` where the slices along it have no elements to compare."""
+    dim = wrap_dim(name, dim, input.ndim)
+    if 0 in input.shape[:dim] or 0 in input.shape[dim + 1 :]:
+        raise RuntimeError(
+            f"{name}(): There are 0 sized dimensions other than dim {dim}, so unique cannot be applied to shape "
+            f"{list(input.shape)}"
+        )
+    return dim
+
+
 @overload
 def unique(
     input: Tensor,
@@ -92,12 +103,7 @@ def unique(
     array = input._array
     require_order("unique", input)
     if dim is not None:
-        dim = wrap_dim("unique", dim, input.ndim)
-        if not input.numel() and input.shape[dim] and input.ndim:
-            raise RuntimeError(
-                f"unique(): There are 0 sized dimensions other than dim {dim}, so unique cannot be applied to shape "
-                f"{list(input.shape)}"
-            )
+        dim = _dim_of_slices("unique", input, dim)
     values, inverse, counts = backend_for(array).unique(array, dim if input.ndim else None)
     return _asked("unique", input, values, inverse, counts, return_inverse, return_counts)
 
@@ -139,14 +145,13 @@ def unique_consecutive(
 ) -> Any:
     """The elements, or slices along `dim`, that differ from the one before; results besides as in `unique`."""
     F = backend_for(input._array)
-    along = 0 if dim is None else wrap_dim("unique_consecutive", dim, input.ndim)
+    along = 0 if dim is None else _dim_of_slices("unique_consecutive", input, dim)
     x = F.reshape(input._array, (-1,)) if dim is None or not input.ndim else input._array
     length = x.shape[along]
     counts = F.full((length,), 1, dtypes.int64) if length else F.full((0,), 0, dtypes.int64)
     if not length:
-        return _asked(
-            "unique_consecutive", input, x, F.reshape(counts, (0,)), counts, return_inverse, return_counts
-        )
+        inverse = F.reshape(counts, input.shape if dim is None else (0,))
+        return _asked("unique_consecutive", input, x, inverse, counts, return_inverse, return_counts)
     others = tuple(d for d in range(x.ndim) if d != along)
     differs = F.narrow(x, along, 1, length - 1) != F.narrow(x, along, 0, length - 1)
     new = F.cat([F.full((1,), True, dtypes.bool_), F.any(differs, others, False) if others else differs])

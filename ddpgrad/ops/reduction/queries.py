@@ -38,6 +38,9 @@ def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
     """True where |input - other| <= atol + rtol * |other|, or both are equal."""
+    for place, value in enumerate((input, other)):
+        if not isinstance(value, Tensor):
+            raise must_be_tensor("isclose", ("input", "other")[place], place, value)
     if input.dtype is not other.dtype:
         raise RuntimeError(f"isclose(): expected one dtype, got {input.dtype.name} and {other.dtype.name}")
     if rtol < 0 or atol < 0:

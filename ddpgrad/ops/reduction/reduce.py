@@ -370,6 +370,8 @@ def sum_to(F: Any, input: Any, shape: Any) -> Any:
 @tensor_function()
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """Summed over what broadcasting added to get from `size` to the shape of `input`."""
+    if not size:
+        raise TypeError('sum_to_size() missing 1 required positional arguments: "size"')
     sizes = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     lead = input.ndim - len(sizes)
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(sizes, input.shape[lead:], strict=True)):

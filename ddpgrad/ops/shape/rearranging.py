@@ -52,7 +52,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
         return strided.view(input, ())
     rest = iter(d for d in range(input.ndim) if d not in sources)
     dims = [sources[targets.index(i)] if i in targets else next(rest) for i in range(input.ndim)]
-    return shape.permute(input, *dims)
+    return shape.permute(input, dims)
 
 
 moveaxis = movedim
@@ -157,9 +157,15 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     return input if input._array.flags.c_contiguous else shape.to_contiguous(input)
 
 
+def _require_given(name: str, argument: str, values: tuple[Any, ...]) -> None:
+    if not values:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "{argument}"')
+
+
 @tensor_function()
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """The tensor repeated `dims` times, missing leading dimensions taken as 1."""
+    _require_given("tile", "dims", dims)
     times = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
     return shape.repeat(input, (1,) * (input.ndim - len(times)) + tuple(times))
 
@@ -297,6 +303,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
     if self._requires_grad and not inference.on:
         raise RuntimeError("cannot resize variables that require grad")
+    _require_given("resize_", "size", sizes)
     size = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if size == self._array.shape:
         return self

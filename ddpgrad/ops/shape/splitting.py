@@ -142,7 +142,9 @@ def tensor_split(
     indices: Any = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Views of a number of parts of nearly equal size, or of the parts between the given indices."""
-    where: Any = next(w for w in (indices_or_sections, sections, indices) if w is not None)
+    where: Any = next((w for w in (indices_or_sections, sections, indices) if w is not None), None)
+    if where is None:
+        raise TypeError("tensor_split() takes indices_or_sections, sections or indices, got none of them")
     if not input.ndim:
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
