@@ -105,13 +105,48 @@ def test_ranks_have_workers_of_their_own(tmp_path, procs):
     assert "total 204" in done.stdout  # the sum of the squares; sample 0 is the padding
 
 
-def test_an_unguarded_program_is_told(tmp_path):
+@pytest.mark.parametrize("how", ["ddprun", "python", "prompt"])
+def test_an_unguarded_program_has_workers(tmp_path, how):
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT + "\nmain()\n")
+    script.write_text(SCRIPT + "\nprint('once')\nmain()\n")
+    if how == "prompt":
+        done = python("-", cwd=tmp_path, input=script.read_text())
+    else:
+        ddprun = ("-m", "ddpgrad.launcher", "-n", "2") if how == "ddprun" else ()
+        done = python(*ddprun, str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "total 204" in done.stdout
+    assert done.stdout.count("once") == (2 if how == "ddprun" else 1)
+
+
+def test_an_unguarded_program_that_cannot_be_forked_is_told_at_once(tmp_path):
+    script = tmp_path / "train.py"
+    thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='mine').start()\n"
+    script.write_text(f"{SCRIPT}\nprint('once')\n{thread}main()\n")
     done = python(str(script), cwd=tmp_path)
-    assert done.returncode != 0
-    assert "must stand under `if __name__ == '__main__':`" in done.stderr
-    assert "exited unexpectedly" in done.stderr
+    assert done.returncode != 0 and done.stdout.count("once") == 1
+    assert "2 threads are running (MainThread, mine)" in done.stderr
+    assert "Put what the program does under `if __name__ == '__main__':`" in done.stderr
+
+
+def test_what_cannot_be_sent_goes_with_a_fork(tmp_path):
+    """Or, where another thread runs, is refused with advice."""
+    code = f"""
+        import sys, threading
+        sys.path.append({str(HERE)!r})
+        import worker_datasets as sent
+        from ddpgrad.utils.data import DataLoader
+        def read():
+            return list(DataLoader(sent.Numbers(4), 2, num_workers=2, collate_fn=lambda batch: [int(b) for b in batch]))
+        if __name__ == "__main__":
+            assert read() == [[0, 1], [2, 3]], read()
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            read()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(code))
+    done = python("train.py", cwd=tmp_path)
+    assert done.returncode != 0 and "lambda" in done.stderr
+    assert "use num_workers=0" in done.stderr and "AssertionError" not in done.stderr
 
 
 def test_virtual_ranks_wait_for_their_own_workers():

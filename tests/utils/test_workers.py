@@ -287,12 +287,6 @@ def test_a_failing_worker_is_named_with_its_sample(how, error, texts):
             next(iteration)
 
 
-def test_what_cannot_be_sent_is_refused_with_advice():
-    with pytest.raises(Exception, match=r"local|lambda") as caught:
-        iter(loader(sent.Numbers(3), collate_fn=lambda batch: batch))
-    assert "num_workers=0" in caught.value.__notes__[0]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -18,7 +18,10 @@ from .channel import HEARTBEAT_S, Sender
 def start(sender: Sender) -> None:
     """Begin to send the heartbeat of this process."""
     count_steps()
-    threading.Thread(target=_run, args=(sender,), name="ddprun heartbeat", daemon=True).start()
+    thread = threading.Thread(target=_run, args=(sender,), name="ddprun heartbeat", daemon=True)
+    # It takes no lock that a forked copy of the process could wait for, so a loader's workers may be forked.
+    thread.__dict__["holds_no_lock"] = True
+    thread.start()
 
 
 def count_steps() -> None:

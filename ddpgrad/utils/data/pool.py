@@ -1,21 +1,13 @@
 """The worker processes of a DataLoader, seen from the program: start, feed, read, stop.
 
-Start method: a fork server by default, or spawn where there is none. A fork of the program itself
-copies a process in which MPI, CUDA or other threads may be at work, and their locks and connections do
-not survive that; the fork server is a fresh process without any of them. It has imported ddpgrad, so that
-a worker starts in the time that the program's own imports take. Each worker has a connection of its own;
-one that dies can spoil no lock or queue that the others use.
+How they are started is told in `start_method.py`. Each worker has a connection of its own; one that dies can
+spoil no lock or queue that the others use.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import signal
-import sys
-import tempfile
-import threading
 import time
 import weakref
 from collections import deque
@@ -26,16 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import cuda
 from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
+from .start_method import start_context, why_not_fork
 from .worker import NOTHING, SAMPLE, STARTING, Epoch, Result, Start, Task, main
 
 _SLICE = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
 _ENDING = 5.0  # seconds that workers have to end by themselves
 _STARTING = 120.0  # seconds that a worker may take to import the program, where a timeout is given
-_SOCKET_NAME = 108  # bytes of a Unix socket's name with the zero at its end
 
 
 class WorkerEnded:
@@ -64,8 +55,7 @@ class Pool:
         prefetch: int,
         context: Any,
     ) -> None:
-        context = start_context(context)
-        cargo, buffers = _pack_cargo(recipe, init, num_workers)
+        context, cargo, buffers = _prepared(context, recipe, init, num_workers)
         places = spans(buffers)
         arrays = Segment.create(places[-1][1] if places else 0)
         fill(arrays, buffers, places)
@@ -214,7 +204,7 @@ class Worker:
             how = signal.Signals(-code).name
         if self._progress[0] == STARTING:
             advice = (
-                "If it printed a traceback, that is the reason. A worker imports the "
+                "If it printed a traceback, that is the reason. A worker that is not forked imports the "
                 "program, so what a program does must stand under `if __name__ == '__main__':`"
             )
         elif how == "SIGKILL":
@@ -270,54 +260,19 @@ def _end(workers: list[Worker]) -> None:
         worker.process.close()
 
 
-def _pack_cargo(recipe: Recipe, init: Any, num_workers: int) -> tuple[bytes, list[memoryview]]:
+def _prepared(chosen: Any, recipe: Recipe, init: Any, num_workers: int) -> tuple[Any, Any, list[memoryview]]:
+    """The context that starts the workers, and what they get: as a pickle and its arrays, or as it is if forked."""
+    context = start_context(chosen, num_workers)
+    if context.get_start_method() == "fork":
+        return context, (recipe, init), []
     try:
-        return pack((recipe, init))
+        return context, *pack((recipe, init))
     except Exception as error:
+        if chosen is None and why_not_fork() is None:
+            return start_context("fork", num_workers), (recipe, init), []
         error.add_note(
             f"DataLoader(num_workers={num_workers}): the dataset, collate_fn or worker_init_fn cannot be sent to a "
             "worker process. Define functions and classes at the top of a module, not inside others or as a "
             "lambda, and open files in the worker; or use num_workers=0"
         )
         raise
-
-
-def start_context(chosen: Any) -> Any:
-    """The multiprocessing context for `DataLoader(multiprocessing_context=…)`, a name, a context or None."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise RuntimeError(
-            "a DataLoader with workers is iterated over while a worker imports this program: what the program "
-            "does must stand under `if __name__ == '__main__':`, or in a function called there. Otherwise every "
-            "worker would run it again"
-        )
-    if chosen is None:
-        chosen = _start_method()
-    context = multiprocessing.get_context(chosen) if isinstance(chosen, str) else chosen
-    method = context.get_start_method()
-    if method == "fork" and (reason := _why_not_fork()):
-        raise RuntimeError(
-            f"DataLoader(multiprocessing_context='fork'): {reason}, and a forked copy of this process could "
-            "hang or corrupt it. Use 'forkserver' (the default) or 'spawn'"
-        )
-    if method == "forkserver":
-        context.set_forkserver_preload([f"{__package__}.forkserver"])
-    return context
-
-
-def _start_method() -> str:
-    """The fork server, or spawn where there is none, or where TMPDIR leaves its socket no name that Linux takes."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return "spawn"
-    socket_name = os.path.join(tempfile.gettempdir(), "pymp-12345678", "listener-12345678")
-    return "forkserver" if len(os.fsencode(socket_name)) < _SOCKET_NAME else "spawn"
-
-
-def _why_not_fork() -> str | None:
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized():
-        return "MPI is initialised"
-    if "cupy" in sys.modules and cuda.is_initialized():
-        return "CUDA is in use"
-    if threading.active_count() > 1:
-        return f"{threading.active_count()} threads are running"
-    return None

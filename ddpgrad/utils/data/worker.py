@@ -93,7 +93,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Start:
-    """What a worker is started with. cargo: pickle of (recipe, worker_init_fn), its arrays at `places` of `arrays`.
+    """What a worker is started with. cargo: (recipe, worker_init_fn) for a forked one, for others the pickle of that,
+    whose arrays lie at `places` of `arrays`.
 
     progress: two int64 words that the program looks at when a worker dies or stalls: what it does, and
     the index of the sample that it reads.
@@ -102,7 +103,7 @@ class Start:
     id: int
     num_workers: int
     base_seed: int
-    cargo: bytes
+    cargo: Any
     arrays: Segment
     places: list[tuple[int, int]]
     progress: Segment
@@ -147,7 +148,10 @@ class _Worker:
         seed_worker(start.base_seed, start.id)
         try:
             shared = start.arrays.private().array
-            recipe, init = unpack(start.cargo, [shared[begin:end] for begin, end in start.places])
+            sent = isinstance(start.cargo, bytes)
+            recipe, init = (
+                unpack(start.cargo, [shared[a:b] for a, b in start.places]) if sent else start.cargo
+            )
             self._recipe: Recipe = recipe
             _info = WorkerInfo(start.id, start.num_workers, start.base_seed + start.id, recipe.dataset)
             if init is not None:
