@@ -4,16 +4,20 @@ from typing import Any
 
 from ...core.face import serve
 from ...ops.dispatch.autocast import is_listed, under_autocast
+from ...ops.dispatch.dtype_lists import REFUSED_BY_LAYERS, refusing
 from ...ops.dispatch.inplace import with_inplace
 
 
 def _adapted(name: str, function: Any) -> Any:
-    """Ops that are declared with `inplace` take it here; autocast casts the arguments of functions that it lists."""
+    """Ops that are declared with `inplace` take it here; functions that are listed are cast by autocast, or refuse dtypes."""
     op = getattr(function, "op", None)
     if op is not None:
         return with_inplace(op) if op.takes_inplace else function
-    listed = is_listed(name) and callable(function)
-    return under_autocast(function) if listed else function
+    shown = under_autocast(function) if is_listed(name) and callable(function) else function
+    if name in REFUSED_BY_LAYERS:
+        shown = refusing(shown, REFUSED_BY_LAYERS[name])
+        shown.__dict__["__wrapped__"] = function
+    return shown
 
 
 serve(__name__, adapt=_adapted)

@@ -68,6 +68,12 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
+    if (
+        dims == 1 and not return_indices and input.dtype.category == 1
+    ):  # with indices, and over images, it is taken
+        raise NotImplementedError(
+            f"max_pool1d(): not implemented for {input.dtype.name} without return_indices"
+        )
     kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
     padding = per_dimension(padding, dims, "padding")
     out = pool.max_pool(input, kernel, stride, padding, per_dimension(dilation, dims, "dilation"), ceil_mode)

@@ -15,6 +15,7 @@ from ...backend.dtype import bfloat16
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
+from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .node import record
 from .out import write_out
@@ -48,7 +49,7 @@ def general(op: Op) -> Callable[..., Any]:
     # Places of outputs without a gradient that are kept, and that users may change.
     guarded = [i for i, name in enumerate(op.extras[: visible - 1], 1) if name in op.keep]
     differentiable, casts = is_differentiable(op), casts_of(op)
-    is_view, reflected_name = op.view, op.reflected_name
+    is_view, reflected_name, refused = op.view, op.reflected_name, REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -62,6 +63,8 @@ def general(op: Op) -> Callable[..., Any]:
         if casts:
             args = cast_arguments(op.name, args)
         received = args
+        if refused is not None and _kind_of(args[first_place]) != "f":
+            refuse_dtypes(op.name, refused, [args[i] for i in tensors], op.promotion == "ordered")
         try:
             if check is not None:
                 check(*args)
@@ -125,6 +128,11 @@ def general(op: Op) -> Callable[..., Any]:
         return out if visible == 1 else tuple(outs)
 
     return call
+
+
+def _kind_of(value: Any) -> str:
+    """NumPy's letter for the kind of elements that a Tensor has; none for anything else."""
+    return value._array.dtype.kind if isinstance(value, Tensor) else ""
 
 
 def into(op: Op, out: Any, result: Any, given: Sequence[Any]) -> Any:

@@ -16,6 +16,7 @@ from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments
 from .calls import casts_of, general, into, is_differentiable, versions_of
+from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
 from .node import record
@@ -23,6 +24,9 @@ from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
     from .declare import Op
+
+
+_FLOAT32 = np.dtype(np.float32)  # the usual one, known by identity
 
 
 def make_call(op: Op) -> Callable[..., Any]:
@@ -44,7 +48,7 @@ def unary(op: Op) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and nothing else."""
     kernels = op.kernels
     call_general = general(op)
-    needs_float = op.promotion == "float" or op.check is not None
+    needs_float = op.promotion == "float" or op.check is not None or op.name in REFUSED_BY_OPS
     differentiable = is_differentiable(op)
     casts = casts_of(op)
 
@@ -57,7 +61,7 @@ def unary(op: Op) -> Callable[..., Any]:
             a = input._array
         except AttributeError:
             return call_general(input)
-        if needs_float and a.dtype.kind != "f":
+        if needs_float and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             return call_general(input)
         try:
             result = kernels[a.__class__](a)
@@ -77,7 +81,7 @@ def binary(op: Op) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of two tensors or numbers and nothing else."""
     kernels = op.kernels
     call_general = general(op)
-    needs_float = op.promotion in ("float", "ordered")
+    needs_float = op.promotion in ("float", "ordered") or op.name in REFUSED_BY_OPS
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = is_differentiable(op)
     check, casts, reflected_name = op.check, casts_of(op), op.reflected_name
@@ -153,7 +157,7 @@ def single(op: Op) -> Callable[..., Any]:
     complete = len(op.params) if op.varargs is None else -1
     many = op.varargs == 1 and complete == -1 and len(op.params) == 2  # `x.view(4, 16)` is `x.view((4, 16))`
     adapt, check, watch, is_view = op.adapt, op.check, op.watched, op.view
-    differentiable, casts = is_differentiable(op), casts_of(op)
+    differentiable, casts, refused = is_differentiable(op), casts_of(op), REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -174,6 +178,8 @@ def single(op: Op) -> Callable[..., Any]:
             a = input._array
         except AttributeError:
             return general(op)(*args)  # which says what is wrong
+        if refused is not None and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
+            refuse_dtypes(op.name, refused, (input,))
         if check is not None:
             check(*args)
         options = args[1:] if adapt is None else adapt(*args)[1:]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
+from .dtype_lists import REFUSED_BY_FUNCTIONS, refusing
 from .explain import must_be_tensor
 from .out import write_out
 from .signatures import with_out
@@ -53,6 +54,8 @@ def tensor_function(
         call: Any = _with_keywords(function, out) if out or takes_dim else function
         if is_listed(name):
             call = under_autocast(call)
+        if name in REFUSED_BY_FUNCTIONS:
+            call = refusing(call, REFUSED_BY_FUNCTIONS[name])
         for known in (name, *aliases):
             FUNCTIONS[known] = Declared(call, method, inplace)
         return call
