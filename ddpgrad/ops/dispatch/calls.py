@@ -64,7 +64,7 @@ def general(op: Op) -> Callable[..., Any]:
             args = cast_arguments(op.name, args)
         received = args
         if refused is not None and _kind_of(args[first_place]) != "f":
-            refuse_dtypes(op.name, refused, [args[i] for i in tensors], op.promotion == "ordered")
+            refuse_dtypes(op.name, refused, [args[i] for i in tensors])
         try:
             if check is not None:
                 check(*args)

@@ -337,7 +337,7 @@ def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...
     array = input._array
     if dtype is not None:
         dtype = dtypes.of(dtype)
-    elif array.dtype.kind in "bui":
+    elif array.dtype.kind in "buic":
         raise NotImplementedError(
             f"softmax(): not implemented for {input.dtype.name}. Use x.float(), or the argument `dtype`."
         )

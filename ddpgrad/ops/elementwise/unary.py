@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..dispatch.declare import Rule, TensorLike, composite, op, primitive
+from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.samples import calls, one
 
 Unary = Callable[[Tensor], Tensor]
@@ -183,6 +184,8 @@ def _clamp_max_rule(F: Any, g: Any, input: Any, min: Any, max: Any) -> Any:
 def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
     if min is None and max is None:
         raise RuntimeError("clamp(): At least one of 'min' or 'max' must not be None")
+    if input._array.dtype.kind == "b" and min is not None and max is not None:
+        refuse_dtypes("clamp", "b", (input, min, max), numbers=True)
 
 
 @primitive(
