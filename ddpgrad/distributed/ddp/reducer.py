@@ -268,7 +268,7 @@ class Reducer:
         used = np.zeros(len(self.parameters), np.uint8)
         used[list(self.used)] = 1
         self.communicator.all_reduce(used, "max", "which parameters were used")
-        for i in np.flatnonzero(used):
+        for i in np.flatnonzero(used).tolist():
             self.parameters[i]._grad = self.place[i][1]
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
