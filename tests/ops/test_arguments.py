@@ -9,6 +9,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
+from ddpgrad import nn
 
 x = torch.arange(4.0)
 square = x.reshape(2, 2)
@@ -101,6 +102,10 @@ VALUES: dict[str, tuple[Callable[[], object], type[Exception]]] = {
         RuntimeError,
     ),
     "isclose-to-a-number": (lambda: torch.isclose(torch.ones(2), 1.0), TypeError),  # type: ignore[arg-type]
+    "batch-norm-without-eps": (lambda: nn.BatchNorm1d(2, eps=0.0)(torch.ones(3, 2)), ValueError),
+    "delta-of-huber": (lambda: nn.HuberLoss(delta=1j), TypeError),  # type: ignore[arg-type]
+    "ignored-probability": (lambda: F.cross_entropy(square, square, ignore_index=1), RuntimeError),
+    "flags-of-rnn": (lambda: nn.LSTM(2, 3, bias=0), TypeError),  # type: ignore[arg-type]
     "no-sections": (lambda: torch.ones(2).tensor_split(), TypeError),
 }
 

@@ -100,7 +100,13 @@ def test_out_of_functions_that_cast():
     assert torch.add(torch.ones(2), 1, out=torch.empty(2).half()).tolist() == [2.0, 2.0]
     assert torch.eq(torch.ones(2), 1, out=torch.empty(2)).tolist() == [1.0, 1.0]
     assert torch.max(torch.ones(2), out=torch.empty(()).double()).item() == 1.0
-    assert torch.sum(torch.ones(2), 0, out=torch.empty(()).double()).item() == 2.0
+    x = torch.tensor([1.6, 1.6, 0.1])
+    exact = torch.sum(x, 0, out=torch.empty(()).double()).item()
+    assert exact == x.double().sum().item() != x.sum().item(), "computed in the dtype of out"
+    assert torch.cumsum(x, 0, out=torch.empty(3).long()).tolist() == [1, 2, 2]
+    assert torch.all(x > 0, 0, out=torch.empty(()).byte()).item() == 1
+    with pytest.raises(RuntimeError, match="dtype bool, but got float32"):
+        torch.any(x > 0, 0, out=torch.empty(()))
 
 
 PARTIAL: dict[str, Call] = {

@@ -1,4 +1,4 @@
-"""The wrong arguments of PyTorch's operator database: what PyTorch refuses is refused here."""
+"""The wrong arguments of PyTorch's operator database, and dtypes without a kernel: what PyTorch refuses is refused here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from op_db_values import Converter, label, ours
 
 pytestmark = pytest.mark.torch
 
-ENTRIES = {label(e): e for e in entries() if e.error_inputs_func is not None and left_out(label(e)) is None}
+ALL = {label(e): e for e in entries() if left_out(label(e)) is None}
+ENTRIES = {name: e for name, e in ALL.items() if e.error_inputs_func is not None}
 KINDS = (RuntimeError, TypeError, ValueError, IndexError)
 """What errors are made of; NotImplementedError is a RuntimeError. Another kind comes from an accident."""
 
@@ -60,6 +61,73 @@ def _accepted(entry: Any, function: Any) -> dict[int, str]:
         else:
             found[number] = f"{describe(sample)}, where PyTorch says: {theirs}"
     return found
+
+
+DTYPES = (torch.bool, torch.uint8, torch.int64, torch.complex64)
+TAKEN: dict[str, set[torch.dtype]] = {
+    # Rules that hold for these dtypes as well; in PyTorch there is no kernel.
+    "addcmul": {torch.bool},
+    "geometric": {torch.complex64},
+    **{f"nn.functional.pad.{mode}": {torch.bool} for mode in ("reflect", "replicate", "replicate_negative")},
+    **{
+        f"nn.functional.conv{kind}": {torch.uint8}
+        for kind in ("1d", "3d", *[f"_transpose{n}d" for n in (1, 2, 3)])
+    },
+    "nn.functional.local_response_norm": {torch.uint8},
+    "nn.functional.hinge_embedding_loss": {torch.uint8},
+    **{f"index_reduce.{mode}": {torch.bool} for mode in ("prod", "amin", "amax")},
+    "nn.functional.interpolate.linear": {torch.uint8},
+    "nn.functional.interpolate.trilinear": {torch.uint8},
+    **{
+        f"nn.functional.{name}": {torch.int64}
+        for name in ("interpolate.nearest", "interpolate.nearest-exact", "upsample_nearest")
+    },
+    "round.decimals_0": {torch.uint8, torch.int64},
+    "round.decimals_3": {torch.bool, torch.uint8, torch.int64},
+    "round.decimals_neg_3": {torch.bool, torch.uint8, torch.int64},
+    **{
+        f"nn.functional.{name}": set(DTYPES)
+        for name in ("dropout2d", "dropout3d", "feature_alpha_dropout.with_train")
+    },
+    "scatter_reduce.amin": {torch.complex64},
+    "scatter_reduce.amax": {torch.complex64},
+}
+"""By name, the dtypes that are taken here and not in PyTorch. This list may only shrink."""
+
+
+def _takes(entry: Any, function: Any, dtype: torch.dtype) -> bool:
+    """Whether ddpgrad computes with samples of float32 as `dtype`, and PyTorch says that it cannot."""
+    samples = list(entry.sample_inputs_func(entry, "cpu", torch.float32, False))
+    for sample in samples[:: max(1, len(samples) // 3)][:3]:
+
+        def other(t: Any) -> Any:
+            return t.detach().abs().mul(2).to(dtype) if getattr(t, "dtype", None) is torch.float32 else t
+
+        changed = sample.transform(other)
+        try:
+            entry.op(changed.input, *changed.args, **changed.kwargs)
+            continue
+        except Exception:
+            pass
+        convert = Converter()
+        try:
+            function(convert(changed.input), *convert(tuple(changed.args)), **convert(dict(changed.kwargs)))
+        except Exception:
+            continue
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", [n for n, e in ALL.items() if torch.float32 in e.dtypes])
+def test_dtypes_without_a_kernel_are_refused(name: str):
+    entry, function = ALL[name], ours(ALL[name].op)
+    if function is None:
+        pytest.skip("there is no such function")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        taken = {dtype for dtype in DTYPES if dtype not in entry.dtypes and _takes(entry, function, dtype)}
+    assert taken == TAKEN.get(name, set())
 
 
 @pytest.mark.parametrize("name", ENTRIES)

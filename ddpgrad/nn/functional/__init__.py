@@ -13,9 +13,11 @@ def _adapted(name: str, function: Any) -> Any:
     op = getattr(function, "op", None)
     if op is not None:
         return with_inplace(op) if op.takes_inplace else function
-    if is_listed(name) and callable(function):
-        function = under_autocast(function)
-    return refusing(function, REFUSED_BY_LAYERS[name]) if name in REFUSED_BY_LAYERS else function
+    shown = under_autocast(function) if is_listed(name) and callable(function) else function
+    if name in REFUSED_BY_LAYERS:
+        shown = refusing(shown, REFUSED_BY_LAYERS[name])
+        shown.__dict__["__wrapped__"] = function
+    return shown
 
 
 serve(__name__, adapt=_adapted)

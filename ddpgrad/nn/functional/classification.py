@@ -30,6 +30,8 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if target.is_floating_point():
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     if input.ndim == 2:
         return cross_entropy_rows(input, target, weight, ignore_index, label_smoothing, reduction)

@@ -34,6 +34,8 @@ def batch_norm(
             )
         return clone(input)
     if training:
+        if eps <= 0:
+            raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
         count = math.prod((input.shape[0], *input.shape[2:]))
         if not count:  # an empty batch has no statistics, and leaves the running ones as they are
             return _scaled(input, weight, bias)

@@ -51,6 +51,9 @@ class RNNBase(Module):
     ) -> None:
         super().__init__()
         _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size)
+        for name, flag in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
         self.mode, self.input_size, self.hidden_size, self.num_layers = (
             mode,
             input_size,

@@ -18,7 +18,7 @@ from .autocast import cast_arguments, casting, is_listed
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain, said
 from .node import record
-from .out import write_out
+from .out import compute_as_out, write_out
 from .promotion import promotion_of
 from .views import counts, mark_view
 
@@ -55,6 +55,7 @@ def general(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 target = kwargs.pop("out")
+                compute_as_out(op, args, kwargs, target)
                 return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:

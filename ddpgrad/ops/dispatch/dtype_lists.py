@@ -23,8 +23,8 @@ def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
 REFUSED_BY_OPS = _by_name({
     "b": "abs",
     "i": "frac silu",
-    "bi": "frexp hypot igamma igammac lerp logaddexp logaddexp2 logcumsumexp nextafter",
-    "c": "digamma erf erfc erfcx heaviside log_ndtr logit nansum ndtr xlog1py xlogy",
+    "bi": "frexp hypot igamma igammac lerp logaddexp logaddexp2 logcumsumexp nextafter rms_norm",
+    "c": "argsort digamma erf erfc erfcx heaviside log_ndtr logit nansum ndtr xlog1py xlogy",
     "bc": "max_pool threshold",
     "bic": "batch_norm_train celu cross_entropy_rows elu gelu glu group_norm hardshrink hardsigmoid hardswish layer_norm "
     "leaky_relu mish nll_loss_rows selu softplus softshrink",
@@ -32,21 +32,20 @@ REFUSED_BY_OPS = _by_name({
 
 REFUSED_BY_FUNCTIONS = _by_name({
     "b": "kthvalue linalg_vander median mvlgamma nanmedian topk trace",
-    "bi": "rms_norm",
-    "c": "argsort bernoulli nanmean pdist unique_consecutive",
+    "c": "bernoulli index_reduce nanmean pdist unique_consecutive",
     "bc": "bucketize isin searchsorted",
 })  # fmt: skip
 """Functions made of ops (`tensor_function`)."""
 
 REFUSED_BY_LAYERS = _by_name({
     "i": "multi_margin_loss multilabel_margin_loss soft_margin_loss unfold",
-    "bi": "binary_cross_entropy grid_sample prelu rms_norm rrelu",
+    "bi": "grid_sample prelu rrelu",
     "c": "adaptive_avg_pool1d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d cosine_similarity "
-    "fractional_max_pool2d fractional_max_pool3d interpolate",
-    "bc": "local_response_norm",
+    "fractional_max_pool2d fractional_max_pool3d upsample_bilinear",
+    "bc": "interpolate local_response_norm upsample upsample_nearest",
     "ic": "binary_cross_entropy_with_logits huber_loss kl_div mse_loss multilabel_soft_margin_loss "
     "scaled_dot_product_attention smooth_l1_loss",
-    "bic": "adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d batch_norm ctc_loss "
+    "bic": "adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d batch_norm binary_cross_entropy ctc_loss "
     "embedding_bag max_unpool1d max_unpool2d max_unpool3d",
 })  # fmt: skip
 """Functions of `nn.functional`."""

@@ -20,6 +20,7 @@ from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
 from .node import record
+from .out import compute_as_out
 from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def single(op: Op) -> Callable[..., Any]:
         if kwargs:
             if "out" in kwargs:
                 target = kwargs.pop("out")
+                compute_as_out(op, args, kwargs, target)
                 return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:

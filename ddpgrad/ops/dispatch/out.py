@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
+from ...backend.dtype import uint8
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from .overlap import refuse_overlap
@@ -28,8 +29,20 @@ _EXACT = frozenset({"where"})
 _OF_ONE = frozenset({"max", "min"})  # whose (values, indices) are not cast
 
 
-def _casts(name: str, op: Op | None, several: bool) -> bool:
+_COMPUTED_AS_OUT = frozenset({"cumprod", "cumsum", "mean", "nansum", "prod", "sum"})  # in its dtype
+_YES_OR_NO = frozenset({"all", "any"})
+
+
+def compute_as_out(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Ask sums and products for the dtype of `out`, which they are computed in where no other is given."""
+    if op.name in _COMPUTED_AS_OUT and isinstance(out, Tensor) and len(args) <= op.params.index("dtype"):
+        kwargs.setdefault("dtype", out.dtype)
+
+
+def _casts(name: str, out: Tensor, op: Op | None, several: bool) -> bool:
     """Whether the result of function `name`, of one or of `several`, is cast to the dtype of `out`."""
+    if name in _YES_OR_NO:
+        return out.dtype is uint8
     if op is not None and op.promotion is not None:
         return name not in _EXACT
     return name in _CASTING and not (several and name in _OF_ONE)
@@ -79,7 +92,7 @@ def _write(
             raise RuntimeError(
                 f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
             )
-        if not _casts(name, op, several):
+        if not _casts(name, out, op, several):
             raise RuntimeError(
                 f"{name}(): Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead"
             )
