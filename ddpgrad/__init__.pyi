@@ -72,6 +72,7 @@ from .core.printing import (
     get_printoptions as get_printoptions, printoptions as printoptions,
     set_printoptions as set_printoptions,
 )
+from .core.storage import TypedStorage as TypedStorage, UntypedStorage as UntypedStorage
 from .core.tensor import Size as Size, Tensor as Tensor
 from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream as Stream
 from .extras import (
@@ -125,7 +126,7 @@ from .ops.creation.interop import (
     BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor,
     CharTensor as CharTensor, DoubleTensor as DoubleTensor, FloatTensor as FloatTensor,
     HalfTensor as HalfTensor, IntTensor as IntTensor, is_storage as is_storage, LongTensor as LongTensor,
-    ShortTensor as ShortTensor, UntypedStorage as UntypedStorage,
+    ShortTensor as ShortTensor,
 )
 from .ops.elementwise.activation import log_softmax as log_softmax, relu as relu, softmax as softmax
 from .ops.elementwise.arithmetic import (

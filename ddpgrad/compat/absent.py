@@ -144,7 +144,6 @@ PARTS = {
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
     "quantization": Part(_QUANTIZED, "DeQuantStub QuantStub convert fuse_modules prepare prepare_qat"),
-    "storage": Part("a tensor's memory is a NumPy or CuPy array here: tensor.numpy()", "TypedStorage UntypedStorage"),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CppExtension include_paths load load_inline",

@@ -30,6 +30,7 @@ MODULES = {
     "safetensors": "files.safetensors",
     "serialization": "files.serialization",
     "sparse": "compat.sparse",
+    "storage": "core.storage",
     "types": "compat.types",
     "xpu": "compat.xpu",
     # What training in parallel does not need.

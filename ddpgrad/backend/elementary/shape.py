@@ -155,6 +155,12 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
+def owner_of(array: Any) -> Any:
+    """The raw array that has the memory under `array`."""
+    base = array.base
+    return array if base is None or base.__class__ is not array.__class__ else base
+
+
 def bytes_before(array: Array, owner: Array) -> int:
     """How far from the start of the memory of `owner` the view `array` of it starts."""
     if array is owner or (array.nbytes == owner.nbytes and array.flags.c_contiguous):

@@ -129,6 +129,8 @@ def asarray(
         shared = from_numpy(obj)
     elif hasattr(obj, "__dlpack__"):
         shared = from_dlpack(obj)
+    elif hasattr(obj, "__array_interface__"):
+        shared = from_numpy(np.asarray(obj))
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         shared = frombuffer(obj, dtype=dtype if dtype is not None else dtypes.get_default_dtype())
     else:

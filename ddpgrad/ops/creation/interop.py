@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core import upcalls
 from ...core.tensor import Tensor, wrap
-from ..shape.strided import UntypedStorage, view
+from ..shape.strided import view
 from . import data, factories
+
+if TYPE_CHECKING:
+    from ...core.storage import TypedStorage, UntypedStorage
 
 _CUDA_DEVICE, _CPU_DEVICE = 2, 1  # DLPack's numbers
 
@@ -265,8 +268,24 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 
 def is_storage(obj: object) -> bool:
-    """True for what `Tensor.untyped_storage` returns."""
-    return isinstance(obj, UntypedStorage)
+    """True for what `Tensor.storage` and `Tensor.untyped_storage` return."""
+    from ...core.storage import TypedStorage, UntypedStorage
+
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory that the tensor shares with its views, in bytes."""
+    from ...core.storage import UntypedStorage  # here and below, as few programs ask for it
+
+    return UntypedStorage.of(self._array)
+
+
+def storage(self: Tensor) -> TypedStorage:
+    """The memory that the tensor shares with its views, in elements of its dtype."""
+    from ...core.storage import TypedStorage
+
+    return TypedStorage(dtype=self.dtype, wrap_storage=untyped_storage(self))
 
 
 def attributes(self: Tensor) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..elementwise import unary
 from ..indexing.gather import index_select
 from ..reduction.reduce import wrap_dim
 from . import shape, strided
+
+if TYPE_CHECKING:
+    from ...core.storage import TypedStorage, UntypedStorage
 
 Ints = Sequence[int]
 
@@ -326,14 +329,16 @@ def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor
 
 def set_(
     self: Tensor,
-    source: Tensor | strided.UntypedStorage | None = None,
+    source: Tensor | TypedStorage | UntypedStorage | None = None,
     storage_offset: Any = None,
     size: Any = None,
     stride: Any = None,
 ) -> Tensor:
     """Share the memory, and take the shape, of `source` (of a strided part of it); without one, have no element."""
     check_writable("set_", self)
-    taken: Any = source.as_tensor(self.dtype) if isinstance(source, strided.UntypedStorage) else source
+    taken: Any = (
+        source if source is None or isinstance(source, Tensor) else source.untyped().as_tensor(self.dtype)
+    )
     if taken is None:
         taken = self.new_empty(0)
     if taken.dtype is not self.dtype:

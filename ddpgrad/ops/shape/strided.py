@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...backend.dtype import DType
-from ...backend.elementary.shape import bytes_before
-from ...core.tensor import Tensor, wrap
+from ...backend.elementary.shape import bytes_before, owner_of
+from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
@@ -82,7 +82,7 @@ def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | No
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
         )
     array = input._array
-    owner = _owner(array)
+    owner = owner_of(array)
     start = bytes_before(array, owner) // array.itemsize
     offset = start if storage_offset is None else int(storage_offset)
     if offset < 0:
@@ -233,58 +233,4 @@ def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
 def storage_offset(input: Tensor) -> int:
     """Where `input` starts in its storage, in elements."""
     array = input._array
-    return bytes_before(array, _owner(array)) // array.itemsize
-
-
-class UntypedStorage:
-    """The memory that a tensor and its views share, in bytes."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner  # a raw array
-
-    @property
-    def device(self) -> Any:
-        return wrap(self._owner).device
-
-    def nbytes(self) -> int:
-        return self._owner.nbytes
-
-    size = __len__ = nbytes
-
-    def data_ptr(self) -> int:
-        """Address of the first byte."""
-        return wrap(self._owner).data_ptr()
-
-    def as_tensor(self, dtype: DType) -> Tensor:
-        """All of the memory as one dimension of `dtype`."""
-        dense = self._owner.transpose(np.argsort([-s for s in self._owner.strides], kind="stable").tolist())
-        return wrap(dense.reshape(-1).view(dtype.numpy))
-
-    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """The memory on `device`: itself where it is there, else a copy."""
-        moved = wrap(self._owner).to(device)._array
-        return self if moved is self._owner else UntypedStorage(moved)
-
-    def cpu(self) -> UntypedStorage:
-        """The memory on the host."""
-        return self.to(device="cpu")
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
-        """The memory on a GPU, the current one by default."""
-        return self.to(device="cuda" if device is None else device)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self._owner is other._owner
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _owner(array: Any) -> Any:
-    """The raw array that has the memory under `array`."""
-    base = array.base
-    return array if base is None or base.__class__ is not array.__class__ else base
-
-
-def untyped_storage(input: Tensor) -> UntypedStorage:
-    """The memory that `input` shares with its views."""
-    return UntypedStorage(_owner(input._array))
+    return bytes_before(array, owner_of(array)) // array.itemsize

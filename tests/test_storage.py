@@ -1,0 +1,74 @@
+"""The memory under tensors: shared with them, in bytes and in elements, and mapped from files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import ddpgrad as torch
+
+
+def test_a_storage_is_the_memory_of_a_tensor_and_its_views():
+    t = torch.arange(12.0).reshape(3, 4)
+    raw, typed = t[1:].untyped_storage(), t.T.storage()
+    assert raw == t.untyped_storage() == typed.untyped() and raw.data_ptr() == t.data_ptr()
+    assert (len(raw), len(typed), typed.element_size(), typed.dtype) == (48, 12, 4, torch.float32)
+    typed[5] = 70
+    assert t[1, 1] == 70 and typed[5] == 70 and typed.tolist()[4:7] == [4, 70, 6]
+    raw[0:4] = torch.tensor([9.0]).untyped_storage()
+    assert t[0, 0] == 9 and torch.is_storage(raw) and torch.is_storage(typed)
+    assert torch.empty(0).set_(typed, 2, (2, 2), (4, 1)).tolist() == [[2, 3], [6, 7]]
+    copied = typed.clone().fill_(1)
+    assert t[0, 0] == 9 and sum(copied) == 12
+    typed.copy_(copied)
+    assert t.sum() == 12
+    assert torch.UntypedStorage([1, 2]).tolist() == [1, 2] and len(torch.UntypedStorage(3)) == 3
+    assert list(torch.TypedStorage([1, 2], dtype=torch.int64)) == [1, 2]
+
+
+def test_what_a_storage_cannot_do_is_refused():
+    storage = torch.ones(3).untyped_storage()
+    with pytest.raises(IndexError):
+        storage[12]
+    with pytest.raises(RuntimeError, match="steps of 1"):
+        storage[::2]
+    with pytest.raises(RuntimeError, match="12 bytes cannot take 4"):
+        storage.copy_(torch.ones(1).untyped_storage())
+    with pytest.raises(NotImplementedError, match="cannot be made one of 24"):
+        storage.resize_(24)
+
+
+def test_files_are_mapped(tmp_path):
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes(range(16)))
+    private = torch.UntypedStorage.from_file(path, False, 12)
+    part = torch.asarray(private[4:12], dtype=torch.uint8)
+    part[0] = 99
+    assert private[4] == 99 and path.read_bytes()[4] == 4  # written to memory, not to the file
+    shared = torch.UntypedStorage.from_file(path, True, 20)
+    shared[0] = 200
+    del shared
+    assert path.read_bytes() == bytes([200, *range(1, 16), 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="has 20 bytes, expected 21"):
+        torch.UntypedStorage.from_file(path, False, 21)
+
+
+def test_the_library_of_safetensors_loads_and_saves(tmp_path):
+    pytest.importorskip("safetensors")
+    code = """
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+given = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "c": torch.tensor(3)}
+save_file(given, "x.safetensors")
+found = load_file("x.safetensors")
+assert found.keys() == given.keys() and all(torch.equal(found[k], given[k]) for k in given), found
+with safe_open("x.safetensors", "pt") as file:
+    assert torch.equal(file.get_slice("a")[:, 1:2], given["a"][:, 1:2])
+"""
+    (tmp_path / "script.py").write_text(code)
+    command = [sys.executable, "-m", "ddpgrad.launcher", "--as-torch", "-n", "1", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
