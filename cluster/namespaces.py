@@ -31,7 +31,7 @@ exec ip netns exec {prefix}${{host##*.}} sh -c "$*"
 _MTU = 9000  # as clusters set it
 
 # By itself MPICH sees through the namespaces that it is one machine, and goes past the network.
-_VARIABLES = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPIR_CVAR_CH4_NETMOD": "ofi",
+NETWORK_VARIABLES = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPIR_CVAR_CH4_NETMOD": "ofi",
               "FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self"}  # fmt: skip
 
 
@@ -51,7 +51,7 @@ class Run:
     @property
     def variables(self) -> dict[str, str]:
         """What mpiexec needs in its environment to reach the hosts, and to use the network between them."""
-        return {**_VARIABLES, "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.enter)}
+        return {**NETWORK_VARIABLES, "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.enter)}
 
     def __call__(self, procs: int, command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
         places = ",".join(f"{address}:{procs}" for address in self.addresses)

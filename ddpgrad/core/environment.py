@@ -7,6 +7,8 @@ change a run.
     DDPGRAD_PROCS        number of processes of the job
     DDPGRAD_PROC         index of this process
     WORLD_SIZE           number of ranks (logical workers)
+    RANK, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, TORCHELASTIC_...
+                         where no launcher of ours or MPI's is: which rank this is, and where the ranks meet
     DDPGRAD_DEBUGGER     1: the user debugs; waiting is never cut short
     DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
     DDPRUN_RESTART_COUNT how often ddprun has started the job again after a failure
@@ -26,7 +28,8 @@ change a run.
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .errors import LaunchError
@@ -37,6 +40,18 @@ _MPI_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+# What torchrun, Kubeflow and programs themselves set; the first four are those of `env://`.
+_RENDEZVOUS = (
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "LOCAL_RANK",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
 )
 
 _LOCAL_VARIABLES = (
@@ -100,7 +115,12 @@ def ranks_of(proc: int, procs: int, world_size: int) -> range:
 
 
 def launch() -> Launch:
-    """Read how this process was started: by ddprun, by an MPI launcher, or alone."""
+    """Read how this process was started: by ddprun, by an MPI launcher, or by neither: then alone."""
+    return launched() or Launch()
+
+
+def launched() -> Launch | None:
+    """What ddprun or an MPI launcher says about this process; None if neither started it."""
     env = os.environ
     under_mpi = _mpi_rank_and_size()
     if "DDPGRAD_PROCS" in env:
@@ -121,15 +141,23 @@ def launch() -> Launch:
         proc = under_mpi[0] if mpi and under_mpi is not None else _integer("DDPGRAD_PROC")
         world_size = _integer("WORLD_SIZE")
         return Launch(world_size, procs, proc, env.get("DDPGRAD_JOB"), mpi)
-    if under_mpi is not None and under_mpi[1] > 1:
+    # mpiexec or srun may have started torchrun, whose workers meet by themselves.
+    if under_mpi is not None and under_mpi[1] > 1 and "TORCHELASTIC_RUN_ID" not in env:
         rank, size = under_mpi
         return Launch(size, size, rank, None, True)
-    return Launch()
+    return None
+
+
+def rendezvous() -> dict[str, str]:
+    """The variables by which ranks meet that neither ddprun nor MPI started, as far as they are set."""
+    return {name: os.environ[name] for name in _RENDEZVOUS if os.environ.get(name)}
 
 
 def _mpi_rank_and_size() -> tuple[int, int] | None:
     for rank, size in _MPI_VARIABLES:
-        if rank in os.environ and size in os.environ:
+        # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that.
+        slurm_only = rank == "SLURM_PROCID" and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
+        if rank in os.environ and size in os.environ and not slurm_only:
             return _integer(rank), _integer(size)
     return None
 
@@ -269,8 +297,23 @@ def export(**variables: str) -> None:
 def forget_job() -> None:
     """Remove what says which rank this process is: for processes that a rank starts, which are none."""
     mpi = [name for pair in _MPI_VARIABLES for name in pair]
-    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", "WORLD_SIZE", "RANK", "LOCAL_RANK", *mpi):
+    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
         os.environ.pop(name, None)
+
+
+@contextmanager
+def as_process_manager(fd: int, rank: int, size: int) -> Iterator[None]:
+    """Within it, an MPI library that begins finds its process manager at the other end of `fd` (PMI-1)."""
+    others = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(("PMI_", "PMIX_"))}
+    own = {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        # What this process starts later is no part of that world.
+        for name in own:
+            os.environ.pop(name, None)
+        os.environ.update(others)
 
 
 def torch_home() -> str:

@@ -10,7 +10,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ..version import __version__
 from . import backends
 from .communicator.communicator import Communicator
 from .ranks import world
+
+if TYPE_CHECKING:
+    from .rendezvous.meeting import Asked
+    from .store import Store
 
 
 class ProcessGroup:
@@ -92,8 +96,8 @@ def is_initialized() -> bool:
 
 
 def is_torchelastic_launched() -> bool:
-    """False: ddprun is no torchrun."""
-    return False
+    """True where torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in environment.rendezvous()
 
 
 def init_process_group(
@@ -102,20 +106,29 @@ def init_process_group(
     timeout: timedelta | float | None = None,
     world_size: int = -1,
     rank: int = -1,
+    store: Store | None = None,
     **options: Any,
 ) -> None:
-    """Meet the other ranks of the job that ddprun, mpirun or Slurm started; without one, this is the only rank.
+    """Meet the other ranks: of the job that ddprun, mpirun or Slurm started, else those that come to the same place.
 
     backend: None, or 'gloo', chooses: threads in this process, shared memory on one host, MPI between
     hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it. All of
     these carry tensors of GPUs through host memory; 'nccl' goes from GPU to GPU, and needs one for
-    each rank. timeout: seconds (or a timedelta) that a collective may wait. world_size, rank: only
-    checked against the launcher's. init_method and store are not needed: the launcher has said who is there.
+    each rank. timeout: seconds (or a timedelta) that a collective, and this call, may wait.
+
+    Where no such launcher is, ranks meet by `init_method`: `env://`, the default (MASTER_ADDR, MASTER_PORT, RANK,
+    WORLD_SIZE, as torchrun and Kubeflow set them), `tcp://HOST:PORT`, where rank 0 listens, or `file://PATH`; or in a
+    `store`. rank and world_size may be arguments, or stand behind the address (`?rank=0&world_size=2`). On one host
+    they then meet in shared memory, on several begin MPI (MPICH). With nothing said this is the only rank. Under a
+    launcher world_size and rank are only checked against what it says.
+
+    Raises ValueError for a place that is named in part, LaunchError where ranks contradict each other or the
+    launcher, TransportError if ranks do not come in time.
     """
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
-    hosted = world.current()
     name = backends.check("init_process_group", backend)
+    hosted = world.join(_asked(init_method, rank, world_size, store, _seconds(timeout)))
     for what, given, actual in (("world_size", world_size, hosted.world_size), ("rank", rank, hosted.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -123,13 +136,28 @@ def init_process_group(
                 f"`ddprun -n {world_size if world_size > 0 else 'N'} script.py` or mpirun, and leave {what} out."
             )
     devices.set_local_rank(hosted.local_rank)
-    communicator = hosted.communicator(backends.TRANSPORTS[name], _seconds(timeout))
-    # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
-    communicator.barrier(label=f"init_process_group with {_versions()}")
+    try:
+        communicator = hosted.communicator(backends.TRANSPORTS[name], _seconds(timeout))
+        # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
+        communicator.barrier(label=f"init_process_group with {_versions()}")
+    except BaseException:
+        hosted.world.leave()
+        raise
     made = ProcessGroup(
         communicator, range(hosted.world_size), hosted.local_rank, backends.told(name), "default"
     )
     _groups.get().append(made)
+
+
+def _asked(
+    init_method: str | None, rank: int, world_size: int, store: Store | None, timeout: float | None
+) -> Asked | None:
+    """What the arguments say about where ranks meet; None: nothing, and the environment neither."""
+    if init_method is None and store is None and rank < 0 and world_size < 0 and not environment.rendezvous():
+        return None
+    from .rendezvous.meeting import Asked
+
+    return Asked(init_method, rank, world_size, store, timeout)
 
 
 def _versions() -> str:
@@ -230,6 +258,8 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     for gone in list(groups) if left is groups[0] else [left]:
         gone.communicator.close()
         groups.remove(gone)
+    if not groups:
+        world.current().world.leave()
 
 
 def default_group() -> ProcessGroup:

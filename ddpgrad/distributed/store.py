@@ -1,12 +1,13 @@
 """Key-value stores by which processes tell each other small things, with PyTorch's names.
 
 Source of names and semantics: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-store.
-Values are bytes; a text is stored as UTF-8. ddpgrad's own ranks need no store: it is for programs
-that use one themselves. Files and sockets carry plain data, never a pickle.
+Values are bytes; a text is stored as UTF-8. They are for programs that use one themselves, and for ranks that
+meet without a launcher (`rendezvous`). Files and sockets carry plain data, never a pickle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -190,8 +191,9 @@ class PrefixStore(Store):
 class TCPStore(Store):
     """A store that one process serves on a port, and others reach over the network.
 
-    port: 0, with is_master, takes a free one (see `port`). With world_size and wait_for_workers
-    the constructor returns when so many have come. There is no protection against strangers
+    port: 0, with is_master, takes a free one (see `port`). master_listen_fd: a socket that listens already, to be
+    served instead of one on host_name. With world_size and wait_for_workers the constructor returns when so many
+    have come. There is no protection against strangers
     who reach the port: serve on an address of a network that you trust.
     """
 
@@ -203,6 +205,7 @@ class TCPStore(Store):
         is_master: bool = False,
         timeout: timedelta = _DEFAULT_TIMEOUT,
         wait_for_workers: bool = True,
+        master_listen_fd: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(timeout)
@@ -210,10 +213,10 @@ class TCPStore(Store):
         self._lock = threading.Lock()
         self._server: _Server | None = None
         if is_master:
-            self._server = _Server((host_name, port), _Conversation)
+            self._server = _Server((host_name, port), master_listen_fd)
             self.port = self._server.server_address[1]
             threading.Thread(target=self._server.serve, name="ddpgrad store", daemon=True).start()
-            weakref.finalize(self, self._server.end)
+            self._end_server = weakref.finalize(self, self._server.end)
         self._connection = self._connect()
         weakref.finalize(self, self._connection.close)
         if world_size and wait_for_workers:
@@ -232,6 +235,12 @@ class TCPStore(Store):
                     ) from None
                 time.sleep(0.05)
 
+    def close(self) -> None:
+        """Leave the store; its server ends with it. Not PyTorch's, where only the garbage collector does this."""
+        self._connection.close()
+        if self._server is not None:
+            self._end_server()
+
     def _await_workers(self, world_size: int) -> None:
         deadline = time.monotonic() + self.timeout.total_seconds()
         while (come := self.add(_WORKERS, 0)) < world_size:
@@ -244,7 +253,7 @@ class TCPStore(Store):
             try:
                 _send(self._connection, [command, *arguments])
                 return _receive(self._connection)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # gone, or what answers is no TCPStore
                 raise DistStoreError(f"the TCPStore on {self.host}:{self.port} is gone ({error})") from None
 
 
@@ -252,30 +261,44 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], handler: Any) -> None:
-        super().__init__(address, handler)
+    def __init__(self, address: tuple[str, int], listening: int | None) -> None:
+        super().__init__(address, _Conversation, bind_and_activate=listening is None)
+        if listening is not None:
+            self.socket.close()
+            self.socket = socket.socket(fileno=listening)
+            self.server_address = self.socket.getsockname()
         self.table, self.lock = _Table(), threading.Lock()
+        self.connections: set[socket.socket] = set()
+        self._pid = os.getpid()
 
     def serve(self) -> None:
         self.serve_forever(poll_interval=0.05)
 
     def end(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked copy has no thread that serves
         self.shutdown()
         self.server_close()
+        for connection in self.connections.copy():
+            with contextlib.suppress(OSError):  # its other end has gone just now
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Conversation(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         server = self.server
         assert isinstance(server, _Server)
-        while True:
-            try:
+        server.connections.add(self.request)
+        try:
+            while True:
                 command, *arguments = _receive(self.request)
                 with server.lock:
                     answer = server.table.run(command, *arguments)
                 _send(self.request, answer)
-            except (OSError, KeyError, TypeError, ValueError):
-                return  # gone, or does not speak this language
+        except (OSError, KeyError, TypeError, ValueError):
+            return  # gone, or does not speak this language
+        finally:
+            server.connections.discard(self.request)
 
 
 def _send(connection: socket.socket, content: Any) -> None:

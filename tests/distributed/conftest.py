@@ -7,11 +7,13 @@ import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from patience import patience
+from started_by_hand import Program
 
 from ddpgrad import environment
 
@@ -122,3 +124,11 @@ def mpi_job():
         return Ended(done.returncode, done.stdout)
 
     return run
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """A program whose processes nobody but the test starts."""
+    program = Program(tmp_path / "program.py")
+    yield program
+    program.close()

@@ -7,6 +7,7 @@ endless loop goes on sending, but its counters do not change. The launcher judge
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any
 
 from ...core import rank_local
@@ -24,8 +25,9 @@ def start(sender: Sender) -> None:
     thread.start()
 
 
+@cache
 def count_steps() -> None:
-    """Begin to count the optimizer steps that the ranks of this process finish."""
+    """Begin to count the optimizer steps that the ranks of this process finish. May be called again."""
     register_optimizer_step_post_hook(_count_step)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ...core import environment
 from ..protocol import guard
+from ..transports.mpi.roll_call import Lost
 from . import blame, exit_codes, report_files, stacks_signal, summary
 from .channel import Failure, Receiver, failure_from
 from .stacks_signal import STACKS_SIGNAL
@@ -32,6 +33,8 @@ _SETTLE_S = 0.3
 _STACKS_S = 1.0
 # While only secondary failures are known: time for the rank at fault, maybe on another host, to report.
 _SETTLE_SECONDARY_S = 3.0
+# Time between SIGTERM and SIGKILL.
+_GRACE_S = 2.0
 _READ = 64 * 1024
 
 
@@ -40,12 +43,12 @@ class LocalPeer:
     """Another rank, whose process runs on this host."""
 
     pid: int
-    stacks: int
-    """The file descriptor, in that process, for the stacks; -1 if it does not answer STACKS_SIGNAL."""
+    stacks: str
+    """The name of the file in memory into which it writes its stacks; it has none if it does not answer STACKS_SIGNAL."""
 
     def ask(self) -> None:
         """Ask for its stacks; a stopped process writes them when it continues."""
-        if self.stacks >= 0:
+        if self._stacks() is not None:
             with contextlib.suppress(ProcessLookupError):
                 stacks_signal.send(self.pid, STACKS_SIGNAL)
 
@@ -56,12 +59,28 @@ class LocalPeer:
 
     def dump(self) -> str:
         """The stacks that it has written; '' if there are none, or the process is gone."""
-        if self.stacks < 0:
-            return ""
         try:
-            return Path(f"/proc/{self.pid}/fd/{self.stacks}").read_text(errors="replace")
+            stacks = self._stacks()
+            return stacks.read_text(errors="replace") if stacks is not None else ""
         except OSError:
             return ""
+
+    def _stacks(self) -> Path | None:
+        """Where this process finds that file; None if there is none, or the process is gone."""
+        with contextlib.suppress(OSError):
+            for open_file in Path(f"/proc/{self.pid}/fd").iterdir():
+                if str(open_file.readlink()).startswith(f"/memfd:{self.stacks} "):
+                    return open_file
+        return None
+
+    def end(self, number: int) -> bool:
+        """Send it a signal, if it is there still; whether it is."""
+        # Its number may be another process's by now, but not its file.
+        if self.has_ended() or self._stacks() is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+        return True
 
     def has_ended(self) -> bool:
         """Whether the process is gone, even if its parent has not collected it yet."""
@@ -90,13 +109,14 @@ class FailureReport:
     progress: dict[int, Progress] = field(default_factory=dict)
     """By rank, of all ranks that have reported, if only in part."""
     _reported: set[int | None] = field(default_factory=set)
+    _dumps: dict[int, str] = field(default_factory=dict)
 
     def collect(self, failure: Failure, own: Progress) -> int:
         """Add to `failure`, of the rank of `own`, the reports of the others; print all and return the exit code."""
         self.failures.append(failure)
         self.progress[own.rank] = own
         self._listen()
-        dumps = {rank: peer.dump() for rank, peer in self.peers.items()}
+        dumps = {rank: peer.dump() or self._dumps.get(rank, "") for rank, peer in self.peers.items()}
         for known in self.failures:
             if len(known.ranks) == 1:
                 dumps[known.ranks[0]] = dumps.get(known.ranks[0]) or known.text
@@ -105,6 +125,14 @@ class FailureReport:
         code = exit_codes.OF_CAUSE[first.cause]
         self._publish(first, code, dumps)
         return code
+
+    def end_all(self) -> None:
+        """End the other ranks of this host, where no launcher does: politely, and after a while not."""
+        until = time.monotonic() + _GRACE_S
+        number = signal.SIGTERM
+        while [peer for peer in self.peers.values() if peer.end(number)]:
+            number = signal.SIGKILL if time.monotonic() > until else 0
+            time.sleep(0.02)
 
     def _listen(self) -> None:
         began = time.monotonic()
@@ -147,7 +175,11 @@ class FailureReport:
         """The ranks that others lost, and that ended with neither a report nor the end of their script."""
         blamed = {rank for f in self.failures if guard.ENDED_WELL not in f.error for rank in f.blames}
         known = {rank for failure in self.failures for rank in failure.ranks}
-        return sorted(rank for rank in blamed - known if rank in self.peers and self.peers[rank].has_ended())
+        return sorted(
+            rank
+            for rank in blamed - known
+            if rank in Lost.how or (rank in self.peers and self.peers[rank].has_ended())
+        )
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         connection, _ = self.listener.accept()
@@ -170,6 +202,8 @@ class FailureReport:
                 rank = connection.rank = message["rank"]
                 known = self.progress.setdefault(rank, Progress(rank))
                 known.update(tuple(message["counters"]), message["last"])
+                if rank in self.peers and not self._dumps.get(rank):
+                    self._dumps[rank] = self.peers[rank].dump()  # it may go on, and end
             elif message["kind"] == "failed":
                 self.failures.append(failure_from(message))
                 self._reported.add(connection.rank)
@@ -179,7 +213,9 @@ class FailureReport:
         dead = self._dead()
         for rank in dead:
             self.failures.append(
-                blame.ended_silently(range(rank, rank + 1), None, dumps[rank], self.progress.get(rank))
+                blame.ended_silently(
+                    range(rank, rank + 1), None, dumps.get(rank, ""), self.progress.get(rank)
+                )
             )
         stalled = next((f for f in self.failures if f.cause == "stall" and f.secondary and f.blames), None)
         if stalled is not None and not dead:

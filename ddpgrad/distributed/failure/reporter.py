@@ -1,4 +1,4 @@
-"""Reports the failure of a process where no ddprun watches it: under plain mpirun or srun.
+"""Reports the failure of a process where no ddprun watches it: under mpirun, srun, torchrun, or with no launcher.
 
 The first process of a host that notices a failure collects the failure report (report.py). The others of the
 host send it their part, and wait for its end. They meet at a name in the kernel, which is no file. There is
@@ -17,14 +17,13 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...core import environment
 from ...core.environment import Launch
 from ...core.errors import LaunchError
 from ..protocol import progress
-from ..transports.mpi import library
-from ..transports.process_monitor import pid_namespace
 from . import exit_codes, heartbeat, mpi_shared_memory, report_files
 from .cause import failure_by_exit, failure_of
 from .channel import Failure, Sender
@@ -40,12 +39,13 @@ _NO_SIGNAL = -1
 
 
 class Reporter:
-    """Reports the failure of the one rank of this process. Making it is collective between the processes of the job.
+    """Reports the failure of the one rank of this process.
 
-    Raises LaunchError if the folder of DDPGRAD_LOG_DIR cannot be written to.
+    token: a word that only the processes of the job know; peers: the processes of the other ranks of this host that
+    can be seen from here, by rank. Raises LaunchError if the folder of DDPGRAD_LOG_DIR cannot be written to.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, token: str, peers: Mapping[int, int]) -> None:
         self._launch = launch
         self._rank = launch.ranks.start
         self._pid = os.getpid()
@@ -54,32 +54,23 @@ class Reporter:
         heartbeat.count_steps()
         if not faulthandler.is_enabled():
             faulthandler.enable()
+        # An abstract socket, and a file in memory: they end with their last user.
+        self._name = f"ddpgrad-{token}"
         self._stacks = self._listen_to_signal()
-        self._peers = self._find_peers()
-        # An abstract socket: no file, and it ends with its last user.
-        self._name = f"ddpgrad-{library.shared_token(launch)}"
+        self._peers = {rank: LocalPeer(pid, self._name) for rank, pid in peers.items()}
 
     def _listen_to_signal(self) -> int:
         """Answer STACKS_SIGNAL, unless the program does; the file descriptor for the stacks, or _NO_SIGNAL."""
         in_main_thread = threading.current_thread() is threading.main_thread()
-        if not in_main_thread or signal.getsignal(STACKS_SIGNAL) != signal.SIG_DFL:
+        # Ignored it is by `python ... &` of a shell, and after `leave`.
+        if not in_main_thread or signal.getsignal(STACKS_SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN):
             return _NO_SIGNAL
         # Other processes of this user can read it, and it ends with the process.
-        stacks = os.memfd_create("ddpgrad stacks")
+        stacks = os.memfd_create(self._name)
         signal.signal(STACKS_SIGNAL, self._answer)
         # First the stacks, in the signal handler itself: native code may never return to Python.
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=True)
         return stacks
-
-    def _find_peers(self) -> dict[int, LocalPeer]:
-        table = library.gathered(self._launch, (os.getpid(), pid_namespace(), self._stacks))
-        here = next(procs for procs in library.hosts(self._launch) if self._launch.proc in procs)
-        return {
-            self._launch.block(proc).start: LocalPeer(int(table[proc, 0]), int(table[proc, 2]))
-            for proc in here
-            # Containers may share a host, but not its process numbers.
-            if proc != self._launch.proc and table[proc, 1] == table[self._launch.proc, 1]
-        }
 
     def failed(self, error: Exception) -> int:
         """Report that this rank ends with `error`, which ends the job; returns the exit code of the job."""
@@ -90,10 +81,17 @@ class Reporter:
         return self._report(failure_by_exit(status, self._rank))
 
     def leave(self) -> None:
-        """The script has finished: answer STACKS_SIGNAL no longer."""
+        """The script has finished, or the rank leaves its world: answer STACKS_SIGNAL no longer."""
         if self._stacks != _NO_SIGNAL and os.getpid() == self._pid:
             faulthandler.unregister(STACKS_SIGNAL)
             signal.signal(STACKS_SIGNAL, signal.SIG_IGN)  # which the interpreter leaves so when it ends
+
+    def close(self) -> None:
+        """The process goes on without this world: give back what `leave` keeps until its end."""
+        self.leave()
+        if self._stacks != _NO_SIGNAL and os.getpid() == self._pid:
+            os.close(self._stacks)
+            self._stacks = _NO_SIGNAL
 
     def _report(self, failure: Failure) -> int:
         self._reporting = True
@@ -111,7 +109,11 @@ class Reporter:
             listener.listen(len(self._peers) * 2 + 1)
             # The name is kept until the process ends, so that a late process makes no second report.
             self._listener = listener
-            return FailureReport(listener, self._peers, self._folder).collect(failure, self._progress())
+            report = FailureReport(listener, self._peers, self._folder)
+            code = report.collect(failure, self._progress())
+            if not self._launch.mpi:
+                report.end_all()
+            return code
         listener.close()
         sender = self._connect()
         with contextlib.suppress(BrokenPipeError):  # the report is complete, and its process ends the job
@@ -149,7 +151,7 @@ class Reporter:
             sender = Sender(f"unix:{self._name}")
         except ConnectionRefusedError:
             # Nothing has failed: a user has sent the signal.
-            stacks = LocalPeer(self._pid, self._stacks).dump()
+            stacks = LocalPeer(self._pid, self._name).dump()
             os.lseek(self._stacks, 0, os.SEEK_SET)
             os.ftruncate(self._stacks, 0)
             sys.stderr.write(describe_rank(self._rank, self._progress(), stacks))

@@ -78,6 +78,11 @@ def begin(rank: int) -> Progress:
     return found
 
 
+def end(rank: int) -> None:
+    """This process no longer hosts `rank`."""
+    _hosted.pop(rank, None)
+
+
 def hosted() -> dict[int, Progress]:
     """The progress of the ranks of this process, by rank."""
     return dict(_hosted)

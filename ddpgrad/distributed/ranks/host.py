@@ -70,6 +70,9 @@ def _run_alone(fn: Callable[[int], T], world: World) -> T:
         result = fn(rank)
     except BaseException as error:
         world.fail(rank, error)
+        served = serve(before)
+        if served is not None and served is not world:  # the program met others than `launch` says
+            served.fail(served.launch.ranks.start, error)
         raise
     finally:
         serve(before)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
@@ -22,23 +20,26 @@ from ..transports.base import Transport
 from .baton import Baton, Meeting, Seat
 
 if TYPE_CHECKING:
-    from ..failure.reporter import Reporter
-
-T = TypeVar("T")
-
-_ABORT_DELAY = 0.3
+    from ..rendezvous.meeting import Asked, Met
+    from .exits import ExitWatch
 
 
 class World:
-    """This process's view of its world: its launch, its transports, its ranks."""
+    """This process's view of its world: its launch, its transports, its ranks.
 
-    def __init__(self, launch: Launch) -> None:
+    assigned: whoever runs the program in this process has said which ranks it is; met: the ranks found each other.
+    """
+
+    def __init__(self, launch: Launch, met: Met | None = None, assigned: bool = True) -> None:
         if not 0 <= launch.proc < launch.procs or launch.procs > launch.world_size:
             raise LaunchError(
                 f"process {launch.proc} of {launch.procs} has no rank: the world has {launch.world_size} "
                 "ranks; start at most one process for each rank"
             )
         self.launch = launch
+        self.met = met
+        self.assigned = assigned
+        self.left = False
         self.hosted = [HostedRank(self, rank) for rank in launch.ranks]
         self.baton: Baton | None = None
         self.abort_at_exit = False
@@ -53,6 +54,7 @@ class World:
         if launch.world_size > 1 and not environment.blas_threads_chosen():
             self._one_thread = threadpool_limits(1, "blas")
         self.pid = os.getpid()
+        self._exits: ExitWatch | None = None
         if environment.trace_folder() is not None:
             from ..trace import recorder
 
@@ -68,7 +70,11 @@ class World:
             transport = transports.connect(self.launch, name, timeout, f"{len(self._transports)}")
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
-                _watch_exit(self)
+                from .exits import ExitWatch
+
+                self._exits = ExitWatch(self)
+                if self.met is not None:
+                    self.met.all_joined()
         elif timeout is not None:
             transport.timeout = timeout
         return transport
@@ -112,6 +118,18 @@ class World:
             self._one_thread.restore_original_limits()
             self._one_thread = None
 
+    def leave(self) -> None:
+        """The rank leaves the world that it has met, if it has met one: `join` may meet another."""
+        if self.met is None or self.left:
+            return
+        self.left = True
+        if self._exits is not None:
+            self._exits.undo()
+        self.close()
+        self.met.leave()
+        for hosted in self.hosted:
+            progress.end(hosted.rank)
+
     def close(self) -> None:
         """Tell the other processes that this one's ranks have ended. May be called again."""
         # A forked child (a loader's worker, say) must not speak for its parent.
@@ -149,7 +167,9 @@ class HostedRank:
 
     @property
     def local_rank(self) -> int:
-        """The index of this rank among those on its host."""
+        """The index of this rank among those on its host, or what LOCAL_RANK says where nobody else knows."""
+        if self.world.met is not None and self.world.met.local_rank is not None:
+            return self.world.met.local_rank
         return self.world.ranks_on_this_host().index(self.rank)
 
     @property
@@ -199,14 +219,15 @@ def current() -> HostedRank:
     """The rank that is calling.
 
     Threads of `run_ranks` and `simulate` are ranks; every other thread belongs to the
-    one rank of an ordinary process.
+    one rank of an ordinary process. The first call meets the other ranks, if nobody has said who they are and the
+    environment names a place (see `rendezvous`).
     """
     key = rank_local.bound()
     if isinstance(key, HostedRank):
         return key
     global _process_world
     if _process_world is None:
-        _process_world = World(environment.launch())
+        _process_world = _found(_meet(None))
     if len(_process_world.hosted) > 1:
         raise LaunchError(
             f"thread {threading.current_thread().name!r} belongs to none of the ranks "
@@ -214,6 +235,50 @@ def current() -> HostedRank:
             "and start programs with several ranks in a process through ddprun"
         )
     return _process_world.hosted[0]
+
+
+def join(asked: Asked | None) -> HostedRank:
+    """The rank that is calling, in the world that `asked` names; for None as in `current`.
+
+    Who was started as a rank of a job, by ddprun, MPI or `spawn`, is one, unless `asked` names another world and a
+    place to meet it. After `World.leave` ranks meet anew.
+    """
+    global _process_world
+    if rank_local.bound() is not None or environment.launched() is not None:
+        return current()
+    before = _process_world
+    if before is not None and (before.left or before.pid != os.getpid()):
+        before = None
+    if before is not None and (before.met is not None or (before.assigned and not _elsewhere(asked, before))):
+        return current()
+    met = _meet(asked)
+    if before is None or met is not None:
+        for hosted in before.hosted if before is not None else ():
+            progress.end(hosted.rank)
+        _process_world = _found(met)
+    return current()
+
+
+def _elsewhere(asked: Asked | None, here: World) -> bool:
+    """Whether `asked` names another world than this process is assigned to, and where to meet it."""
+    if asked is None:
+        return False
+    launch = here.launch
+    same = asked.rank in (-1, launch.ranks.start) and asked.world_size in (-1, launch.world_size)
+    return not same and asked.names_a_place
+
+
+def _meet(asked: Asked | None) -> Met | None:
+    """Meet the other ranks, if nobody has said who they are and `asked` or the environment names a place."""
+    if environment.launched() is not None or (asked is None and not environment.rendezvous()):
+        return None
+    from ..rendezvous import meeting
+
+    return meeting.meet(asked or meeting.Asked())
+
+
+def _found(met: Met | None) -> World:
+    return World(met.launch if met is not None else environment.launch(), met, assigned=False)
 
 
 def serve(world: World | None) -> World | None:
@@ -233,61 +298,6 @@ def _reason(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {lines[0] if lines else ''}{place}"
 
 
-def _watch_exit(world: World) -> None:
-    """See to it that this process's end, good or bad, reaches the others.
-
-    MPI has no notion of a rank that stops early: its peers would wait for ever in their
-    collective. So an uncaught exception is marked and, under mpirun, ends the whole job. MPICH takes
-    an `os._exit(0)` for a good end of all, of ranks that it then kills as well; where ddprun is not
-    there to see it, `os._exit` is made to end the job badly, and a reporter reports what happened.
-    """
-    previous = sys.excepthook
-    reporter: Reporter | None = None
-
-    def hook(kind: type[BaseException], error: BaseException, trace) -> None:
-        if os.getpid() != world.pid:
-            previous(kind, error, trace)
-            return
-        world.fail(world.launch.ranks.start, error)
-        if reporter is not None and isinstance(error, Exception):
-            if previous is not sys.__excepthook__:  # whose traceback is part of the report
-                previous(kind, error, trace)
-            transports.abort(_reported(reporter.failed, error), _ABORT_DELAY)
-            return
-        previous(kind, error, trace)
-        if world.launch.mpi:
-            # A rank that fails because another did leaves that one time to say why.
-            transports.abort(1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY)
-
-    def leave() -> None:
-        nonlocal left
-        left = True
-        if reporter is not None:
-            reporter.leave()
-        if world.abort_at_exit and world.launch.mpi and os.getpid() == world.pid:
-            transports.abort(1, _ABORT_DELAY)
-        world.close()
-
-    def exit_at_once(status: int) -> NoReturn:
-        if os.getpid() == world.pid and not left:
-            code = 1
-            if reporter is not None:
-                code = _reported(reporter.exits, status)
-            else:
-                rank = world.launch.ranks.start
-                sys.stderr.write(f"rank {rank} called os._exit({status}) before its script was finished\n")
-            transports.abort(status or code, _ABORT_DELAY)
-        unchecked_exit(status)
-
-    left = False
-    unchecked_exit = os._exit
-    sys.excepthook = hook
-    atexit.register(leave)
-    if world.launch.mpi and world.launch.job is None:
-        os._exit = exit_at_once
-        reporter = _reporter(world.launch)
-
-
 def _watched(port: Port) -> Port:
     """`port`, or one that also records how long its collectives take, if somebody records."""
     if not spans.recorders:
@@ -295,23 +305,3 @@ def _watched(port: Port) -> Port:
     from ..trace import recorder
 
     return recorder.watched(port)
-
-
-def _reporter(launch: Launch) -> Reporter | None:
-    """Who reports failures where no ddprun does; None where processes cannot find each other by a name in the kernel."""
-    if sys.platform != "linux":
-        return None
-    from ..failure.reporter import Reporter
-
-    return Reporter(launch)
-
-
-def _reported(report: Callable[[T], int], what: T) -> int:
-    """The exit code that `report(what)` returns. The job must end even where no report can be made."""
-    try:
-        return report(what)
-    except Exception:
-        if isinstance(what, BaseException):
-            traceback.print_exception(what)
-        traceback.print_exc()
-        return 1

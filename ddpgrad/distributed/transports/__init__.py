@@ -138,6 +138,14 @@ def abort(code: int, delay: float) -> None:
     mpi_world.abort(code, delay)
 
 
+def finalize(launch: Launch) -> None:
+    """End MPI in a process that ends without the interpreter's help, if `launch` is of an MPI job."""
+    if launch.mpi:
+        from .mpi import library as mpi_world
+
+        mpi_world.finalize()
+
+
 def _job(launch: Launch) -> str:
     if launch.job is not None:
         return launch.job

@@ -101,3 +101,10 @@ def abort(code: int, delay: float) -> None:
         # mpiexec drops what it has read and not yet shown: first let the traceback reach the screen.
         time.sleep(delay)
         MPI.COMM_WORLD.Abort(code)
+
+
+def finalize() -> None:
+    """End MPI, if it runs in this process. Collective between processes."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
+        MPI.Finalize()

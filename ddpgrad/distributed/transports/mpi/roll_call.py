@@ -7,7 +7,8 @@ MPI, which cannot name whom it waits for, before all are known to come.
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,17 +17,25 @@ from ..base import Patience
 CALLING, FINISHED, FAILED, SECONDARY = range(4)
 """The states of a process; SECONDARY: it failed because another rank did."""
 
+
+class Lost:
+    """Processes that ended and could not say so, as far as somebody watches them for this one: by number, how."""
+
+    how: ClassVar[dict[int, str]] = {}
+
+
 _WORD_TAG, _REASON_TAG = 1, 2
 # Bytes for the reason of a last word.
 _REASON = 512
 
 
 class RollCall:
-    """Sends this process's word to all others, and hears theirs."""
+    """Sends this process's word to all others, and hears theirs. numbers: what they are called in the whole world."""
 
-    def __init__(self, mpi: Any, comm: Any) -> None:
+    def __init__(self, mpi: Any, comm: Any, numbers: Sequence[int]) -> None:
         self._mpi = mpi
         self._comm = comm
+        self._numbers = numbers
         me, procs = comm.Get_rank(), comm.Get_size()
         self._others = [proc for proc in range(procs) if proc != me]
         # digest, state, and the rank that failed
@@ -70,13 +79,22 @@ class RollCall:
             if receive.Test() and self._in[proc, 1] != CALLING
         ]
         if not gone:
-            return None
+            return self._first_lost()
         # A failure of its own explains more than an early end, and that more than a secondary failure.
         state, proc = min(gone, key=lambda end: ((FAILED, FINISHED, SECONDARY).index(end[0]), end[1]))
         return state, proc, int(self._in[proc, 2]), self._reason(proc)
 
+    def _first_lost(self) -> tuple[int, int, int, str] | None:
+        """The same of the process that ended first without a last word."""
+        for number, how in Lost.how.items():
+            if number in self._numbers and not self._receives[proc := self._numbers.index(number)].Test():
+                return FAILED, proc, number, how
+        return None
+
     def last_word_of(self, proc: int) -> str | None:
-        """Why no more calls come from `proc`, if it has said so."""
+        """Why no more calls come from `proc`, if it has said so, or others have."""
+        if self._numbers[proc] in Lost.how:
+            return Lost.how[self._numbers[proc]]
         if proc not in self._reasons and not self._comm.Iprobe(source=proc, tag=_REASON_TAG):
             return None
         return self._reason(proc)
@@ -95,6 +113,8 @@ class RollCall:
         encoded = reason.encode("utf-8", "replace")[:_REASON]
         text[: len(encoded)] = np.frombuffer(encoded, np.uint8)
         for proc in self._others:
+            if self._numbers[proc] in Lost.how:
+                continue  # MPI may try to reach it for ever
             self._last_words += [
                 self._comm.Isend(word, dest=proc, tag=_WORD_TAG),
                 self._comm.Isend(text, dest=proc, tag=_REASON_TAG),
@@ -108,7 +128,7 @@ class RollCall:
         deadline = time.monotonic() + timeout
         patience = Patience()
         while not self._mpi.Request.Testall(receives):
-            if time.monotonic() > deadline:
+            if Lost.how or time.monotonic() > deadline:
                 return
             patience.pause()
         for proc in self._others:

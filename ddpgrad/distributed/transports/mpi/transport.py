@@ -56,7 +56,8 @@ class MpiTransport(Transport):
         self._memory = np.empty(0, np.uint8)
         self._blocks = [launch.block(proc) for proc in range(launch.procs)]
         self._most_ranks = max(len(block) for block in self._blocks)
-        self._roll_call = RollCall(self._mpi, self._comm)
+        numbers = range(launch.procs) if launch.group is None else [proc for proc, _ in launch.group]
+        self._roll_call = RollCall(self._mpi, self._comm, numbers)
         self._letters = Letters(launch.world_rank)
         self._mail = MpiMail(self._comm, launch, self._letters, self._roll_call)
         self._number = 0

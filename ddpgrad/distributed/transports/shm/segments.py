@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import platform
 import re
 import stat
 import tempfile
@@ -27,6 +28,15 @@ def path_of(job: str, name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", job):
         raise TransportError(f"DDPGRAD_JOB must be a word of letters, digits, '-' and '_', got {job!r}")
     return os.path.join(_FOLDER, f"ddpgrad-{job}-{name}")
+
+
+def identity() -> str:
+    """The same word in all processes that can meet in shared memory: of one kernel, with one folder for it."""
+    boot = ""
+    if os.path.exists("/proc/sys/kernel/random/boot_id"):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    return f"{boot or platform.node()}-{os.stat(_FOLDER).st_dev}"
 
 
 def available() -> int:

@@ -1,0 +1,261 @@
+"""How ranks find each other in a store: rank 0 calls the roll, and tells all who is there.
+
+Each rank appends an entry to a list. Rank 0 draws a random number, the call, and publishes it; ranks that see it
+answer. So an entry that an earlier job left behind counts for nothing, and two living processes with one number are
+told apart from a process and its successor. When all have answered rank 0 publishes who they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...core.errors import DistributedError, LaunchError, TransportError
+from ..store import DistStoreError, Store
+from ..transports.process_monitor import pid_namespace
+from ..transports.shm import segments
+from .place import Place
+
+_ENTRIES, _STATE = "entries", "state"
+# How long rank 0 waits for a second process with a number that was entered twice.
+_DOUBLE_S = 1.0
+_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
+_PER_RANK_S = 0.0005
+
+_process = (0, "")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One process that wants to be a rank.
+
+    nonce: of this attempt; process: of the process, whatever it attempts; memory: what it shares with others of its
+    host (`segments.identity`); namespace: where `pid` is its number.
+    """
+
+    rank: int
+    world_size: int
+    nonce: str
+    process: str
+    memory: str
+    host: str
+    pid: int
+    namespace: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The ranks of a new world, by rank, and a random word that only they know."""
+
+    token: str
+    entries: tuple[Entry, ...]
+
+    def hosts(self) -> list[list[int]]:
+        """The ranks of each host: those that reach the same shared memory."""
+        found: dict[str, list[int]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.memory, []).append(entry.rank)
+        return list(found.values())
+
+
+def gather(place: Place, until: float) -> tuple[Roster, Store]:
+    """Meet the other ranks at `place`, whose store is returned, too. until: monotonic seconds.
+
+    Raises TransportError if some do not come.
+
+    Raises LaunchError if ranks contradict each other: two have one number, or they differ in WORLD_SIZE.
+    """
+    began = time.monotonic()
+    while True:
+        mine = _entry(place)
+        try:
+            store = place.open(until)
+            if place.rank == 0:
+                return _Chair(place, store, mine, began, until).run(), store
+            return _attend(place, store, mine, began, until), store
+        except DistStoreError as error:
+            # Whoever listened may have been rank 0 of an earlier job, on its way out.
+            if time.monotonic() + _LONGEST_PAUSE_S >= until:
+                raise TransportError(
+                    f"rank {place.rank} of {place.world_size} could not reach {place.text} for "
+                    f"{time.monotonic() - began:.0f} s: {error}. Rank 0 has not come, ended early, or is another host than that."
+                ) from None
+            time.sleep(_LONGEST_PAUSE_S)
+
+
+def _entry(place: Place) -> Entry:
+    global _process
+    if _process[0] != os.getpid():
+        _process = (os.getpid(), secrets.token_hex(8))
+    return Entry(
+        place.rank, place.world_size, secrets.token_hex(8), _process[1], segments.identity(),
+        socket.gethostname(), os.getpid(), pid_namespace(),
+    )  # fmt: skip
+
+
+def _attend(place: Place, store: Store, mine: Entry, began: float, until: float) -> Roster:
+    """As another rank than 0: answer the call, until this process is on the list."""
+    store.append(_ENTRIES, json.dumps(asdict(mine)) + "\n")
+    answered = ""
+    for _ in _pauses(place, until):
+        state = _state(store)
+        if state.get("call", "") not in ("", answered) and not state.get("roster"):
+            answered = state["call"]
+            store.set(f"here/{mine.nonce}", answered)
+        if mine.nonce in state.get("refused", ()):
+            store.delete_key(f"here/{mine.nonce}")  # read
+            raise LaunchError(state["why"])
+        if state.get("roster"):
+            roster = _roster(state)
+            if mine in roster.entries:
+                return roster
+            if place.served:
+                _refuse_latecomer(place, mine, roster)
+    with contextlib.suppress(DistStoreError):
+        store.delete_key(f"here/{mine.nonce}")  # it is too late for this rank to be on the list
+    there = {entry.rank for entry in _entries(store)} | {mine.rank} | ({0} if answered else set())
+    raise _not_met(place, sorted({*range(place.world_size)} - there) or [0], began)
+
+
+class _Chair:
+    """Rank 0, who calls the roll."""
+
+    def __init__(self, place: Place, store: Store, mine: Entry, began: float, until: float) -> None:
+        self._place, self._store, self._mine = place, store, mine
+        self._began, self._until = began, until
+        self._call = secrets.token_hex(8)
+
+    def run(self) -> Roster:
+        """Call until all ranks have answered."""
+        before = _state(self._store)
+        if self._place.served and before.get("roster"):
+            _refuse_latecomer(self._place, self._mine, _roster(before))
+        self._publish()
+        full_since = 0.0
+        for _ in _pauses(self._place, self._until):
+            state = _state(self._store)
+            if state.get("call") != self._call:
+                other = state.get("chair", "another process")
+                self._refuse([], f"two processes have RANK 0: {other} and {self._mine}. Give each its own")
+            entries = [entry for entry in _entries(self._store) if entry.rank != 0 or entry == self._mine]
+            present = [self._mine, *(entry for entry in entries if self._answered(entry))]
+            self._check(present)
+            if {entry.rank for entry in present} < {*range(self._place.world_size)}:
+                continue
+            full_since = full_since or time.monotonic()
+            # An entry without an answer is old, or of a process that has not yet seen the call.
+            silent = len(present) < len({entry.nonce for entry in entries})
+            if silent and time.monotonic() < full_since + _DOUBLE_S:
+                continue
+            roster = Roster(secrets.token_hex(8), tuple(sorted(present, key=lambda entry: entry.rank)))
+            self._publish(roster=asdict(roster))
+            return roster
+        missing = sorted(
+            {*range(self._place.world_size)} - {e.rank for e in _entries(self._store) if self._answered(e)}
+        )
+        raise _not_met(self._place, [rank for rank in missing if rank != 0], self._began)
+
+    def _publish(self, **more: Any) -> None:
+        self._store.set(_STATE, json.dumps({"call": self._call, "chair": str(self._mine), **more}))
+
+    def _answered(self, entry: Entry) -> bool:
+        key = f"here/{entry.nonce}"
+        return self._store.check([key]) and self._store.get(key).decode() == self._call
+
+    def _check(self, present: list[Entry]) -> None:
+        """Raise LaunchError, here and in all that are present, if they contradict each other."""
+        by_rank: dict[int, Entry] = {}
+        for entry in present:
+            if entry.world_size != self._place.world_size:
+                self._refuse(
+                    present,
+                    f"rank {entry.rank} ({entry}) has WORLD_SIZE {entry.world_size}, and rank 0 ({self._mine}) has "
+                    f"{self._place.world_size}: all ranks must be given the same",
+                )
+            other = by_rank.setdefault(entry.rank, entry)
+            if other != entry:
+                self._refuse(
+                    present, f"two processes have RANK {entry.rank}: {other} and {entry}. Give each its own"
+                )
+
+    def _refuse(self, present: list[Entry], why: str) -> None:
+        why = f"{self._place.text}: {why}."
+        nonces = [entry.nonce for entry in present if entry != self._mine]
+        self._publish(refused=nonces, why=why)
+        # What this process serves is gone when it ends: first the others must have read it.
+        until = time.monotonic() + _DOUBLE_S
+        for _ in _pauses(self._place, until):
+            if nonces and not any(self._store.check([f"here/{nonce}"]) for nonce in nonces):
+                break
+        raise LaunchError(why)
+
+
+def clean(place: Place, store: Store, roster: Roster) -> None:
+    """Rank 0: all ranks have read the list; leave only what tells late processes that they are not needed."""
+    for key in (_ENTRIES, *(f"here/{entry.nonce}" for entry in roster.entries)):
+        store.delete_key(key)
+    if not place.served:
+        store.delete_key(_STATE)
+
+
+def forget(store: Store) -> None:
+    """Rank 0: the world is left; whoever comes now waits for the next one."""
+    store.set(_STATE, "{}")
+
+
+def _refuse_latecomer(place: Place, mine: Entry, roster: Roster) -> None:
+    """Raise LaunchError if `mine` can never be on the list of the job that runs there."""
+    there = f"the job at {place.text} has {len(roster.entries)} ranks, all of which are there"
+    if len(roster.entries) != mine.world_size:
+        raise LaunchError(
+            f"{there}; rank {mine.rank} ({mine}) has WORLD_SIZE {mine.world_size}: all ranks must be given the same."
+        )
+    holder = roster.entries[mine.rank]
+    if holder.process != mine.process:
+        raise LaunchError(
+            f"{there}: two processes have RANK {mine.rank}: {holder} and {mine}. Give each its own, or give another "
+            "job another MASTER_PORT."
+        )
+
+
+def _not_met(place: Place, missing: list[int], began: float) -> DistributedError:
+    who = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
+    return TransportError(
+        f"rank {place.rank} of {place.world_size} waited {time.monotonic() - began:.0f} s at {place.text} for "
+        f"rank{'s' * (len(missing) != 1)} {who}, which did not come. Each rank must be started with the same address "
+        "and WORLD_SIZE, and a RANK of its own; `timeout` of init_process_group says how long to wait."
+    )
+
+
+def _pauses(place: Place, until: float) -> Iterator[None]:
+    """Comes at growing intervals until the time is up."""
+    pause, longest = _PAUSE_S, max(_LONGEST_PAUSE_S, place.world_size * _PER_RANK_S)
+    yield
+    while time.monotonic() < until:
+        time.sleep(pause)
+        pause = min(1.5 * pause, longest)
+        yield
+
+
+def _state(store: Store) -> dict[str, Any]:
+    return json.loads(store.get(_STATE)) if store.check([_STATE]) else {}
+
+
+def _entries(store: Store) -> list[Entry]:
+    lines = store.get(_ENTRIES).decode().splitlines() if store.check([_ENTRIES]) else []
+    return [Entry(**json.loads(line)) for line in lines]
+
+
+def _roster(state: dict[str, Any]) -> Roster:
+    told = state["roster"]
+    return Roster(told["token"], tuple(Entry(**entry) for entry in told["entries"]))
