@@ -152,8 +152,9 @@ def init_process_group(
 def _asked(
     init_method: str | None, rank: int, world_size: int, store: Store | None, timeout: float | None
 ) -> Asked | None:
-    """What the arguments say about where ranks meet; None: nothing, and the environment neither."""
-    if init_method is None and store is None and rank < 0 and world_size < 0 and not environment.rendezvous():
+    """What the arguments say about where ranks meet; None: nothing, and whoever started this process said who they are."""
+    silent = init_method is None and store is None and rank < 0 and world_size < 0
+    if silent and (environment.launched() is not None or not environment.rendezvous()):
         return None
     from .rendezvous.meeting import Asked
 

@@ -18,12 +18,13 @@ from ..communicator.communicator import Communicator
 from ..process_group import ProcessGroup, default_group
 from ..protocol.guard import blaming
 from ..tensor_work import give_back, on_host
-from . import bucket, comm_hooks
+from . import bucket
 from .bucket import MIB
 from .reducer import Reducer
 from .replica_check import ReplicaCheck
 
 if TYPE_CHECKING:
+    from .comm_hooks import GradBucket
     from .join import Joining
 
 _BROADCAST_BYTES = 250 * MIB
@@ -165,7 +166,7 @@ class DistributedDataParallel(Module):
 
         return joining(self, divide_by_initial_world_size, throw_on_early_termination)
 
-    def register_comm_hook(self, state: Any, hook: Callable[[Any, comm_hooks.GradBucket], Any]) -> None:
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
         """Let `hook(state, bucket)` communicate each bucket, instead of an average over the ranks.
 
         It returns a `Future` of the bucket's new gradients, which must be the same on all ranks. It is
@@ -174,7 +175,9 @@ class DistributedDataParallel(Module):
         """
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
-        self.reducer.hook = comm_hooks.bind(hook, state)
+        from .comm_hooks import bind  # here, as few programs have hooks
+
+        self.reducer.hook = bind(hook, state)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of `module`, without a prefix."""

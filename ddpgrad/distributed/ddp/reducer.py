@@ -9,7 +9,7 @@ reducer waits for what is still under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -22,8 +22,10 @@ from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import ArrayWork, Communicator
 from .bucket import Gradient, Layout, plan
-from .comm_hooks import GradBucket, Hook, HookedWork
 from .finite import FiniteWatch
+
+if TYPE_CHECKING:
+    from .comm_hooks import GradBucket, Hook, HookedWork
 
 
 class Bucket:
@@ -60,6 +62,8 @@ class Bucket:
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""
+        from .comm_hooks import HookedWork  # here and below, as few programs have hooks
+
         self.work = HookedWork(hook(bucket), wrap(self.flat))
 
     def start(self, c: Communicator) -> None:
@@ -74,8 +78,8 @@ class Bucket:
         """Wait for the average."""
         assert self.work is not None
         self.work.wait()
-        hooked, self.work = isinstance(self.work, HookedWork), None
-        if self.stage is not None and not hooked:
+        averaged, self.work = isinstance(self.work, ArrayWork), None
+        if self.stage is not None and averaged:
             self.stage.view(self.flat)[...] = self.host
             self.stage.from_host_async(self.flat)
         for view in self.views:
@@ -219,6 +223,8 @@ class Reducer:
             )
 
     def _for_hook(self, index: int) -> GradBucket:
+        from .comm_hooks import GradBucket
+
         bucket = self.buckets[index]
         parameters = [self.parameters[i] for i in bucket.layout.indices]
         last = index == len(self.buckets) - 1
