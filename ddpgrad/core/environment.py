@@ -294,6 +294,12 @@ def export(**variables: str) -> None:
     os.environ.update(variables)
 
 
+def ranks() -> dict[str, str]:
+    """What the calling rank sees of who it is, for processes that work for it."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def forget_job() -> None:
     """Remove what says which rank this process is: for processes that a rank starts, which are none."""
     mpi = [name for pair in _MPI_VARIABLES for name in pair]

@@ -204,3 +204,34 @@ def test_an_abandoned_iteration_ends_its_workers():
     while running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not running(pid)
+
+
+SHARDED = """
+import os
+import ddpgrad.distributed as dist
+from ddpgrad.utils.data import DataLoader, Dataset
+seen = os.environ.get("RANK")
+
+class Shard(Dataset):
+    def __len__(self): return 2
+    def __getitem__(self, index):
+        return [int(seen or -1), *(int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))]
+
+def main():
+    dist.init_process_group()
+    rank = dist.get_rank()
+    for batch in DataLoader(Shard(), None, num_workers=1):
+        assert batch[1:] == [rank, rank, 2], batch
+        assert batch[0] in (rank, WHOLE), batch
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("procs", "guarded"), [(2, True), (2, False), (1, True)])
+def test_a_worker_sees_whose_it_is(tmp_path, procs, guarded):
+    """Where a process has two ranks, a worker imports the program for both, and the rank is known after that."""
+    start = "if __name__ == '__main__':\n    main()\n" if guarded else "main()\n"
+    script = tmp_path / "train.py"
+    script.write_text(SHARDED.replace("WHOLE", "rank" if procs == 2 else "-1, 0") + start)
+    done = python("-m", "ddpgrad.launcher", "-n", "2", "--procs", str(procs), str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,7 +1,8 @@
 """Modules that the fork server of the workers imports before the first worker starts.
 
-A program imported by a worker must not take itself for a rank: what the launcher said is removed
-from the environment, and an import of mpi4py does not start MPI a second time.
+A program imported by a worker must not take itself for a rank: what the launcher said is removed from the
+environment, but for RANK and its like, which say whose worker it is; and an import of mpi4py does not start MPI a
+second time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from . import worker  # and with it NumPy: shared by all workers
 
 __all__ = ["worker"]
 
+_ranks = environment.ranks()
 environment.forget_job()
+environment.export(**_ranks)
 if importlib.util.find_spec("mpi4py") is not None:
     import mpi4py
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import environment
 from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
@@ -64,7 +65,9 @@ class Pool:
         self._ending = weakref.finalize(self, _end, self.workers)
         for number in range(num_workers):
             progress = Segment.create(2 * np.dtype(np.int64).itemsize)
-            start = Start(number, num_workers, base_seed, cargo, arrays, places, progress)
+            start = Start(
+                number, num_workers, base_seed, cargo, arrays, places, progress, environment.ranks()
+            )
             self.workers.append(Worker(context, start, lendable=3 * max(prefetch, 1)))
 
     def begin(self, base_seed: int, seeded: bool) -> None:

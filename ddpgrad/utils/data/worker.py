@@ -96,6 +96,7 @@ class Start:
     """What a worker is started with. cargo: (recipe, worker_init_fn) for a forked one, for others the pickle of that,
     whose arrays lie at `places` of `arrays`.
 
+    ranks: the variables that say which rank the program is, such as RANK, for datasets that read a shard of their own.
     progress: two int64 words that the program looks at when a worker dies or stalls: what it does, and
     the index of the sample that it reads.
     """
@@ -107,12 +108,14 @@ class Start:
     arrays: Segment
     places: list[tuple[int, int]]
     progress: Segment
+    ranks: dict[str, str]
 
 
 def main(connection: Any, start: Start) -> None:
     """Run a worker until the connection ends. Called in the new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers
     environment.forget_job()
+    environment.export(**start.ranks)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _yield_to_the_program()
     with threadpool_limits(1, "blas"):
