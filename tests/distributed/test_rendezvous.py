@@ -43,6 +43,22 @@ def test_the_environment_is_enough(program):
     assert [one[4:] for one in elastic] == [[0, True], [0, True]]
 
 
+TRACED = """
+from ddpgrad.distributed import trace
+with trace.recording(os.path.join(os.path.dirname(__file__), "traced")):
+    dist.init_process_group("gloo")
+    dist.barrier()
+print(json.dumps(dist.get_rank()))
+"""
+
+
+def test_each_records_its_own_file(program, tmp_path):
+    program.write(TRACED)
+    assert program.ranks(2) == [0, 1]
+    folder = next(tmp_path.rglob("traced"))
+    assert sorted(path.name for path in folder.iterdir()) == ["timeline-0.jsonl", "timeline-1.jsonl"]
+
+
 EVERY_WAY = """
 from datetime import timedelta
 rank, port, folder = int(os.environ.pop("RANK")), int(os.environ.pop("MASTER_PORT")), os.path.dirname(__file__)

@@ -101,7 +101,8 @@ _lock = threading.Lock()
 def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
     """Record from now on, into files of `folder`. Call it on all ranks, before `init_process_group`.
 
-    Collectives of groups that were there before are not recorded; everything else is.
+    Collectives of groups that were there before are not recorded; everything else is. Ranks that neither a launcher nor
+    the environment has numbered record to folders of their own.
     """
     with _lock:
         if _Current.recording is not None:
@@ -111,10 +112,19 @@ def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
                 )
             _Current.users += 1  # several ranks of one process
             return
-        recording = _Current.recording = _Recording(Path(folder), launch or environment.launch())
+        recording = _Current.recording = _Recording(Path(folder), launch or _expected())
         _Current.users = 1
         _Current.hook = register_optimizer_step_post_hook(lambda *_: recording.write_if_due())
         spans.attach(recording)
+
+
+def _expected() -> Launch:
+    """Which process this will be, as far as the environment says, whether or not its ranks have met."""
+    told = environment.rendezvous()
+    if environment.launched() is None and {"RANK", "WORLD_SIZE"} <= told.keys():
+        ranks = int(told["WORLD_SIZE"])
+        return Launch(ranks, ranks, int(told["RANK"]))
+    return environment.launch()
 
 
 def start_if_asked(launch: Launch) -> None:
