@@ -120,7 +120,7 @@ def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
 
 def _expected() -> Launch:
     """Which process this will be, as far as the environment says, whether or not its ranks have met."""
-    told = environment.rendezvous()
+    told = environment.rendezvous() if spans.caller() is None else {}  # else this process hosts several ranks
     if environment.launched() is None and {"RANK", "WORLD_SIZE"} <= told.keys():
         ranks = int(told["WORLD_SIZE"])
         return Launch(ranks, ranks, int(told["RANK"]))
