@@ -20,6 +20,7 @@ change a run.
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
+    TORCH_DISTRIBUTED_DEBUG  OFF, INFO or DETAIL: what programs read back; here all is always checked
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
     SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
@@ -245,6 +246,14 @@ def allocator_chosen() -> bool:
 def numba_enabled() -> bool:
     """False when the user asked for portable NumPy kernels only."""
     return os.environ.get("DDPGRAD_NUMBA") != "0"
+
+
+def distributed_debug() -> str:
+    """What TORCH_DISTRIBUTED_DEBUG says, 'OFF' by default; LaunchError for a level that PyTorch does not have."""
+    level = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if level not in ("OFF", "INFO", "DETAIL"):
+        raise LaunchError(f"TORCH_DISTRIBUTED_DEBUG must be OFF, INFO or DETAIL, got {level!r}")
+    return level
 
 
 def as_torch() -> bool:

@@ -19,6 +19,10 @@ from .collectives import (
     scatter as scatter, Work as Work,
 )
 from .ddp.comm_hooks import GradBucket as GradBucket
+from .debug_level import (
+    DebugLevel as DebugLevel, get_debug_level as get_debug_level, set_debug_level as set_debug_level,
+    set_debug_level_from_env as set_debug_level_from_env,
+)
 from .device_mesh import DeviceMesh as DeviceMesh, init_device_mesh as init_device_mesh
 from .messages import (
     all_gather_object as all_gather_object, batch_isend_irecv as batch_isend_irecv,

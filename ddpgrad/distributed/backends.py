@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 # PyTorch's names of backends and ours, and the transport that each asks for (None: the fastest).
 TRANSPORTS = {None: None, "gloo": None, "virtual": "virtual", "shm": "shm", "shm,mpi": "shm,mpi", "mpi": "mpi",
@@ -19,6 +19,7 @@ class Backend(str):
     UNDEFINED = "undefined"
     GLOO, NCCL, MPI = "gloo", "nccl", "mpi"
     backend_list = tuple(name for name in TRANSPORTS if name)
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL}
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
@@ -35,9 +36,12 @@ def check(caller: str, backend: str | None) -> str | None:
     return name
 
 
-def told(name: str | None) -> str | None:
-    """The name that a program reads back where it gave no transport's: "gloo", which stands for any of them."""
-    return name if TRANSPORTS[name] is None else None
+def transport(name: str | None, mpi: bool) -> str | None:
+    """The transport that a backend asks for; None: the fastest, as for "gloo".
+
+    mpi: whether MPI started the ranks. Where it did not, PyTorch's "mpi" stands for what carries the job.
+    """
+    return None if name == "mpi" and not mpi else TRANSPORTS[name]
 
 
 def is_gloo_available() -> bool:
@@ -53,7 +57,7 @@ def is_nccl_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """True when an MPI library can be loaded."""
+    """True when an MPI library can be loaded. Where it did not start the ranks, "mpi" stands for what carries the job."""
     from .transports import mpi_available
 
     return mpi_available()

@@ -112,7 +112,7 @@ def init_process_group(
     """Meet the other ranks: of the job that ddprun, mpirun or Slurm started, else those that come to the same place.
 
     backend: None, or 'gloo', chooses: threads in this process, shared memory on one host, MPI between
-    hosts; 'virtual', 'shm' and 'mpi' insist; 'shm,mpi' takes shm where there is room for it. All of
+    hosts; 'virtual' and 'shm' insist, and so does 'mpi' where MPI started the ranks; 'shm,mpi' takes shm where there is room for it. All of
     these carry tensors of GPUs through host memory; 'nccl' goes from GPU to GPU, and needs one for
     each rank. timeout: seconds (or a timedelta) that a collective, and this call, may wait.
 
@@ -137,15 +137,15 @@ def init_process_group(
             )
     devices.set_local_rank(hosted.local_rank)
     try:
-        communicator = hosted.communicator(backends.TRANSPORTS[name], _seconds(timeout))
+        wanted = backends.transport(name, hosted.world.launch.mpi)
+        communicator = hosted.communicator(wanted, _seconds(timeout))
         # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
         communicator.barrier(label=f"init_process_group with {_versions()}")
     except BaseException:
         hosted.world.leave()
         raise
-    made = ProcessGroup(
-        communicator, range(hosted.world_size), hosted.local_rank, backends.told(name), "default"
-    )
+    shown = name if wanted is None else None
+    made = ProcessGroup(communicator, range(hosted.world_size), hosted.local_rank, shown, "default")
     _groups.get().append(made)
 
 
@@ -200,10 +200,13 @@ def new_group(
     # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
     whole.communicator.barrier(label=f"new_group({chosen})")
     hosted = world.current()
-    communicator = hosted.group(chosen, backends.TRANSPORTS[name], _seconds(timeout))
+    wanted = backends.transport(name, hosted.world.launch.mpi)
+    communicator = hosted.group(chosen, wanted, _seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
-    made = ProcessGroup(communicator, chosen, hosted.local_rank, backends.told(name), group_desc or "")
+    # A program reads back the name that it gave, where that is not a transport's.
+    shown = name if wanted is None else None
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "")
     _groups.get().append(made)
     return made
 

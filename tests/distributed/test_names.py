@@ -10,7 +10,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed import backends
-from ddpgrad.errors import TransportError
+from ddpgrad.errors import LaunchError, TransportError
 
 
 @pytest.fixture(params=["hash", "file", "tcp", "prefix"])
@@ -166,3 +166,47 @@ def test_complex_numbers_are_summed_and_not_multiplied():
         return x.tolist()
 
     assert dist.simulate(run, 2) == [[2 + 4j, 2 + 4j]] * 2
+
+
+def test_mpi_stands_for_what_carries_the_job():
+    def program():
+        dist.init_process_group("mpi")
+        total = torch.ones(2)
+        dist.all_reduce(total)
+        group = dist.new_group([0, 1], backend="mpi")
+        told = dist.get_backend(), dist.get_backend(group), total.tolist()
+        dist.destroy_process_group()
+        return told
+
+    assert dist.simulate(program, 2) == [("mpi", "mpi", [2.0, 2.0])] * 2
+    assert dist.Backend.default_device_backend_map["cuda"] == "nccl"
+
+
+def test_levels_of_checks_are_read_back(monkeypatch):
+    assert dist.get_debug_level() is dist.DebugLevel.OFF
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "detail")
+    assert dist.get_debug_level() is dist.DebugLevel.DETAIL
+    dist.set_debug_level(dist.DebugLevel.INFO)
+    assert dist.get_debug_level() is dist.DebugLevel.INFO
+    dist.set_debug_level_from_env()
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "all")
+    with pytest.raises(LaunchError, match="OFF, INFO or DETAIL, got 'ALL'"):
+        dist.get_debug_level()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_static_graph_may_leave_parameters_unused(later):
+    def program():
+        dist.init_process_group()
+        layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(2)])
+        layers.forward = lambda x: layers[0](x)
+        model = torch.nn.parallel.DistributedDataParallel(layers, static_graph=not later)
+        if later:
+            model._set_static_graph()
+        for _ in range(2):
+            model(torch.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
+        grad = layers[0].weight.grad.tolist(), layers[1].weight.grad
+        dist.destroy_process_group()
+        return grad
+
+    assert dist.simulate(program, 2) == [([[3.0, 3.0], [3.0, 3.0]], None)] * 2

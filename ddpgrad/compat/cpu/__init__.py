@@ -22,8 +22,12 @@ def current_device() -> str:
     return "cpu"
 
 
+def set_device(device: Any) -> None:
+    """Nothing: there is one CPU."""
+
+
 def synchronize(device: Any = None) -> None:
     """Nothing: ops on the CPU are done when they return."""
 
 
-__all__ = ["amp", "current_device", "device_count", "is_available", "synchronize"]
+__all__ = ["amp", "current_device", "device_count", "is_available", "set_device", "synchronize"]

@@ -37,8 +37,8 @@ class DistributedDataParallel(Module):
     take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
     by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
     broadcast_buffers: before each forward in training, buffers become rank 0's.
-    find_unused_parameters: a parameter may get no gradient; it counts as zero.
-    device_ids, output_device, gradient_as_bucket_view, static_graph: accepted for PyTorch's
+    find_unused_parameters, static_graph: a parameter may get no gradient; it counts as zero.
+    device_ids, output_device, gradient_as_bucket_view: accepted for PyTorch's
     sake (a module lives on one device here, and gradients always are views of the buckets).
     check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
     (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
@@ -87,7 +87,7 @@ class DistributedDataParallel(Module):
         else:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
         self.reducer = Reducer(
-            [n for n, _ in trained], [p for _, p in trained], c, cap, find_unused_parameters
+            [n for n, _ in trained], [p for _, p in trained], c, cap, find_unused_parameters or static_graph
         )
 
         every = (
@@ -145,6 +145,10 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.reducer.enabled = before
+
+    def _set_static_graph(self) -> None:
+        """As `static_graph=True`, before the first backward."""
+        self.reducer.find_unused, self.reducer.arrivals = True, None
 
     def join(
         self,
