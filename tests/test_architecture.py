@@ -45,7 +45,7 @@ LAYERS = [
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
-    ["launcher"],
+    ["launcher", "run"],
 ]
 # The same within the larger packages.
 ROOMS = {

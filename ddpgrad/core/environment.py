@@ -44,6 +44,9 @@ _LOCAL_VARIABLES = (
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""The variables that say how many threads a library may use in each process."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -132,6 +135,38 @@ def _mpi_rank_and_size() -> tuple[int, int] | None:
         if rank in os.environ and size in os.environ:
             return _integer(rank), _integer(size)
     return None
+
+
+def started_together() -> tuple[str, int] | None:
+    """How many of this process mpiexec or srun has started, where that is several, and the variable that says so.
+
+    None for a process that ddprun has started.
+    """
+    if "DDPGRAD_PROCS" in os.environ:
+        return None
+    for rank, size in _MPI_VARIABLES:
+        if rank in os.environ and size in os.environ:
+            count = _integer(size)
+            return (size, count) if count > 1 else None
+    return None
+
+
+def export_rank() -> None:
+    """Set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE where mpiexec or srun has started several of this process.
+
+    Not where the program's own say who it is and where it meets the others.
+    """
+    env = os.environ
+    under_mpi = _mpi_rank_and_size()
+    if started_together() is None or under_mpi is None:
+        return
+    if all(env.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+        return
+    rank, size = under_mpi
+    export(RANK=str(rank), WORLD_SIZE=str(size))
+    local = local_rank_and_size()
+    if local is not None:
+        export(LOCAL_RANK=str(local[0]), LOCAL_WORLD_SIZE=str(local[1]))
 
 
 def local_rank_and_size() -> tuple[int, int] | None:

@@ -14,12 +14,15 @@ from ddpgrad.distributed.failure import exit_codes
 from ..job import hosts, screen, spawn, supervise
 from ..job.plan import Plan, usable_cores
 from ..job.screen import Screen
-from . import options
+from . import joining, options
 
 
 def parse(argv: Sequence[str]) -> Plan:
     """Turn ddprun's arguments into a checked plan; raises LaunchError if it cannot be carried out."""
-    chosen, rest = options.split(argv)
+    return _plan(*options.split(argv))
+
+
+def _plan(chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
     allocation = environment.slurm_allocation()
     slurm = allocation is not None and not (
         chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile
@@ -166,8 +169,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import trace
 
             return trace.main(given[1:])
-        plan = parse(given)
-        return _run(plan)
+        chosen, rest = options.split(given)
+        alone = not joining.wanted(chosen, rest)
+        if alone:
+            return _run(_plan(chosen, rest))
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
         return exit_codes.USER_ERROR
+    # Its errors are the program's own.
+    joining.run(chosen, rest)
+    return exit_codes.FINISHED

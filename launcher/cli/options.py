@@ -155,6 +155,14 @@ def split(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return chosen, rest
 
 
+def given(chosen: argparse.Namespace) -> dict[str, str]:
+    """The options in `chosen` whose value is not the default, as they are spelt."""
+    _, options = _parser()
+    first = {action.dest: action.option_strings[0] for action in reversed(options)}
+    defaults = {action.dest: action.default for action in options}
+    return {name: first[name] for name, value in vars(chosen).items() if value != defaults[name]}
+
+
 def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:
     """The place of the script in `argv`; LaunchError for an option that ddprun does not have.
 

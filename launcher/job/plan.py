@@ -20,8 +20,6 @@ from .screen import Screen
 if TYPE_CHECKING:
     from .nodes import Nodes
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -158,7 +156,7 @@ class Plan:
         result.pop("DDPGRAD_PROC", None)  # an outer job's
         if proc is not None:
             result["DDPGRAD_PROC"] = str(proc)
-        for name in _THREAD_VARIABLES:
+        for name in environment.THREADS:
             # N processes with a thread pool each on every core would slow one another down.
             if self.threads is not None:
                 result[name] = str(self.threads)
