@@ -20,8 +20,8 @@ _EPILOG = """\
 output:
   Every line is prefixed with its rank. When ddprun's standard error is a terminal, rank 0 writes to
   that terminal directly and without a prefix, so that progress bars work (not with --mpi or
-  --log-dir). Standard input is empty, except with --debug. A failure ends the output with at most 25
-  lines, the cause last.
+  --log-dir). Standard input, from a file or typed at the terminal, is rank 0's and empty for the
+  others (with --mpi for all). A failure ends the output with at most 25 lines, the cause last.
 
 environment of a rank:
   RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT

@@ -36,6 +36,12 @@ def test_all_is_kept_and_some_is_shown(ddprun, options, shown):
         assert sorted((folder / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
 
 
+def test_output_of_one_rank_alone_is_kept_too(ddprun):
+    result = ddprun.run("--log-dir", "logs", ddprun.script(SPEAK))
+    assert (result.code, result.out, result.err) == (0, "out\n", "err\n")
+    assert sorted((ddprun.folder / "logs" / "rank_0.log").read_text().split()) == ["err", "out"]
+
+
 @pytest.mark.parametrize("way", thinned(["--procs=1", "--mpi"], "--procs=1"))
 def test_ranks_that_share_a_stream_have_files_of_their_own(ddprun, request, way):
     if way == "--mpi":
