@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from ddpgrad import cuda
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes
@@ -16,6 +20,9 @@ from ..job.plan import Plan, usable_cores
 from ..job.screen import Screen
 from . import joining, options
 
+# Where torchrun meets by default.
+_MASTER = ("127.0.0.1", 29500)
+
 
 def parse(argv: Sequence[str]) -> Plan:
     """Turn ddprun's arguments into a checked plan; raises LaunchError if it cannot be carried out."""
@@ -23,12 +30,17 @@ def parse(argv: Sequence[str]) -> Plan:
 
 
 def _plan(chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
+    _check_word(rest[0], chosen.module)
     allocation = environment.slurm_allocation()
     slurm = allocation is not None and not (
         chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile
     )
     nnodes = _nnodes(chosen, slurm)
     ranks = _ranks(chosen.nproc_per_node, allocation.tasks if allocation and slurm else None)
+    if allocation and slurm and chosen.local_ranks_filter and nnodes == 1 < allocation.nodes:
+        raise LaunchError(
+            "--local-ranks-filter: say over how many of this allocation's hosts to deal, with --nnodes N"
+        )
     if slurm:
         ranks *= nnodes if chosen.nproc_per_node else 1
     plan = Plan(
@@ -61,6 +73,15 @@ def _plan(chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
     return plan
 
 
+def _check_word(word: str, module: bool) -> None:
+    """Raise LaunchError where `word`, which should be a script, is a sub-command with a slip of the pen."""
+    near = [] if module or Path(word).exists() else get_close_matches(word, options.SUB_COMMANDS, n=1)
+    if near:
+        raise LaunchError(
+            f"no sub-command {word}, and no script of that name; did you mean `ddprun {near[0]}`?"
+        )
+
+
 def _hosts(chosen: argparse.Namespace) -> tuple[hosts.Host, ...]:
     if chosen.hosts and chosen.hostfile:
         raise LaunchError("--hosts and --hostfile say the same in two ways; give one of them")
@@ -74,7 +95,7 @@ def _screen(chosen: argparse.Namespace) -> Screen:
         if getattr(chosen, option) and chosen.log_dir is None:
             raise LaunchError(f"--{option} needs --log-dir DIR, where the output is to be kept")
     tee, redirects = screen.parse("--tee", chosen.tee), screen.parse("--redirects", chosen.redirects)
-    return Screen(chosen.log_dir is not None, tee, redirects)
+    return Screen(chosen.log_dir is not None, tee, redirects, screen.parse_filter(chosen.local_ranks_filter))
 
 
 def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
@@ -95,9 +116,9 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
             f"--nnodes {nnodes} is for a ddprun on each host; with --hosts, --hostfile or --mpi one alone starts all "
             "ranks, and --standalone and --debug have one host"
         )
-    if chosen.rdzv_endpoint is None:
+    if chosen.rdzv_endpoint is None and chosen.master_addr is None:
         raise LaunchError(
-            f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT, an address of the first node that all others reach. "
+            f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT (or --master-addr HOST), an address of the first node that all others reach. "
             "Where one host can start processes on the others, `ddprun --hosts A:4,B:4` needs no more"
         )
     if chosen.procs is not None:
@@ -111,6 +132,15 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
 
 def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
     """MASTER_ADDR and MASTER_PORT for scripts written for torchrun; ddpgrad itself needs no address."""
+    parts = chosen.master_addr, chosen.master_port
+    if parts != (None, None):
+        as_one = f"{parts[0] or _MASTER[0]}:{_MASTER[1] if parts[1] is None else parts[1]}"
+        if chosen.rdzv_endpoint not in (None, as_one):
+            raise LaunchError(
+                f"--rdzv-endpoint {chosen.rdzv_endpoint} and --master-addr, --master-port ({as_one}) name two places; "
+                "leave one out"
+            )
+        chosen.rdzv_endpoint = as_one
     if chosen.rdzv_endpoint is None:
         return {}
     host, colon, port = chosen.rdzv_endpoint.rpartition(":")
@@ -124,12 +154,17 @@ def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
 def _ranks(text: str | None, otherwise: int | None) -> int:
     if text is None:
         return otherwise or 1
-    if text == "auto":
-        return usable_cores()
+    gpus = cuda.device_count() if text in ("gpu", "auto") else 0
+    if text == "gpu" and not gpus:
+        raise LaunchError(
+            "-n gpu: there is no GPU here that CuPy finds; `ddprun doctor` says more, -n cpu uses cores"
+        )
+    if text in ("gpu", "cpu", "auto"):
+        return gpus or usable_cores()
     try:
         return int(text)
     except ValueError:
-        raise LaunchError(f"-n takes a number of ranks or 'auto', got {text!r}") from None
+        raise LaunchError(f"-n takes a number of ranks or 'auto', 'cpu' or 'gpu', got {text!r}") from None
 
 
 def _run(plan: Plan) -> int:
@@ -157,18 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ddprun with `argv` (default: the process's own arguments) and return its exit code."""
     given = sys.argv[1:] if argv is None else argv
     try:
-        if given[:1] == ["doctor"]:
-            from . import doctor
-
-            return doctor.main(given[1:])
-        if given[:1] == ["ckpt"]:
-            from . import ckpt
-
-            return ckpt.main(given[1:])
-        if given[:1] == ["trace"]:
-            from . import trace
-
-            return trace.main(given[1:])
+        if given and given[0] in options.SUB_COMMANDS:
+            return import_module(f".{given[0]}", __package__).main(given[1:])
         chosen, rest = options.split(given)
         alone = not joining.wanted(chosen, rest)
         if alone:

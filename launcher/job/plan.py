@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 
-from .hosts import Host, slots, spelt
+from .hosts import Host, deal, slots, spelt
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -129,6 +129,17 @@ class Plan:
     def ranks(self, proc: int) -> range:
         """The ranks that process `proc` hosts."""
         return environment.ranks_of(proc, self.procs, self.world_size)
+
+    def shown(self) -> Screen:
+        """The selection of output by ranks of the job. Where Slurm chooses the hosts, it deals equally many to each."""
+        if self.hosts:
+            dealt = [procs for _, procs in deal(self.hosts, self.procs)]
+        else:
+            each = self.procs // self.nnodes if self.slurm else self.procs
+            dealt = [range(begin, begin + each) for begin in range(0, self.procs, each)]
+        return self.screen.of_ranks(
+            range(self.ranks(procs[0])[0], self.ranks(procs[-1])[-1] + 1) for procs in dealt
+        )
 
     def environment(self, proc: int | None) -> dict[str, str]:
         """The environment of process `proc`; None: of a process that learns its number from MPI."""

@@ -46,10 +46,11 @@ class Child:
 def start(plan: Plan) -> list[Child]:
     """Start all processes of `plan` on this host."""
     alone = plan.world_size == 1
-    # One rank alone has the launcher's own streams, since its lines need no mark. What is kept comes here first.
-    own_streams = alone and plan.log_dir is None
+    # One rank alone has the launcher's own streams, since its lines need no mark. What is kept or selected comes here first.
+    relayed = plan.log_dir is not None or plan.screen.only is not None
+    own_streams = alone and not relayed
     # Rank 0 may draw a progress bar, which needs a terminal of its own.
-    own_terminal = os.isatty(2) and plan.log_dir is None
+    own_terminal = os.isatty(2) and not relayed
     children: list[Child] = []
     try:
         for proc in range(plan.procs):

@@ -94,7 +94,7 @@ class _Supervisor:
         self._selector = selector
         self._signals = signals
         self._logs = logs
-        self._relay = Relay(selector, logs, plan.screen)
+        self._relay = Relay(selector, logs, plan.shown())
         self._processes = JobProcesses(plan, selector, self._on_failure)
         self._stragglers = StragglerDetector(plan.watchdog)
         if plan.procs == plan.world_size:
