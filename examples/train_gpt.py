@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import sys
 import sysconfig
 import time
@@ -260,7 +261,8 @@ def main() -> None:
               f"{dist.get_backend()}, run folder {run}", flush=True)  # fmt: skip
         if args.resume:
             print(f"going on after step {step}" if step else "no checkpoint yet: from the start", flush=True)
-    terminal = sys.stderr.isatty()
+    # A terminal of no width, as some that are made by programs, has no room for a bar.
+    terminal = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     bar = tqdm(total=args.steps, initial=step, disable=rank != 0 or not terminal, unit="step")
     metrics = open_metrics(run / "metrics.jsonl", step) if rank == 0 else None
     began, first, seen, loss_sum = time.perf_counter(), step, 0, 0.0
