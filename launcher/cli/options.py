@@ -42,6 +42,7 @@ sub-commands:
   ddprun doctor                check the parts of this machine that ddpgrad can use
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
+  ddprun examples              list programs to begin with; ddprun examples copy NAME
 
 examples:
   ddprun -n 4 train.py --epochs 3                             four processes of one rank each
@@ -86,7 +87,7 @@ def _row(*names: str, **how: Any) -> _Row:
 
 
 _Row = tuple[tuple[str, ...], dict[str, Any]]
-SUB_COMMANDS = ("doctor", "ckpt", "trace")
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "examples")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[_Row]] = {
