@@ -27,7 +27,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer, write_config
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -234,6 +234,7 @@ def main() -> None:
     checkpoints = Checkpointer(run / "checkpoints")
     if checkpoints.latest() and not args.resume:
         raise SystemExit(f"--run {run} holds checkpoints: go on with --resume, or give another folder")
+    write_config(run, **vars(args))
 
     training, validation = (Windows(text, args.context) for text in read_text(args.data))
     sampler = DistributedSampler(training, seed=args.seed)  # (2) every rank its own share of the data

@@ -64,7 +64,7 @@ ROOMS = {
     "launcher": [
         ["as_torch", "preemption"],
         ["torch_shim", "checkpoint", "job"],
-        ["sharding"],
+        ["sharding", "run_folder"],
         ["shared_loop", "cli"],
         ["__main__"],
     ],

@@ -18,6 +18,7 @@ change a run.
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
+    DDPGRAD_CONFIG       how ddprun was started, as JSON: see launcher/job/run_config.py
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
     SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
@@ -214,6 +215,11 @@ def slurm_allocation() -> Allocation | None:
     return Allocation(nodes, tasks, env.get("SLURM_MPI_TYPE"))
 
 
+def slurm_hosts() -> str | None:
+    """The hosts of the Slurm allocation, in Slurm's spelling, such as 'node[1-4]'."""
+    return os.environ.get("SLURM_JOB_NODELIST")
+
+
 def debugger() -> bool:
     """True when the user debugs: no wait is cut short."""
     return os.environ.get("DDPGRAD_DEBUGGER") == "1"
@@ -277,6 +283,11 @@ def trace_folder() -> str | None:
 def log_dir() -> str | None:
     """Where the ranks themselves are to write down what is known of a failure, if anywhere."""
     return os.environ.get("DDPGRAD_LOG_DIR") or None
+
+
+def job_config() -> str | None:
+    """How ddprun has started this job, as JSON; None where it has not."""
+    return os.environ.get("DDPGRAD_CONFIG")
 
 
 def mapping() -> MutableMapping[str, str]:

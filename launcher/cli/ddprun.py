@@ -15,7 +15,7 @@ from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes
 
-from ..job import hosts, screen, spawn, supervise
+from ..job import hosts, run_config, screen, spawn, supervise
 from ..job.plan import Plan, usable_cores
 from ..job.screen import Screen
 from . import joining, options
@@ -26,10 +26,10 @@ _MASTER = ("127.0.0.1", 29500)
 
 def parse(argv: Sequence[str]) -> Plan:
     """Turn ddprun's arguments into a checked plan; raises LaunchError if it cannot be carried out."""
-    return _plan(*options.split(argv))
+    return _plan(argv, *options.split(argv))
 
 
-def _plan(chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
+def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
     _check_word(rest[0], chosen.module)
     allocation = environment.slurm_allocation()
     slurm = allocation is not None and not (
@@ -67,6 +67,8 @@ def _plan(chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
         log_dir=chosen.log_dir,
         trace=chosen.trace,
         screen=_screen(chosen),
+        command_line=tuple(argv),
+        options={name: getattr(chosen, name) for name in options.given(chosen)},
         **_endpoint(chosen),
     )
     plan.check()
@@ -170,7 +172,7 @@ def _ranks(text: str | None, otherwise: int | None) -> int:
 def _run(plan: Plan) -> int:
     """Carry out `plan`, alone or as one of several nodes."""
     if plan.debug:
-        spawn.replace_this_process(plan)
+        spawn.replace_this_process(run_config.described(plan))
     if not plan.awaits_nodes:
         return supervise.run(plan)
     from ..job import nodes
@@ -197,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen, rest = options.split(given)
         alone = not joining.wanted(chosen, rest)
         if alone:
-            return _run(_plan(chosen, rest))
+            return _run(_plan(given, chosen, rest))
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
         return exit_codes.USER_ERROR

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -53,6 +54,12 @@ class Plan:
     nodes: Nodes | None = None
     """The other ddprun instances that are part of the job."""
     screen: Screen = field(default_factory=Screen)
+    command_line: tuple[str, ...] = ()
+    """ddprun's arguments, as they were given."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of those, ddprun's own options, by their names."""
+    config: str = ""
+    """The job as it was started, as JSON (run_config.py)."""
     address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
     port: int = field(default_factory=lambda: _free_port())
@@ -159,6 +166,8 @@ class Plan:
             variables["DDPGRAD_DEBUGGER"] = "1"
         if self.only_rank is not None:
             variables["DDPGRAD_ONLY_RANK"] = str(self.only_rank)
+        if self.config:
+            variables["DDPGRAD_CONFIG"] = self.config
         if self.trace is not None:
             variables["DDPGRAD_TRACE"] = str(self.trace.absolute())
         if self.timeout is not None:

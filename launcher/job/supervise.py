@@ -13,7 +13,7 @@ from ddpgrad.distributed.failure.channel import HEARTBEAT_S, Failure
 from ddpgrad.distributed.failure.stacks_signal import STACKS_SIGNAL
 from ddpgrad.distributed.failure.watchdog import Stall
 
-from . import job_files, mpi, slurm, spawn
+from . import job_files, mpi, run_config, slurm, spawn
 from .cleanup import CleanupProcess
 from .logs import Logs
 from .plan import Plan
@@ -68,6 +68,7 @@ def run(plan: Plan) -> int:
         Signals(selector) as signals,
         Logs(plan.log_dir) as logs,
     ):
+        plan = run_config.described(plan)
         restarts = Restarts(plan)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)
