@@ -25,7 +25,12 @@ output:
   others (with --mpi for all). A failure ends the output with at most 25 lines, the cause last.
 
 environment of a rank:
-  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT
+  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT, and
+  TORCHELASTIC_RESTART_COUNT with the same number
+
+started by mpirun or srun:
+  Several ddpruns that mpirun or srun has started run the script as their ranks; only --as-torch, -m,
+  --threads, --timeout and --trace have a meaning there. With --nnodes N they are one on each host.
 
 exit codes:
   0    every rank finished
