@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 
+from ..job.plan import Plan
 from . import options
 
 # The options that have a meaning for one process; the others tell a launcher what to start and how to watch it.
@@ -22,12 +23,15 @@ def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
     would start a job of its own.
     """
     started = environment.started_together()
-    if started is None or chosen.nnodes != "1":
+    if started is None or chosen.nnodes.partition(":")[0] != "1":
         return False
     others = [option for name, option in options.given(chosen).items() if name not in _OF_A_RANK]
-    if not others:
-        return True
     variable, count = started
+    if not others:
+        target, *arguments = rest
+        same = {"module": chosen.module, "timeout": chosen.timeout, "threads": chosen.threads}
+        Plan(count, count, target, tuple(arguments), **same).check()
+        return True
     script = shlex.join(["-m", *rest] if chosen.module else rest)
     starter, by_mpi = ("srun", "") if variable.startswith("SLURM") else ("mpirun", " --mpi")
     torch, python = (" --as-torch", "python -m ddpgrad.run --as-torch") if chosen.as_torch else ("", "python")

@@ -110,10 +110,12 @@ class Plan:
             raise LaunchError(
                 f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
             )
-        if self.debug and (self.watchdog or self.max_restarts or self.log_dir):
+        if self.debug and (
+            self.watchdog or self.max_restarts or self.log_dir or self.screen.only is not None
+        ):
             raise LaunchError(
-                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts "
-                "and --log-dir"
+                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts, --log-dir "
+                "and --local-ranks-filter"
             )
         self._check_target()
 

@@ -9,6 +9,7 @@ import pytest
 
 import ddpgrad
 from ddpgrad.core.errors import LaunchError
+from ddpgrad.launcher.cli import joining, options
 from ddpgrad.launcher.cli.ddprun import main, parse
 
 REPORT = """
@@ -58,6 +59,23 @@ def test_torchruns_master_and_filter_are_taken(ddprun):
 def test_the_local_ranks_of_every_host_are_shown():
     plan = parse(["-n", "5", "--hosts", "a:2,b:3", "--local-ranks-filter", "0,2", __file__])
     assert plan.shown().only == {0, 2, 4}
+
+
+def test_srun_may_start_one_ddprun_on_each_host_or_the_ranks(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    for arguments, joins in (
+        (["--nnodes", "2", "--rdzv-endpoint", "h:1"], False),
+        (["--nnodes", "1", "--timeout", "5"], True),
+    ):
+        assert joining.wanted(*options.split([*arguments, __file__])) == joins
+    for arguments, words in (
+        (["-n", "4", __file__], f"`srun -n 2 python {__file__}`"),
+        (["--timeout", "-1", __file__], "--timeout -1: the seconds must be positive"),
+        ([str(tmp_path / "absent.py")], "absent.py does not exist"),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_auto_is_one_rank_per_gpu_or_core(monkeypatch):
