@@ -7,6 +7,7 @@ each is loaded when it is first used.
 from __future__ import annotations
 
 from .compat import finder
+from .core.environment import export_rank
 from .core.face import serve
 
 newaxis = None
@@ -22,4 +23,5 @@ def _unlisted(name: str) -> object:
 
 
 finder.install()
+export_rank()
 serve(__name__, unlisted=_unlisted)

@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import sys
 import sysconfig
 import time
@@ -26,7 +27,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher import Checkpointer, write_config
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -233,6 +234,7 @@ def main() -> None:
     checkpoints = Checkpointer(run / "checkpoints")
     if checkpoints.latest() and not args.resume:
         raise SystemExit(f"--run {run} holds checkpoints: go on with --resume, or give another folder")
+    write_config(run, **vars(args))
 
     training, validation = (Windows(text, args.context) for text in read_text(args.data))
     sampler = DistributedSampler(training, seed=args.seed)  # (2) every rank its own share of the data
@@ -260,7 +262,8 @@ def main() -> None:
               f"{dist.get_backend()}, run folder {run}", flush=True)  # fmt: skip
         if args.resume:
             print(f"going on after step {step}" if step else "no checkpoint yet: from the start", flush=True)
-    terminal = sys.stderr.isatty()
+    # A terminal of no width, as some that are made by programs, has no room for a bar.
+    terminal = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     bar = tqdm(total=args.steps, initial=step, disable=rank != 0 or not terminal, unit="step")
     metrics = open_metrics(run / "metrics.jsonl", step) if rank == 0 else None
     began, first, seen, loss_sum = time.perf_counter(), step, 0, 0.0

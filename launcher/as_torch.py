@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
-from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import Distribution, version
@@ -30,7 +29,7 @@ from typing import Any
 
 import ddpgrad
 from ddpgrad.compat.finder import AliasLoader
-from ddpgrad.core.face import Face, below, exists
+from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
 
 SHIMS = str(Path(__file__).with_name("torch_shim"))
@@ -64,7 +63,7 @@ def install() -> None:
     setattr(ddpgrad, "torch", ddpgrad)  # noqa: B010 - as in PyTorch; no attribute of the type
     for name, module in list(sys.modules.items()):
         if name.startswith("ddpgrad."):
-            _explain_missing(module)
+            explain_missing(module)
     ddpgrad.__version__ = f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}"
 
 
@@ -126,7 +125,7 @@ class _Loader(AliasLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        _explain_missing(module)
+        explain_missing(module)
 
 
 class _Torchvision(Loader):
@@ -159,12 +158,6 @@ def _installed(fullname: str) -> ModuleSpec | None:
     places = [str(Path(p, *fullname.split(".")[:-1])) for p in sys.path if p != SHIMS]
     spec = PathFinder.find_spec(fullname, places)
     return spec if spec is not None and isinstance(spec.loader, SourceFileLoader) else None
-
-
-def _explain_missing(module: ModuleType) -> None:
-    """Let the error about a missing name of `module` list the nearest names."""
-    if not isinstance(module, Face) and "__getattr__" not in vars(module):
-        vars(module)["__getattr__"] = partial(below, module)
 
 
 def _home(fullname: str) -> str:

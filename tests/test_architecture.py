@@ -46,7 +46,7 @@ LAYERS = [
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
-    ["launcher"],
+    ["launcher", "run"],
 ]
 # The same within the larger packages.
 ROOMS = {
@@ -67,7 +67,7 @@ ROOMS = {
     "launcher": [
         ["as_torch", "preemption"],
         ["torch_shim", "checkpoint", "job"],
-        ["sharding"],
+        ["sharding", "run_folder"],
         ["shared_loop", "cli"],
         ["__main__"],
     ],

@@ -177,6 +177,8 @@ def test_a_wrong_name_is_told_the_nearest():
         ("ddpgrad.nn.modules.conv", "LazyConv2", "LazyConv2d"),
         ("ddpgrad.nn.modules.loss", "CrossEntropyLos", "CrossEntropyLoss"),
         ("ddpgrad", "choleski", "cholesky"),
+        ("ddpgrad.linalg", "normm", "norm"),
+        ("ddpgrad.optim.swa_utils", "SWLR", "SWALR"),
     ):
         with pytest.raises(AttributeError, match=f"did you mean .*{near}"):
             getattr(import_module(module), wrong)

@@ -21,6 +21,7 @@ change a run.
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
     TORCH_DISTRIBUTED_DEBUG  OFF, INFO or DETAIL: what programs read back; here all is always checked
+    DDPGRAD_CONFIG       how ddprun was started, as JSON: see launcher/job/run_config.py
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
     SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
@@ -59,6 +60,9 @@ _LOCAL_VARIABLES = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""The variables that say how many threads a library may use in each process."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,38 @@ def _mpi_rank_and_size() -> tuple[int, int] | None:
     return None
 
 
+def started_together() -> tuple[str, int] | None:
+    """How many of this process mpiexec or srun has started, where that is several, and the variable that says so.
+
+    None for a process that ddprun has started.
+    """
+    if "DDPGRAD_PROCS" in os.environ:
+        return None
+    for rank, size in _MPI_VARIABLES:
+        if rank in os.environ and size in os.environ:
+            count = _integer(size)
+            return (size, count) if count > 1 else None
+    return None
+
+
+def export_rank() -> None:
+    """Set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE where mpiexec or srun has started several of this process.
+
+    Not where the program's own say who it is and where it meets the others.
+    """
+    env = os.environ
+    under_mpi = _mpi_rank_and_size()
+    if started_together() is None or under_mpi is None:
+        return
+    if all(env.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+        return
+    rank, size = under_mpi
+    export(RANK=str(rank), WORLD_SIZE=str(size))
+    local = local_rank_and_size()
+    if local is not None:
+        export(LOCAL_RANK=str(local[0]), LOCAL_WORLD_SIZE=str(local[1]))
+
+
 def local_rank_and_size() -> tuple[int, int] | None:
     """This process's number among those of its host, and how many those are, where MPI or Slurm said it."""
     env = os.environ
@@ -206,6 +242,11 @@ def slurm_allocation() -> Allocation | None:
     tasks = _integer("SLURM_NTASKS") if "SLURM_NTASKS" in env else None
     nodes = _integer("SLURM_JOB_NUM_NODES") if "SLURM_JOB_NUM_NODES" in env else 1
     return Allocation(nodes, tasks, env.get("SLURM_MPI_TYPE"))
+
+
+def slurm_hosts() -> str | None:
+    """The hosts of the Slurm allocation, in Slurm's spelling, such as 'node[1-4]'."""
+    return os.environ.get("SLURM_JOB_NODELIST")
 
 
 def debugger() -> bool:
@@ -281,6 +322,11 @@ def log_dir() -> str | None:
     return os.environ.get("DDPGRAD_LOG_DIR") or None
 
 
+def job_config() -> str | None:
+    """How ddprun has started this job, as JSON; None where it has not."""
+    return os.environ.get("DDPGRAD_CONFIG")
+
+
 def mapping() -> MutableMapping[str, str]:
     """What programs see as their environment."""
     return os.environ
@@ -309,11 +355,12 @@ def ranks() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def forget_job() -> None:
-    """Remove what says which rank this process is: for processes that a rank starts, which are none."""
+def be_worker(**ranks: str) -> None:
+    """Remove what would make this process a rank: a rank has started it. ranks: which one it works for (`ranks()`)."""
     mpi = [name for pair in _MPI_VARIABLES for name in pair]
     for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
         os.environ.pop(name, None)
+    os.environ.update(ranks)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -54,8 +55,10 @@ class Face(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Python binds a module to its package when it has loaded it; a public function of that name comes first.
-        if isinstance(value, ModuleType) and self._homes.get(name, ("", ""))[1]:
-            return
+        if isinstance(value, ModuleType):
+            explain_missing(value)
+            if self._homes.get(name, ("", ""))[1]:
+                return
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
@@ -92,6 +95,12 @@ def below(module: ModuleType, name: str) -> Any:
     from .missing import missing  # here, as few programs misspell a name
 
     raise missing(module.__name__, dir(module), name)
+
+
+def explain_missing(module: ModuleType) -> None:
+    """Let the error about a name that `module` does not have list the nearest names."""
+    if not isinstance(module, Face) and "__getattr__" not in vars(module):
+        vars(module)["__getattr__"] = partial(below, module)
 
 
 def also_in(package: str, *modules: str) -> Callable[[str], Any]:

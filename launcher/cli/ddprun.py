@@ -5,27 +5,42 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from ddpgrad import cuda
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes
 
-from ..job import hosts, screen, spawn, supervise
+from ..job import hosts, run_config, screen, spawn, supervise
 from ..job.plan import Plan, usable_cores
 from ..job.screen import Screen
-from . import options
+from . import joining, options
+
+# Where torchrun meets by default.
+_MASTER = ("127.0.0.1", 29500)
 
 
 def parse(argv: Sequence[str]) -> Plan:
     """Turn ddprun's arguments into a checked plan; raises LaunchError if it cannot be carried out."""
-    chosen, rest = options.split(argv)
+    return _plan(argv, *options.split(argv))
+
+
+def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
+    _check_word(rest[0], chosen.module)
     allocation = environment.slurm_allocation()
     slurm = allocation is not None and not (
         chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile
     )
     nnodes = _nnodes(chosen, slurm)
     ranks = _ranks(chosen.nproc_per_node, allocation.tasks if allocation and slurm else None)
+    if allocation and slurm and chosen.local_ranks_filter and nnodes == 1 < allocation.nodes:
+        raise LaunchError(
+            "--local-ranks-filter: say over how many of this allocation's hosts to deal, with --nnodes N"
+        )
     if slurm:
         ranks *= nnodes if chosen.nproc_per_node else 1
     plan = Plan(
@@ -52,10 +67,21 @@ def parse(argv: Sequence[str]) -> Plan:
         log_dir=chosen.log_dir,
         trace=chosen.trace,
         screen=_screen(chosen),
+        command_line=tuple(argv),
+        options={name: getattr(chosen, name) for name in options.given(chosen)},
         **_endpoint(chosen),
     )
     plan.check()
     return plan
+
+
+def _check_word(word: str, module: bool) -> None:
+    """Raise LaunchError where `word`, which should be a script, is a sub-command with a slip of the pen."""
+    near = [] if module or Path(word).exists() else get_close_matches(word, options.SUB_COMMANDS, n=1)
+    if near:
+        raise LaunchError(
+            f"no sub-command {word}, and no script of that name; did you mean `ddprun {near[0]}`?"
+        )
 
 
 def _hosts(chosen: argparse.Namespace) -> tuple[hosts.Host, ...]:
@@ -71,7 +97,7 @@ def _screen(chosen: argparse.Namespace) -> Screen:
         if getattr(chosen, option) and chosen.log_dir is None:
             raise LaunchError(f"--{option} needs --log-dir DIR, where the output is to be kept")
     tee, redirects = screen.parse("--tee", chosen.tee), screen.parse("--redirects", chosen.redirects)
-    return Screen(chosen.log_dir is not None, tee, redirects)
+    return Screen(chosen.log_dir is not None, tee, redirects, screen.parse_filter(chosen.local_ranks_filter))
 
 
 def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
@@ -92,9 +118,9 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
             f"--nnodes {nnodes} is for a ddprun on each host; with --hosts, --hostfile or --mpi one alone starts all "
             "ranks, and --standalone and --debug have one host"
         )
-    if chosen.rdzv_endpoint is None:
+    if chosen.rdzv_endpoint is None and chosen.master_addr is None:
         raise LaunchError(
-            f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT, an address of the first node that all others reach. "
+            f"--nnodes {nnodes} needs --rdzv-endpoint HOST:PORT (or --master-addr HOST), an address of the first node that all others reach. "
             "Where one host can start processes on the others, `ddprun --hosts A:4,B:4` needs no more"
         )
     if chosen.procs is not None:
@@ -108,6 +134,15 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
 
 def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
     """MASTER_ADDR and MASTER_PORT for scripts written for torchrun; ddpgrad itself needs no address."""
+    parts = chosen.master_addr, chosen.master_port
+    if parts != (None, None):
+        as_one = f"{parts[0] or _MASTER[0]}:{_MASTER[1] if parts[1] is None else parts[1]}"
+        if chosen.rdzv_endpoint not in (None, as_one):
+            raise LaunchError(
+                f"--rdzv-endpoint {chosen.rdzv_endpoint} and --master-addr, --master-port ({as_one}) name two places; "
+                "leave one out"
+            )
+        chosen.rdzv_endpoint = as_one
     if chosen.rdzv_endpoint is None:
         return {}
     host, colon, port = chosen.rdzv_endpoint.rpartition(":")
@@ -121,18 +156,23 @@ def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
 def _ranks(text: str | None, otherwise: int | None) -> int:
     if text is None:
         return otherwise or 1
-    if text == "auto":
-        return usable_cores()
+    gpus = cuda.device_count() if text in ("gpu", "auto") else 0
+    if text == "gpu" and not gpus:
+        raise LaunchError(
+            "-n gpu: there is no GPU here that CuPy finds; `ddprun doctor` says more, -n cpu uses cores"
+        )
+    if text in ("gpu", "cpu", "auto"):
+        return gpus or usable_cores()
     try:
         return int(text)
     except ValueError:
-        raise LaunchError(f"-n takes a number of ranks or 'auto', got {text!r}") from None
+        raise LaunchError(f"-n takes a number of ranks or 'auto', 'cpu' or 'gpu', got {text!r}") from None
 
 
 def _run(plan: Plan) -> int:
     """Carry out `plan`, alone or as one of several nodes."""
     if plan.debug:
-        spawn.replace_this_process(plan)
+        spawn.replace_this_process(run_config.described(plan))
     if not plan.awaits_nodes:
         return supervise.run(plan)
     from ..job import nodes
@@ -154,20 +194,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ddprun with `argv` (default: the process's own arguments) and return its exit code."""
     given = sys.argv[1:] if argv is None else argv
     try:
-        if given[:1] == ["doctor"]:
-            from . import doctor
-
-            return doctor.main(given[1:])
-        if given[:1] == ["ckpt"]:
-            from . import ckpt
-
-            return ckpt.main(given[1:])
-        if given[:1] == ["trace"]:
-            from . import trace
-
-            return trace.main(given[1:])
-        plan = parse(given)
-        return _run(plan)
+        if given and given[0] in options.SUB_COMMANDS:
+            return import_module(f".{given[0]}", __package__).main(given[1:])
+        chosen, rest = options.split(given)
+        alone = not joining.wanted(chosen, rest)
+        if alone:
+            return _run(_plan(given, chosen, rest))
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
         return exit_codes.USER_ERROR
+    # Its errors are the program's own.
+    joining.run(chosen, rest)
+    return exit_codes.FINISHED

@@ -58,7 +58,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _versions() -> Finding:
-    names = ("numpy", "scipy", "numba", "ml_dtypes", "safetensors", "mpi4py")
+    names = ("numpy", "scipy", "numba", "ml_dtypes", "mpi4py")
     found = ", ".join(f"{name} {metadata.version(name)}" for name in names if find_spec(name))
     return Finding(
         "versions", f"ddpgrad {metadata.version('ddpgrad')}, Python {sys.version.split()[0]}, {found}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ddpgrad import version
 from ddpgrad.core.errors import LaunchError
 
 _DESCRIPTION = """\
@@ -20,11 +21,16 @@ _EPILOG = """\
 output:
   Every line is prefixed with its rank. When ddprun's standard error is a terminal, rank 0 writes to
   that terminal directly and without a prefix, so that progress bars work (not with --mpi or
-  --log-dir). Standard input is empty, except with --debug. A failure ends the output with at most 25
-  lines, the cause last.
+  --log-dir). Standard input, from a file or typed at the terminal, is rank 0's and empty for the
+  others (with --mpi for all). A failure ends the output with at most 25 lines, the cause last.
 
 environment of a rank:
-  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT
+  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DDPRUN_RESTART_COUNT, and
+  TORCHELASTIC_RESTART_COUNT with the same number
+
+started by mpirun or srun:
+  Several ddpruns that mpirun or srun has started run the script as their ranks; only --as-torch, -m,
+  --threads, --timeout and --trace have a meaning there. With --nnodes N they are one on each host.
 
 exit codes:
   0    every rank finished
@@ -41,6 +47,7 @@ sub-commands:
   ddprun doctor                check the parts of this machine that ddpgrad can use
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
+  ddprun examples              list programs to begin with; ddprun examples copy NAME
 
 examples:
   ddprun -n 4 train.py --epochs 3                             four processes of one rank each
@@ -85,13 +92,14 @@ def _row(*names: str, **how: Any) -> _Row:
 
 
 _Row = tuple[tuple[str, ...], dict[str, Any]]
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "examples")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[_Row]] = {
     "ranks and processes": (
-        _row("-n", "--nproc-per-node", metavar="RANKS",
-             help="number of ranks, or 'auto' for one per usable core (default: 1, in a Slurm allocation its tasks); "
-             "with --nnodes above 1, on each of them"),
+        _row("-n", "-np", "--nproc-per-node", metavar="RANKS",
+             help="number of ranks (default: 1, in a Slurm allocation its tasks); with --nnodes above 1, on each of them; "
+             "'gpu': one per GPU, 'cpu': one per usable core, 'auto': the one or, without GPUs, the other"),
         _row("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
         _row("--threads", type=int, metavar="K",
              help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)"),
@@ -112,6 +120,8 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
              help="the number of this host; default: 0 where the endpoint is its own address, else any"),
         _row("--rdzv-endpoint", metavar="HOST:PORT",
              help="where the first host is reached; scripts read it as MASTER_ADDR and MASTER_PORT"),
+        _row("--master-addr", metavar="HOST", help="the same, as two options (default: 127.0.0.1)"),
+        _row("--master-port", type=int, metavar="PORT", help="(default: 29500)"),
         _row("--rdzv-id", metavar="ID", help="a name of the job; hosts that give another are refused"),
         _row("--rdzv-backend", metavar="NAME", help=f"{_FOR_TORCHRUN}: c10d or static"),
         _row("--standalone", action="store_true", help="use this host alone, in a Slurm allocation, too"),
@@ -133,7 +143,9 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("-t", "--tee", metavar="WHAT",
              help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
         _row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
+        _row("--local-ranks-filter", metavar="K,L,...", help="show only these ranks, counted on each host from 0"),
         _row("--trace", type=Path, metavar="DIR", help="record a timeline of each rank there; see ddprun trace"),
+        _row("--version", action="version", version=f"ddprun {version.__version__}", help="print the version, and end"),
     ),
 }  # fmt: skip
 
@@ -153,6 +165,14 @@ def split(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if not rest:
         raise LaunchError(f"no {'module' if chosen.module else 'script'} was given\n{parser.format_usage()}")
     return chosen, rest
+
+
+def given(chosen: argparse.Namespace) -> dict[str, str]:
+    """The options in `chosen` whose value is not the default, as they are spelt."""
+    _, options = _parser()
+    first = {action.dest: action.option_strings[0] for action in reversed(options)}
+    defaults = {action.dest: action.default for action in options}
+    return {name: first[name] for name, value in vars(chosen).items() if value != defaults[name]}
 
 
 def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:

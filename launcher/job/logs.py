@@ -19,6 +19,7 @@ class Logs:
     rank_K.log       the output of rank K (ranks_K-L.log: output of a process of several ranks that no rank
                      has marked as its own, such as messages of mpiexec)
     rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
+    config.json      the job as it was started (run_config.py)
     failure.json     the first failure, the others, and every rank's last collectives
 
     A folder serves one job at a time. A restart adds to the files.

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -14,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 
-from .hosts import Host, slots, spelt
+from .hosts import Host, deal, slots, spelt
 from .screen import Screen
 
 if TYPE_CHECKING:
     from .nodes import Nodes
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,12 @@ class Plan:
     nodes: Nodes | None = None
     """The other ddprun instances that are part of the job."""
     screen: Screen = field(default_factory=Screen)
+    command_line: tuple[str, ...] = ()
+    """ddprun's arguments, as they were given."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of those, ddprun's own options, by their names."""
+    config: str = ""
+    """The job as it was started, as JSON (run_config.py)."""
     address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
     port: int = field(default_factory=lambda: _free_port())
@@ -105,10 +110,12 @@ class Plan:
             raise LaunchError(
                 f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
             )
-        if self.debug and (self.watchdog or self.max_restarts or self.log_dir):
+        if self.debug and (
+            self.watchdog or self.max_restarts or self.log_dir or self.screen.only is not None
+        ):
             raise LaunchError(
-                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts "
-                "and --log-dir"
+                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts, --log-dir "
+                "and --local-ranks-filter"
             )
         self._check_target()
 
@@ -132,6 +139,17 @@ class Plan:
         """The ranks that process `proc` hosts."""
         return environment.ranks_of(proc, self.procs, self.world_size)
 
+    def shown(self) -> Screen:
+        """The selection of output by ranks of the job. Where Slurm chooses the hosts, it deals equally many to each."""
+        if self.hosts:
+            dealt = [procs for _, procs in deal(self.hosts, self.procs)]
+        else:
+            each = self.procs // self.nnodes if self.slurm else self.procs
+            dealt = [range(begin, begin + each) for begin in range(0, self.procs, each)]
+        return self.screen.of_ranks(
+            range(self.ranks(procs[0])[0], self.ranks(procs[-1])[-1] + 1) for procs in dealt
+        )
+
     def environment(self, proc: int | None) -> dict[str, str]:
         """The environment of process `proc`; None: of a process that learns its number from MPI."""
         variables = {
@@ -150,6 +168,8 @@ class Plan:
             variables["DDPGRAD_DEBUGGER"] = "1"
         if self.only_rank is not None:
             variables["DDPGRAD_ONLY_RANK"] = str(self.only_rank)
+        if self.config:
+            variables["DDPGRAD_CONFIG"] = self.config
         if self.trace is not None:
             variables["DDPGRAD_TRACE"] = str(self.trace.absolute())
         if self.timeout is not None:
@@ -158,7 +178,7 @@ class Plan:
         result.pop("DDPGRAD_PROC", None)  # an outer job's
         if proc is not None:
             result["DDPGRAD_PROC"] = str(proc)
-        for name in _THREAD_VARIABLES:
+        for name in environment.THREADS:
             # N processes with a thread pool each on every core would slow one another down.
             if self.threads is not None:
                 result[name] = str(self.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import faulthandler
 import io
 import os
@@ -42,6 +43,8 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
         job_files.prepare(launch.job, launch.proc)
     if sender is not None:
         heartbeat.start(sender)
+    else:
+        heartbeat.count_steps()
     preemption.prepare(sender is not None)
     if len(launch.ranks) == 1:
         _export_torchrun_variables(launch)
@@ -57,7 +60,11 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     except BaseException as error:
         status = exit_status(error)
         if status != 0:
-            _report(sender, failure_of(error, launch))
+            failure = failure_of(error, launch)
+            if sender is None and isinstance(error, bdb.BdbQuit):
+                _say_goodbye(failure)
+            else:
+                _report(sender, failure)
             return status
     if preemption.saved_step is not None:
         if sender is not None:
@@ -80,6 +87,13 @@ def _report(sender: Sender | None, failure: Failure) -> None:
     from ddpgrad.distributed.failure import summary  # here, as with a launcher it is the launcher's work
 
     print(summary.describe([failure]), end="", file=sys.__stderr__)
+
+
+def _say_goodbye(failure: Failure) -> None:
+    """Of a rank whose user has left the debugger with `q` no traceback is wanted."""
+    steps = "" if failure.step is None else f" after {failure.step} optimizer step{'s' * (failure.step != 1)}"
+    where = f"ddprun: rank {failure.ranks[0]} was at {failure.where}{steps} when the debugger was left"
+    print(f"\n{where}; all ranks were ended.", file=sys.__stderr__)
 
 
 def _prepare_streams(sender: Sender | None, launch: Launch) -> None:

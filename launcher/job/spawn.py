@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ddpgrad.core.errors import LaunchError
 
-from . import child_process
+from . import child_process, typed_input
 from .plan import Plan, label
 
 
@@ -45,10 +45,12 @@ class Child:
 
 def start(plan: Plan) -> list[Child]:
     """Start all processes of `plan` on this host."""
-    # One rank alone has the launcher's own streams, since its lines need no mark.
-    own_streams = plan.world_size == 1
+    alone = plan.world_size == 1
+    # One rank alone has the launcher's own streams, since its lines need no mark. What is kept or selected comes here first.
+    relayed = plan.log_dir is not None or plan.screen.only is not None
+    own_streams = alone and not relayed
     # Rank 0 may draw a progress bar, which needs a terminal of its own.
-    own_terminal = os.isatty(2)
+    own_terminal = os.isatty(2) and not relayed
     children: list[Child] = []
     try:
         for proc in range(plan.procs):
@@ -57,12 +59,13 @@ def start(plan: Plan) -> list[Child]:
             popen = popen_in_group(
                 plan.command(f"fd:{sending}"),
                 plan.environment(proc),
+                stdin=typed_input.for_rank_0() if proc == 0 else subprocess.DEVNULL,
                 stdout=None if own_streams else subprocess.PIPE,
                 stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
                 pass_fds=(sending,),
             )
             os.close(sending)
-            children.append(Child(popen, ranks, f"[{label(ranks)}] ", receiving))
+            children.append(Child(popen, ranks, "" if alone else f"[{label(ranks)}] ", receiving))
     except OSError as error:
         for child in children:
             child.send_group(signal.SIGKILL)
@@ -78,6 +81,7 @@ def popen_in_group(
     command: Sequence[str],
     environment: Mapping[str, str] | None,
     *,
+    stdin: int | None = subprocess.DEVNULL,
     stdout: int | None,
     stderr: int | None,
     pass_fds: Sequence[int] = (),
@@ -91,7 +95,7 @@ def popen_in_group(
     return subprocess.Popen(
         command,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         pass_fds=pass_fds,

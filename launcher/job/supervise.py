@@ -13,7 +13,7 @@ from ddpgrad.distributed.failure.channel import HEARTBEAT_S, Failure
 from ddpgrad.distributed.failure.stacks_signal import STACKS_SIGNAL
 from ddpgrad.distributed.failure.watchdog import Stall
 
-from . import job_files, mpi, slurm, spawn
+from . import job_files, mpi, run_config, slurm, spawn
 from .cleanup import CleanupProcess
 from .logs import Logs
 from .plan import Plan
@@ -23,6 +23,7 @@ from .restart import Restarts
 from .signals import Signals
 from .spawn import Child
 from .straggler import StragglerDetector
+from .typed_input import TypedInput
 
 # Between the first failure and the end of all ranks: time for the others to report.
 _SETTLE_S = 0.3
@@ -67,6 +68,7 @@ def run(plan: Plan) -> int:
         Signals(selector) as signals,
         Logs(plan.log_dir) as logs,
     ):
+        plan = run_config.described(plan)
         restarts = Restarts(plan)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)
@@ -93,12 +95,13 @@ class _Supervisor:
         self._selector = selector
         self._signals = signals
         self._logs = logs
-        self._relay = Relay(selector, logs, plan.screen)
+        self._relay = Relay(selector, logs, plan.shown())
         self._processes = JobProcesses(plan, selector, self._on_failure)
         self._stragglers = StragglerDetector(plan.watchdog)
         if plan.procs == plan.world_size:
             self._processes.on_heartbeat = self._on_heartbeat
         self._process_of: dict[Child, JobProcess] = {}  # mpiexec has none
+        self._typed = TypedInput(selector, None)
         self._children: list[Child] = []
         self._running: list[Child] = []
         self._cleanup_process: CleanupProcess | None = None
@@ -166,6 +169,7 @@ class _Supervisor:
             self._children = [starter.start(self._plan, self._processes.listen())]
         else:
             self._children = spawn.start(self._plan)
+        self._typed = TypedInput(self._selector, self._children[0].popen.stdin)
         self._running = self._children[:]
         if not self._plan.mpi:  # there the agent of each process does this
             self._cleanup_process = CleanupProcess(
@@ -178,7 +182,7 @@ class _Supervisor:
 
     def _wait(self, until: float) -> None:
         """Sleep until an event, but not beyond `until`, and call its handler."""
-        until = min(until, self._relay.prepare())
+        until = min(until, self._relay.prepare(), self._typed.prepare(time.monotonic()))
         timeout = None if until == _NEVER else max(0.0, until - time.monotonic())
         for key, _ in self._selector.select(timeout):
             key.data(key.fd)
@@ -301,6 +305,7 @@ class _Supervisor:
 
     def _clean_up(self, code: int) -> None:
         """Leave nothing of the job behind: no process, no shared memory."""
+        self._typed.close()
         for child in self._children:
             if code != 0:  # descendants of a rank that it left running when it failed
                 child.send_group(signal.SIGKILL)

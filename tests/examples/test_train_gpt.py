@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
 import shutil
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -42,6 +49,23 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
         "step_00000005",
         "step_00000011",
     ]
+
+
+def test_a_terminal_without_width_gets_lines_instead_of_a_bar(text, tmp_path):
+    terminal, screen = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    script = [sys.executable, str(Path(__file__).parents[2] / "examples" / "train_gpt.py")]
+    done = subprocess.run(
+        [*script, "--data", str(text), "--steps", "2", "--run", "r", *SMALL],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=screen,
+        text=True,
+        timeout=300,
+    )
+    os.close(screen)
+    os.close(terminal)
+    assert done.returncode == 0 and re.search(r"step +2/2 +loss [\d.]+", done.stdout), done.stdout
 
 
 @pytest.mark.full

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
-from ddpgrad.launcher.cli.ddprun import main
+import ddpgrad
+from ddpgrad.core.errors import LaunchError
+from ddpgrad.launcher.cli import joining, options
+from ddpgrad.launcher.cli.ddprun import main, parse
 
 REPORT = """
 import json, os, sys
@@ -45,6 +49,53 @@ def test_torchruns_options_are_taken(ddprun):
     assert first["DDPRUN_RESTART_COUNT"] == "0"
 
 
+def test_torchruns_master_and_filter_are_taken(ddprun):
+    options = ["-np", "2", "--master_addr", "localhost", "--master-port=2951", "--local-ranks-filter", "1"]
+    [shown] = reports(ddprun.run(*options, ddprun.script(REPORT, prelude="")))
+    assert (shown["rank"], shown["world"]) == (1, 2)
+    assert (shown["MASTER_ADDR"], shown["MASTER_PORT"]) == ("localhost", "2951")
+
+
+def test_the_local_ranks_of_every_host_are_shown():
+    plan = parse(["-n", "5", "--hosts", "a:2,b:3", "--local-ranks-filter", "0,2", __file__])
+    assert plan.shown().only == {0, 2, 4}
+
+
+def test_srun_may_start_one_ddprun_on_each_host_or_the_ranks(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    for arguments, joins in (
+        (["--nnodes", "2", "--rdzv-endpoint", "h:1"], False),
+        (["--nnodes", "1", "--timeout", "5"], True),
+    ):
+        assert joining.wanted(*options.split([*arguments, __file__])) == joins
+    for arguments, words in (
+        (["-n", "4", __file__], f"`srun -n 2 python {__file__}`"),
+        (["--timeout", "-1", __file__], "--timeout -1: the seconds must be positive"),
+        ([str(tmp_path / "absent.py")], "absent.py does not exist"),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_auto_is_one_rank_per_gpu_or_core(monkeypatch):
+    def ranks(text: str) -> int:
+        return parse(["--nproc-per-node", text, __file__]).world_size
+
+    monkeypatch.setattr("ddpgrad.cuda.device_count", lambda: 0)
+    cores = len(os.sched_getaffinity(0))
+    assert (ranks("auto"), ranks("cpu")) == (cores, cores)
+    with pytest.raises(LaunchError, match="-n gpu: there is no GPU"):
+        ranks("gpu")
+    monkeypatch.setattr("ddpgrad.cuda.device_count", lambda: cores + 1)
+    assert (ranks("auto"), ranks("cpu"), ranks("gpu")) == (cores + 1, cores, cores + 1)
+
+
+def test_the_version_is_printed(ddprun):
+    result = ddprun.run("--version")
+    assert (result.code, result.out, result.err) == (0, f"ddprun {ddpgrad.__version__}\n", "")
+
+
 def test_threads_are_the_users_choice(ddprun):
     script = ddprun.script(REPORT, prelude="")
     assert reports(ddprun.run("-n", "2", "--threads", "3", script))[0]["OMP_NUM_THREADS"] == "3"
@@ -72,7 +123,13 @@ def test_a_module_runs_as_main(ddprun, procs):
     [
         (["-n", "4", "--procs", "5", "s.py"], "--procs 5 is more than -n 4 ranks: every process must host"),
         (["-n", "0", "s.py"], "-n 0: at least one rank is needed"),
-        (["-n", "two", "s.py"], "-n takes a number of ranks or 'auto', got 'two'"),
+        (["-n", "two", "s.py"], "-n takes a number of ranks or 'auto', 'cpu' or 'gpu', got 'two'"),
+        (["doctr"], "no sub-command doctr, and no script of that name; did you mean `ddprun doctor`?"),
+        (["--local-ranks-filter", "x", "s.py"], "--local-ranks-filter takes ranks, as in 0,2; got 'x'"),
+        (
+            ["--master-addr", "a", "--rdzv-endpoint", "b:1", "s.py"],
+            "--rdzv-endpoint b:1 and --master-addr, --master-port (a:29500) name two places",
+        ),
         (["--prosc", "2", "s.py"], "unknown option --prosc; did you mean --procs?"),
         (["-n", "2"], "no script was given"),
         (["-n", "2", "absent.py"], "script absent.py does not exist (looked in "),

@@ -126,6 +126,38 @@ print("x is", x)
     assert typed.code == 0 and "[rank 2] (Pdb) x is 42\n" in typed.out
 
 
+def test_leaving_the_debugger_ends_quietly(ddprun):
+    script = ddprun.script("""
+from ddpgrad import nn, ones, optim
+layer = nn.Linear(2, 1)
+optimizer = optim.SGD(layer.parameters())
+for _ in range(3):
+    layer(ones(1, 2)).sum().backward()
+    optimizer.step()
+if rank == 0: breakpoint()
+wait()
+""")
+    result = ddprun.run("-n", "2", "--debug", script, stdin="q\n")
+    assert result.code == 1 and "Traceback" not in result.err
+    [said] = result.said
+    assert "rank 0 was at script.py:" in said and "after 3 optimizer steps" in said
+
+
+ASKS = """
+if rank == 0: print("It is", input("name? "), sys.stdin.read().split())
+if rank == 1: print("Nothing", sys.stdin.read().split())
+"""
+
+
+def test_standard_input_is_rank_0s(ddprun):
+    alone, two = (ddprun.run("-n", n, ddprun.script(ASKS), stdin="Ada\nx\ny") for n in "12")
+    assert (alone.code, alone.out) == (0, "name? It is Ada ['x', 'y']\n")
+    assert "name? It is Ada ['x', 'y']\n" in two.out and "[rank 1] Nothing []\n" in two.out
+    answers = [("name? ", "Ada\n"), ("Ada", "x\n"), ("x\r\n", "\x04")]
+    code, screen = on_a_terminal(ddprun, "-n", "2", ddprun.script(ASKS), answers=answers)
+    assert code == 0 and "It is Ada ['x']\n" in screen and "Nothing []\n" in screen
+
+
 def test_lines_of_two_sources_never_mix():
     lines = Lines()
     said = [("a", b"one\ntw"), ("b", b"three\n"), ("a", b"o\n"), ("b", b"\r 1%\r 2%"), ("b", b"\n")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from running import plain
 pytest.importorskip("setuptools", minversion="77", reason="pyproject.toml needs setuptools 77")
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = ("ddpgrad", "launcher", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("ddpgrad", "launcher", "examples", "docs", "pyproject.toml", "README.md", "LICENSE")
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 BUILD = """
 from setuptools import build_meta
 build_meta.build_wheel("dist")
@@ -52,7 +55,7 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wanted() -> set[str]:
     """The files of the package, as they are called in a wheel."""
-    found = {"ddpgrad/py.typed"}
+    found = {"ddpgrad/py.typed"} | {f"ddpgrad/{path.relative_to(REPOSITORY)}" for path in EXAMPLES}
     for folder, above in ((REPOSITORY / "ddpgrad", "ddpgrad"), (REPOSITORY / "launcher", "ddpgrad/launcher")):
         for path in (*folder.rglob("*.py"), *folder.rglob("*.pyi")):
             found.add(f"{above}/{path.relative_to(folder)}")
@@ -67,6 +70,30 @@ def test_a_wheel_holds_all_modules_stubs_and_commands(dist):
         assert "ddprun = ddpgrad.launcher.cli.ddprun:main" in wheel.read(commands).decode()
     assert set(names) == wanted()
     assert "ddpgrad/launcher/job/supervise.py" in names and "ddpgrad/launcher/__init__.pyi" in names
+
+
+def test_what_an_index_shows_has_no_link_into_the_repository(dist):
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        about = message_from_bytes(wheel.read(name))
+    text = about.get_payload()
+    assert about["License-Expression"] == "Apache-2.0" and about.get_all("Classifier") and about["Keywords"]
+    assert "# ddpgrad" in text and not re.findall(r"\]\((?!https://)", text)
+
+
+def test_an_installed_package_copies_its_examples(ddprun, installed):
+    ddprun.environment["PYTHONPATH"] = str(installed)
+    listed = ddprun.run("examples").out
+    assert [line.split()[0] for line in listed.splitlines()[: len(EXAMPLES)]] == [e.stem for e in EXAMPLES]
+    copied = ddprun.run("examples", "copy", "digits", "here")
+    assert (copied.code, copied.out.split()) == (0, ["here/digits.py", "here/vision.py"])
+    assert (ddprun.folder / "here" / "vision.py").read_bytes() == EXAMPLES[-1].read_bytes()
+    (ddprun.folder / "here" / "vision.py").write_text("mine")
+    again = ddprun.run("examples", "copy")
+    assert again.code == 0 and len(list((ddprun.folder / "examples").iterdir())) == len(EXAMPLES)
+    refused = ddprun.run("examples", "copy", "vision.py", "here")
+    assert refused.code == 2 and "here/vision.py is there already, and differs" in refused.err
+    assert "no example 'digit'; there are" in ddprun.run("examples", "copy", "digit").err
 
 
 def test_a_source_archive_holds_the_launcher_as_files(dist):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import socket
+import sys
 
 import pytest
 from matrices import thinned
 
+import ddpgrad
 from ddpgrad.launcher.cli.ddprun import main
 
 SPEAK = '\nprint("out")\nprint("err", file=sys.stderr)\n'
@@ -31,9 +35,33 @@ def test_all_is_kept_and_some_is_shown(ddprun, options, shown):
     assert result.code == 0
     assert {*result.out.splitlines(), *result.err.splitlines()} == shown
     folder = ddprun.folder / "run" / "logs"
-    assert sorted(path.name for path in folder.iterdir()) == ["rank_0.log", "rank_1.log"]
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "rank_0.log", "rank_1.log"]
     for rank in range(2):
         assert sorted((folder / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
+
+
+def test_output_of_one_rank_alone_is_kept_too(ddprun):
+    result = ddprun.run("--log-dir", "logs", ddprun.script(SPEAK))
+    assert (result.code, result.out, result.err) == (0, "out\n", "err\n")
+    assert sorted((ddprun.folder / "logs" / "rank_0.log").read_text().split()) == ["err", "out"]
+
+
+def test_a_run_folder_says_how_the_run_was_started(ddprun):
+    script = ddprun.script("from ddpgrad import launcher\nlauncher.write_config('own', lr=0.5)\n")
+    options = ["-n", "2", "--procs", "1", "--log-dir", "logs", "--trace", "trace"]
+    assert ddprun.run(*options, script, "--x", "a b").code == 0
+    logs, trace, own = (
+        json.loads((ddprun.folder / name / "config.json").read_text()) for name in ("logs", "trace", "own")
+    )
+    assert logs == trace == {name: own[name] for name in logs} and own["settings"] == {"lr": 0.5}
+    assert logs["command"] == f"ddprun {' '.join(options)} script.py --x 'a b'"
+    assert logs["options"] == {"nproc_per_node": "2", "procs": 1, "log_dir": "logs", "trace": "trace"}
+    assert logs["world"] == {"ranks": 2, "processes": 1, "started_by": "ddprun"}
+    assert logs["hosts"] == {socket.gethostname(): "ranks 0-1"}
+    assert logs["versions"]["ddpgrad"] == ddpgrad.__version__ and "numpy" in logs["versions"]
+    assert ddprun.run(command=[sys.executable, script]).code == 0
+    alone = json.loads((ddprun.folder / "own" / "config.json").read_text())
+    assert alone.keys() == own.keys() and alone["world"]["started_by"] == "python"
 
 
 @pytest.mark.parametrize("way", thinned(["--procs=1", "--mpi"], "--procs=1"))

@@ -49,6 +49,33 @@ def test_plain_mpirun_needs_no_ddprun(ddprun, mpiexec):
     assert result.out.splitlines() == ["total 3.0 of 2"] * 2
 
 
+NAMES_ITSELF = """
+import os
+import torch
+import torch.distributed as dist
+names = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+dist.init_process_group()
+total = torch.ones(1)
+dist.all_reduce(total)
+print(*names, total.item(), __name__)
+if dist.get_rank() == 1: raise ValueError("boom")
+"""
+
+
+def test_under_mpirun_ddprun_is_a_rank_and_never_a_job_for_each(ddprun, mpiexec):
+    script = ddprun.script(NAMES_ITSELF, prelude="")
+    *start, python, _ = plain(mpiexec, ddprun, 2, script)
+    joined = ddprun.run(command=[*start, python, "-m", "ddpgrad.run", "--as-torch", script])
+    assert joined.code != 0
+    assert sorted(joined.out.splitlines()) == [f"{i} {i} 2 2 2.0 __main__" for i in range(2)], joined.err
+    assert "Traceback (most recent call last):\n  File" in joined.err and "runpy" not in joined.err
+    refused = ddprun.run(command=[*start, *ddprun.command("--as-torch", "-n", "2", script)])
+    assert (refused.code != 0, refused.out) == (True, "")
+    for words in ("has started 2 of this ddprun", "`ddprun --as-torch -n 2 --mpi script.py`", "with -n each"):
+        assert words in refused.err
+    assert "`mpirun -n 2 python -m ddpgrad.run --as-torch script.py`" in refused.err
+
+
 @pytest.mark.parametrize("transport", thinned(["shm", "mpi"], "mpi"), ids="over {}".format)
 def test_plain_mpirun_ends_when_a_rank_raises(ddprun, mpiexec, transport):
     ddprun.environment["DDPGRAD_TRANSPORT"] = transport

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
+from textwrap import TextWrapper
 from typing import Any
 
 import torch
@@ -18,16 +19,18 @@ What of PyTorch {version} works here. This page is written by `python tests/pari
 
 ## Operators
 
-Each entry of PyTorch's operator database runs in both libraries on the samples of the database: results, dtypes and
-shared memory, gradients and second gradients (float64 and complex128 to 1e-10, float32 to 1e-5 of the largest element),
-integers and bools, the method, the in-place form and `out=`. *Partial*: what is there agrees, and says what is not.
+Each entry of PyTorch's operator database that is not left out runs in both libraries on the samples of the database:
+results, dtypes and shared memory, gradients and second gradients (float64 and complex128 to 1e-10, float32 to 1e-5 of the
+largest element), integers and bools, the method, the in-place form and `out=`. *Partial*: what is there agrees, and what
+is not there is named.
 
 {line}
 """
 NAMES = """
 ## Public names
 
-A name is here when ddpgrad has an attribute of that name at the same place. What is not here has a reason, or is missing.
+A name is here when ddpgrad has an attribute of that name at the same place; some, such as `ScriptModule`, are there in
+name only, and say so when they are used. What is not here has a reason, or is missing.
 """
 PLACES = (
     "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data", "autograd",
@@ -53,6 +56,7 @@ ACCIDENTAL = {
     "factory_common_args",
     "multi_dim_common",
 }
+SHORT = 30  # names in one item
 ORDER = ("wrong", "missing", "partial", "left out")
 
 
@@ -78,25 +82,52 @@ def _family(prefix: str) -> str:
 
 
 def _operators(family: str, members: Sequence[Any]) -> str:
-    covered = [m.name for m in members if m.status == "covered"]
+    prefix = f"{family.removeprefix('torch').lstrip('.')}."
+    covered = [m.name.removeprefix(prefix) for m in members if m.status == "covered"]
     lines = [f"### {family}: {len(covered)} of {len(members)}\n"]
     if covered:
-        lines.append(f"Covered: {', '.join(covered)}.\n")
+        lines.append(_listed("Covered", covered))
     others = sorted(
         (m for m in members if m.status != "covered"), key=lambda m: (ORDER.index(m.status), m.detail)
     )
-    return "\n".join(lines) + _table([(m.name, m.status, m.detail) for m in others])
+    return "\n".join(lines) + _table([(m.name.removeprefix(prefix), m.status, m.detail) for m in others])
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> str:
     """Rows of (name, status, why), names of one status and reason together."""
-    if not rows:
-        return ""
     together: dict[tuple[str, str], list[str]] = {}
     for name, status, why in rows:
-        together.setdefault((status, why.replace("|", "\\|")), []).append(name)
-    lines = [f"| {status} | {', '.join(names)} | {why} |" for (status, why), names in together.items()]
-    return "\n".join(["\n| | | |\n|---|---|---|", *lines, ""])
+        together.setdefault((status, f"without {why}" if status == "partial" else why), []).append(name)
+    items = [
+        _item(f"*{status}*{f', {why}' if why else ''}:", names) for (status, why), names in together.items()
+    ]
+    return "\n".join(["\nThe others:\n", *items, ""]) if items else ""
+
+
+def _listed(head: str, names: Sequence[str]) -> str:
+    """The names in order, an item for each first letter where they are many."""
+    ordered = sorted(set(names), key=str.lower)
+    if len(ordered) <= SHORT:
+        return _wrapped(f"{head}: {_joined(ordered)}.") + "\n"
+    found: dict[str, list[str]] = {}
+    for name in ordered:
+        found.setdefault(name.lstrip("_")[:1].lower(), []).append(name)
+    return f"{head}:\n\n" + "".join(_item(f"**{letter}**", found[letter]) + "\n" for letter in sorted(found))
+
+
+def _item(head: str, names: Sequence[str]) -> str:
+    return _wrapped(f"{head} {_joined(names)}", "- ", "  ")
+
+
+def _joined(names: Sequence[str]) -> str:
+    # What begins with an underscore would be taken for emphasis.
+    return ", ".join(f"`{name}`" if name.startswith("_") else name for name in names)
+
+
+def _wrapped(text: str, first: str = "", others: str = "") -> str:
+    """`text` in lines that are read without scrolling."""
+    wrap = TextWrapper(120, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
+    return wrap.fill(text)
 
 
 def public_names(place: str) -> list[str]:
@@ -112,7 +143,7 @@ def public_names(place: str) -> list[str]:
             if name.startswith("_") or name in ACCIDENTAL or inspect.ismodule(value) or _is_foreign(value):
                 continue
             names.append(name)
-    return sorted(names)
+    return sorted(set(names))
 
 
 def _is_foreign(value: Any) -> bool:
@@ -136,5 +167,5 @@ def _names(place: str) -> str:
     title = f"torch.{place}" if place else "torch"
     text = f"### {title}: {len(here)} of {len(names)}\n\n"
     if here:
-        text += f"Here: {', '.join(here)}.\n"
+        text += _listed("Here", here)
     return text + _table(rows)

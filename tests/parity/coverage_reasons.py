@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SPARSE = "sparse layouts are not part of this runtime"
+SPARSE = "sparse layouts are not part of this runtime; what programs ask to be sparse is dense"
 QUANTIZED = "quantized tensors are not part of this runtime"
 INTERNAL = "internal to PyTorch: the public function is another"
 SCRIPT = "TorchScript, compiler and symbolic shapes: programs run as they are here"
@@ -13,27 +13,25 @@ DEPRECATED = "deprecated or removed in PyTorch itself"
 COPIES = "a `_copy` form for PyTorch's functionalization; the plain function followed by `clone` is the same"
 LAZY = "lazy layers hold no buffers until the first forward gives them sizes"
 MORE_TYPES = "an element type that training programs do not compute in"
-STORAGE = "a Tensor holds a NumPy or CuPy array; there is no storage object"
+STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
+PROTOTYPE = "a prototype; `cross_entropy(linear(x, weight), target)` is the same"
 MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
 
 # op_db: (regular expression that the whole name matches, reason).
 OPS: tuple[tuple[str, str], ...] = (
-    (r"sparse\..*|to_sparse|torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
+    (r"sparse\..*|torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
     (r"masked\..*", MASKED),
     (r"signal\.windows\..*", "windows of signal processing; SciPy has them"),
     (r"jiterator_.*", "compiles CUDA code at run time; write a kernel with CuPy"),
     (r"torch\..*|_(?!_).*", INTERNAL),
-    (r"native_.*|grid_sampler_.d|max_pool2d_with_indices_backward|constant_pad_nd|unsafe_.*|hash_tensor|slice", INTERNAL),
-    (r".*_copy", COPIES),
-    (r"resize_|resize_as_", "changes the size of memory in place; make a new tensor"),
+    (r"native_.*|max_pool2d_with_indices_backward|unsafe_.*|hash_tensor|slice", INTERNAL),
     (
-        r"special\.(airy_ai|.*polynomial_.*|scaled_modified_bessel_.*|spherical_bessel_j0)",
+        r"special\.(airy_ai|.*polynomial_.*|spherical_bessel_j0)",
         "special functions that no training program uses; SciPy has them",
     ),
     (r"chalf", MORE_TYPES),
-    (r"as_strided\.partial_views", "needs a view of PyTorch's whole storage, which the comparison does not carry over"),
     (r"as_strided_scatter", "equal but for one sample, whose gradient PyTorch does not set to zero where it was overwritten"),
-    (r"nn\.functional\.linear_cross_entropy.*", "a prototype; `cross_entropy(linear(x, weight), target)` is the same"),
+    (r"nn\.functional\.linear_cross_entropy.*", PROTOTYPE),
 )  # fmt: skip
 
 # Public names: (regular expression of the place below torch, of the name, reason).
@@ -51,7 +49,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ),
     ("|Tensor|nn.functional", r".*quantiz.*|q_.*|q?u?int\dx?\d?|qu?int\d*(x\d)?|per_(channel|tensor)_.*|int_repr|qscheme|fbgemm.*|"
      r"choose_qparams.*|fused_moving.*|dequantize", QUANTIZED),
-    ("|Tensor", r".*sparse.*|.*_indices(_copy)?|indices|values|indices_copy|values_copy|coalesce|is_coalesced|dense_dim|dsmm|"
+    ("|Tensor", r".*sparse.*|(?!max_pool).*_indices(_copy)?|indices|values|indices_copy|values_copy|coalesce|is_coalesced|dense_dim|dsmm|"
      r"hsmm|hspmm|saddmm|smm|spmm|sspaddmm|jagged|to_padded_tensor|is_nested", SPARSE),
     ("|nn.functional|Tensor", r"(mkldnn|miopen|cudnn|xla|vulkan|ipu|xpu|mtia|hpu)_?.*|is_(ipu|maia|mkldnn|mps|mtia|vulkan|xla|xpu|"
      r"vulkan_available)|.*autocast_(ipu|xla).*|to_mkldnn", OTHER_DEVICES),
@@ -68,19 +66,20 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
     ("nn", r"UninitializedBuffer", LAZY),
-    ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs|LinearCrossEntropy.*", DEPRECATED),
+    ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs", DEPRECATED),
+    ("nn|nn.functional", r"LinearCrossEntropy.*|linear_cross_entropy", PROTOTYPE),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),
     ("nn.utils", r"convert_conv.*|fuse_.*|skip_init", "for inference and memory formats of PyTorch's own kernels"),
-    ("nn.functional", r"assert_int.*|boolean_dispatch|handle_torch_function|has_torch_.*|grad|linear_cross_entropy", INTERNAL),
+    ("nn.functional", r"assert_int.*|boolean_dispatch|handle_torch_function|has_torch_.*|grad", INTERNAL),
     ("utils.data", r".*DataPipe|DataChunk|functional_datapipe|.*determinis.*|.*validation.*", DEPRECATED),
     ("optim", r"swap_in_.*", INTERNAL),
     ("autograd", r"Device.*|Nested.*|Profiler.*|kineto.*|has_torch.*|handle_torch.*|is_tensor_like|is_view_replay.*|"
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
-    ("func", r"debug_unwrap|functionalize|linearize|rearrange|replace_all.*", SCRIPT),
+    ("func", r"debug_unwrap|functionalize|rearrange|replace_all.*", SCRIPT),
     ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
     ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module|record_stream", INTERNAL),
-    ("special", r"airy_ai|.*polynomial_.*|scaled_modified_bessel_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),
+    ("special", r"airy_ai|.*polynomial_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),
 )  # fmt: skip
 
 

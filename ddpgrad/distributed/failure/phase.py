@@ -33,7 +33,8 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 _PACKAGE = Path(str(ddpgrad.__file__)).parent
 # In a checkout `ddpgrad/launcher` is a link, and frames may name the folder behind it.
 _OWN = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, (_PACKAGE / "launcher").resolve()))
-_MACHINERY = (*_OWN, runpy.__file__, threading.__file__, "<frozen ")
+_COMMAND = os.path.join(sysconfig.get_path("scripts"), "ddprun")
+_MACHINERY = (*_OWN, _COMMAND, runpy.__file__, threading.__file__, "<frozen ")
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
 
 

@@ -14,9 +14,7 @@ from . import worker  # and with it NumPy: shared by all workers
 
 __all__ = ["worker"]
 
-_ranks = environment.ranks()
-environment.forget_job()
-environment.export(**_ranks)
+environment.be_worker(**environment.ranks())
 if importlib.util.find_spec("mpi4py") is not None:
     import mpi4py
 

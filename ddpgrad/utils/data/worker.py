@@ -114,8 +114,7 @@ class Start:
 def main(connection: Any, start: Start) -> None:
     """Run a worker until the connection ends. Called in the new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers
-    environment.forget_job()
-    environment.export(**start.ranks)
+    environment.be_worker(**start.ranks)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _yield_to_the_program()
     with threadpool_limits(1, "blas"):

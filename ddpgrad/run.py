@@ -1,0 +1,15 @@
+"""`python -m ddpgrad.run`: the same as `ddprun`, as `python -m torch.distributed.run` is torchrun.
+
+Started by mpiexec or srun it is no launcher, but runs the script as one of their ranks:
+
+    mpirun -n 2 python -m ddpgrad.run --as-torch train.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .launcher.cli.ddprun import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""ddprun as mpiexec or srun has started it, several times: it runs the script as one rank of their job."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+
+from ddpgrad.core import environment
+from ddpgrad.core.errors import LaunchError
+
+from ..job.plan import Plan
+from . import options
+
+# The options that have a meaning for one process; the others tell a launcher what to start and how to watch it.
+_OF_A_RANK = ("as_torch", "module", "threads", "timeout", "trace")
+
+
+def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
+    """Whether this ddprun is one of several that mpiexec or srun has started, and is to run the script itself.
+
+    It is not where `--nnodes` asks for a ddprun on each host. Raises LaunchError for options by which each of them
+    would start a job of its own.
+    """
+    started = environment.started_together()
+    if started is None or chosen.nnodes.partition(":")[0] != "1":
+        return False
+    others = [option for name, option in options.given(chosen).items() if name not in _OF_A_RANK]
+    variable, count = started
+    if not others:
+        target, *arguments = rest
+        same = {"module": chosen.module, "timeout": chosen.timeout, "threads": chosen.threads}
+        Plan(count, count, target, tuple(arguments), **same).check()
+        return True
+    script = shlex.join(["-m", *rest] if chosen.module else rest)
+    starter, by_mpi = ("srun", "") if variable.startswith("SLURM") else ("mpirun", " --mpi")
+    torch, python = (" --as-torch", "python -m ddpgrad.run --as-torch") if chosen.as_torch else ("", "python")
+    raise LaunchError(
+        f"{starter} has started {count} of this ddprun ({variable}={count}), and with {others[0]} each would start a job "
+        f"of its own. Start the ranks once, either by `ddprun{torch} -n {count}{by_mpi} {script}` alone, or by "
+        f"`{starter} -n {count} {python} {script}`. (With --nnodes N there may be one ddprun on each of N hosts.)"
+    )
+
+
+def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Run the script, or the module, as the rank that mpiexec or srun has made of this process."""
+    variables = {
+        "DDPGRAD_AS_TORCH": "1" if chosen.as_torch else None,
+        "DDPGRAD_TIMEOUT": None if chosen.timeout is None else f"{chosen.timeout:g}",
+        "DDPGRAD_TRACE": None if chosen.trace is None else str(chosen.trace.absolute()),
+        **dict.fromkeys(environment.THREADS, None if chosen.threads is None else str(chosen.threads)),
+    }
+    environment.export(**{name: value for name, value in variables.items() if value is not None})
+    if chosen.as_torch:
+        from .. import as_torch
+
+        as_torch.install()
+    from ddpgrad.distributed.ranks import host
+
+    target, *arguments = rest
+    (host.run_module if chosen.module else host.run_script)(target, arguments, environment.launch())
