@@ -1,8 +1,8 @@
 """Reads the pickles of data that PyTorch's `weights_only=True` reads: no import, and no call but the listed ones.
 
-The opcodes are those of PyTorch's `torch/_weights_only_unpickler.py`. A name in the stream stands for what a table
+The opcodes are those of PyTorch's own reader (https://docs.pytorch.org/docs/stable/notes/serialization.html). A name in the stream stands for what a table
 says, and never for what an import would find; only functions of the table and what the user has allowed
-(`safe.py`) are called. What a stream may make is limited by its own length.
+(`safe_globals.py`) are called. What a stream may make is limited by its own length.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _numpy_dtype(name: Any, *_: Any) -> np.dtype[Any]:
     if name is ml_dtypes.bfloat16:
         return np.dtype(name)
     if type(name) is not str or not _SHORT_NAME.fullmatch(name):
-        raise Malformed(f"an array of {name!r}, which is no number")
+        raise Malformed("an array of something that is no number")
     return np.dtype(name)
 
 

@@ -131,15 +131,17 @@ def torch_files() -> dict[str, bytes]:
         "key-of-exponential-size.pt": archived(b"\x80\2}N" + b"q\0h\0\x86" * 100 + b"Ns."),
         "bytes-of-exabytes.pt": archived(b"\x80\2cbuiltins\nbytearray\n" + huge + b"\x85R."),
         "old-storage-of-exabytes.pt": old(tensor(b"K\0", b")", b")", huge).replace(b"tQ", b"NtQ", 1)),
+        "old-keys-of-exponential-size.pt": old(b"\x80\2}.", b"\x80\2]N" + b"q\0h\0\x86" * 100 + b"a."),
+        "dtype-of-exponential-size.pt": archived(b"\x80\2cnumpy\ndtype\nN" + b"q\0h\0\x86" * 100 + b"\x85R."),
         "old-truncated.pt": old(b"\x80\2}.")[:-10],
     }
 
 
-def old(stream: bytes) -> bytes:
+def old(stream: bytes, keys: bytes = b"\x80\2](X\1\0\0\x000e.") -> bytes:
     """A file as PyTorch wrote it before 1.6, around any pickle."""
     machine = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
     first, *rest = (pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, machine))
-    return b"".join([first, *rest, stream, pickle.dumps(["0"], 2)])
+    return b"".join([first, *rest, stream, keys])
 
 
 class Runs:
