@@ -40,7 +40,7 @@ SYMBOLS = Part(_GRAPHS, "SymInt SymFloat SymBool")
 """Numbers that a tracer does not know yet: names of `torch` itself."""
 
 READERS = Part(
-    "torch.load reads files of PyTorch's through an installed PyTorch", "PyTorchFileReader PyTorchFileWriter"
+    "torch.save and torch.load write and read PyTorch's files", "PyTorchFileReader PyTorchFileWriter"
 )
 """Names of `torch` itself."""
 

@@ -114,7 +114,7 @@ def read(file: IO[bytes], name: str, *, to_end: bool) -> tuple[dict[str, np.ndar
     arrays = {key: np.empty(entry.shape, entry.dtype) for key, entry in layout.items()}
     digest = hashlib.sha256(header.replace(metadata["sha256"].encode(), _BLANK.encode(), 1))
     for array in arrays.values():
-        _fill(file, _bytes_of(array), name)
+        fill(file, _bytes_of(array), name)
         digest.update(_bytes_of(array))
     if digest.hexdigest() != metadata["sha256"]:
         raise _damaged(name, "its bytes do not match its checksum")
@@ -224,8 +224,8 @@ def _read_exactly(file: IO[bytes], count: int, name: str) -> bytes:
     return data
 
 
-def _fill(file: IO[bytes], target: memoryview, name: str) -> None:
-    """Read straight into `target`."""
+def fill(file: IO[bytes], target: memoryview, name: str) -> None:
+    """Read straight into `target`; CheckpointError, which calls the file `name`, if it ends before."""
     into = getattr(file, "readinto", None)
     while len(target):
         if into is None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ddpgrad.core import environment
 from ddpgrad.core.errors import CheckpointError
-from ddpgrad.files.serialization import load, save
+from ddpgrad.files.plain import PlainFile, load_plain
 
 from .. import preemption
 from . import generators, shards
@@ -321,9 +321,9 @@ def _restore(obj: Any, state: Any) -> None:
 
 def _to_bytes(state: Any) -> bytes:
     buffer = io.BytesIO()
-    save(state, buffer)
+    PlainFile(state).write(buffer)
     return buffer.getvalue()
 
 
 def _from_bytes(data: bytes) -> Any:
-    return load(io.BytesIO(data), map_location="cpu")
+    return load_plain(io.BytesIO(data), "the state of a rank", "cpu")

@@ -13,7 +13,7 @@ import numpy as np
 
 from ddpgrad import nn
 from ddpgrad.core.errors import CheckpointError
-from ddpgrad.files.serialization import pack, unpack
+from ddpgrad.files.plain import pack, unpack
 from ddpgrad.files.tensor_file import read, write
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.optim import Optimizer

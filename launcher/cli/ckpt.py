@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,15 @@ import numpy as np
 from ddpgrad import Tensor
 from ddpgrad.core.errors import CheckpointError, LaunchError
 from ddpgrad.distributed.failure import exit_codes
-from ddpgrad.files.tensor_file import write
 
 from ..checkpoint.checkpointer import Checkpointer
 from ..checkpoint.manifest import Entry, read_manifest, verify
 from ..checkpoint.shards import load_object
+from . import convert
+from .convert import leaves
 
 _DESCRIPTION = """\
-Look at checkpoints. PATH is the folder of one (step_00000099) or of all of a run.
+Look at checkpoints. PATH is the folder of one (step_00000099), of all of a run, or of the run.
 """
 
 
@@ -32,19 +33,31 @@ def main(argv: Sequence[str]) -> int:
         command = commands.add_parser(name, help=what, description=what)
         command.add_argument("path", type=Path, metavar="PATH")
         if name == "convert":
-            command.add_argument("object", help="which object of the checkpoint, such as model")
-            command.add_argument("output", type=Path, metavar="FILE.safetensors")
+            command.add_argument(
+                "object", nargs="?", help="an object of the checkpoint, or a key of the file: model"
+            )
+            command.add_argument("output", type=Path, metavar="FILE")
+            command.add_argument(
+                "--to", choices=convert.FORMS, help="the form of FILE (default: by its suffix)"
+            )
     chosen = parser.parse_args(argv)
-    checkpoints = _checkpoints(chosen.path)
     try:
+        if chosen.command == "convert" and chosen.path.is_file():
+            _convert(convert.read_file(chosen.path), chosen.path, chosen)
+            return exit_codes.FINISHED
+        checkpoints = _checkpoints(chosen.path)
         if chosen.command == "ls":
             return _ls(checkpoints)
         if chosen.command == "verify":
             return _verify(checkpoints)
+        if len({path.parent for path in checkpoints}) > 1:
+            folders = ", ".join(dict.fromkeys(str(path.parent) for path in checkpoints))
+            raise LaunchError(f"{chosen.path} holds several runs; give one of {folders}")
+        newest = checkpoints[-1]
         if chosen.command == "show":
-            _show(checkpoints[-1])
+            _show(newest)
         else:
-            _convert(checkpoints[-1], chosen.object, chosen.output)
+            _convert(convert.read_checkpoint(newest, chosen.object), newest, chosen)
     except CheckpointError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)
         return exit_codes.BAD_CHECKPOINT
@@ -55,16 +68,19 @@ _COMMANDS = {
     "ls": "list the checkpoints with step, ranks, size and metric",
     "verify": "check every byte of the checkpoints",
     "show": "list the tensors and values of a checkpoint (of a run: of the newest)",
-    "convert": "write the tensors of one object into a plain safetensors file, named as in the state_dict",
+    "convert": "write a .pt, safetensors or ddpgrad file, or a checkpoint, into FILE: .pt (which PyTorch opens), "
+    ".safetensors (tensors, named as in the state_dict) or .ddpgrad (all that ddpgrad.save writes without pickle)",
 }
 
 
 def _checkpoints(path: Path) -> list[Path]:
     if (path / "MANIFEST.json").exists():
         return [path]
-    found = Checkpointer(path).paths()
+    below = sorted(sub for sub in path.iterdir() if sub.is_dir()) if path.is_dir() else []
+    # A run's own folder has them in a folder of their own.
+    found = Checkpointer(path).paths() or [one for sub in below for one in Checkpointer(sub).paths()]
     if not found:
-        raise LaunchError(f"{path} holds no checkpoint")
+        raise LaunchError(f"{path} holds no checkpoint, nor does a folder in it")
     return found
 
 
@@ -101,7 +117,7 @@ def _show(path: Path) -> None:
     print(f"{path}: step {manifest.step}, {manifest.world_size} rank{'s' * (manifest.world_size != 1)}")
     for name, entry in manifest.objects.items():
         print(f"{name}{_spread(entry)}")
-        for place, value in _leaves(load_object(path, name, entry), ""):
+        for place, value in leaves(load_object(path, name, entry), ""):
             print(f"  {place or 'value'}: {_in_words(value)}")
 
 
@@ -111,37 +127,9 @@ def _spread(entry: Entry) -> str:
     return f" ({parts} files{whose})" if parts > 1 else f" ({whose[1:]})" if whose else ""
 
 
-def _convert(path: Path, name: str, output: Path) -> None:
-    manifest = verify(path)
-    if name not in manifest.objects:
-        raise LaunchError(f"{path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
-    state = load_object(path, name, manifest.objects[name])
-    arrays = {
-        place: np.ascontiguousarray(value.detach().numpy() if isinstance(value, Tensor) else value)
-        for place, value in _leaves(state, "")
-        if isinstance(value, (Tensor, np.ndarray))
-    }
-    if not arrays:
-        raise LaunchError(f"{name!r} holds no tensors")
-    try:
-        with open(output, "xb") as file:
-            write(file, arrays, {"format": "pt"})
-    except FileExistsError:
-        raise LaunchError(f"{output} exists; give another name") from None
-    print(f"{output}: {len(arrays)} tensors")
-
-
-def _leaves(state: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of each leaf of `state`."""
-    pairs: Any = ()
-    if isinstance(state, dict):
-        pairs = state.items()
-    elif isinstance(state, (list, tuple)):
-        pairs = enumerate(state)
-    else:
-        yield place, state
-    for key, value in pairs:
-        yield from _leaves(value, f"{place}.{key}" if place else str(key))
+def _convert(state: Any, source: Path, chosen: argparse.Namespace) -> None:
+    count = convert.convert(state, str(source), chosen.object, chosen.output, chosen.to)
+    print(f"{chosen.output}: {count} tensors")
 
 
 def _in_words(value: Any) -> str:

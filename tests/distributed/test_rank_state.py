@@ -37,6 +37,7 @@ SHARED = {
     "distributed.debug_level._chosen": "a level that programs set and read back, and that switches nothing",
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
+    "files.safe_globals._allowed": "what the program lets files name, as in PyTorch",
     "library._ops": "ops that programs define at import, by name",
     "ops.dispatch.autocast.casting": "whether any thread is within autocast; which one is per thread",
     "ops.dispatch.timing._undo": "whether the kernels of the process are timed; what a profiler hears of is of its rank",

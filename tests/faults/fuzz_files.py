@@ -9,9 +9,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(
-    include=["ddpgrad.serialization", "ddpgrad.tensor_file", "ddpgrad.safetensors"]
-):
+with atheris.instrument_imports(include=["ddpgrad.files"]):
     import ddpgrad
     from ddpgrad import safetensors
     from ddpgrad.errors import CheckpointError

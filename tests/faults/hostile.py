@@ -14,6 +14,7 @@ from pathlib import Path
 
 import ddpgrad
 from ddpgrad import safetensors
+from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
 
 
@@ -34,10 +35,13 @@ def ways(path: Path) -> list:
 def main() -> None:
     print(time.process_time())
     # Imports on first use do not count for the files.
-    warm = Path(sys.argv[1]) / ".warm"
+    warm = Path(sys.argv[1]) / ".warm.safetensors"
     ddpgrad.save({"a": ddpgrad.ones(2)}, warm)
     ddpgrad.load(warm)
     safetensors.load_file(warm)
+    ddpgrad.save({"a": ddpgrad.ones(2)}, warm.with_suffix(".pt"))
+    ddpgrad.load(warm.with_suffix(".pt"))
+    warm.with_suffix(".pt").unlink()
     for path in sorted(Path(sys.argv[1]).iterdir()):
         for number, way in enumerate(ways(path) if path != warm else []):
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -46,7 +50,7 @@ def main() -> None:
                 way()
                 outcome = "loaded"
             except Exception as error:
-                outcome = type(error).__name__
+                outcome = "CheckpointError" if isinstance(error, CheckpointError) else type(error).__name__
             seconds = time.process_time() - began
             print(
                 json.dumps([f"{path.name}/{number}", outcome, round(seconds, 3), peak() - before]), flush=True

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import pickle
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 import ddpgrad
 from ddpgrad import safetensors
 from ddpgrad.errors import CheckpointError
+from ddpgrad.files import archive
 from ddpgrad.launcher import Checkpointer
 
 HERE = Path(__file__).parent
@@ -78,6 +81,70 @@ def files() -> dict[str, bytes]:
     }
 
 
+def archived(stream: bytes, **records: bytes) -> bytes:
+    """A file as PyTorch's, around any pickle."""
+    file = io.BytesIO()
+    names = {name.replace("_", "/"): data for name, data in records.items()}
+    archive.write(file, [("data.pkl", stream), *names.items()])
+    return file.getvalue()
+
+
+def deflated(size: int) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("archive/data.pkl", bytes(size))
+    return file.getvalue()
+
+
+def tensor(offset: bytes, size: bytes, stride: bytes, elements: bytes = b"K\x04") -> bytes:
+    """A pickle of a tensor in the storage `data/0`."""
+    storage = b"((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\x000X\3\0\0\0cpu" + elements + b"tQ"
+    return b"\x80\2ctorch._utils\n_rebuild_tensor_v2\n" + storage + offset + size + stride + b"\x89NtR."
+
+
+def torch_files() -> dict[str, bytes]:
+    sixteen, huge = bytes(16), b"\x8a\x08" + b"\xff" * 7 + b"\x0f"
+    sound = archived(tensor(b"K\0", b"K\4\x85", b"K\1\x85"), data_0=sixteen)
+    million = b"(" + b"K\1" * 1_000_000 + b"t"
+    return {
+        "zip-bomb": deflated(50_000_000),
+        "zip-many-records": archived(b"N.", **{f"data_{i}": b"" for i in range(100_001)}),
+        "zip-without-end": sound[:-30],
+        "zip-claims-records": sound[:-14] + b"\xff\xff\xff\xff" + sound[-10:],
+        "zip-and-more": sound + b"x",
+        "pickle-that-runs.pt": archived(b"\x80\2cposix\nsystem\nX\x09\0\0\0touch ran\x85R."),
+        "pickle-that-imports.pt": archived(b"\x80\2cantigravity\nfly\n."),
+        "pickle-that-evaluates.pt": archived(b"\x80\2cbuiltins\neval\nX\x01\0\0\x001\x85R."),
+        "tensor-beyond.pt": archived(tensor(b"K\1", b"K\4\x85", b"K\1\x85"), data_0=sixteen),
+        "tensor-strides-out.pt": archived(tensor(b"K\0", b"K\2\x85", huge + b"\x85"), data_0=sixteen),
+        "tensor-negative.pt": archived(tensor(b"K\0", b"K\2\x85", b"J\xff\xff\xff\xff\x85"), data_0=sixteen),
+        "tensor-of-exabytes.pt": archived(tensor(b"K\0", huge + b"\x85", b"K\0\x85"), data_0=sixteen),
+        "storage-of-exabytes.pt": archived(tensor(b"K\0", b")", b")", huge), data_0=sixteen),
+        "storage-absent.pt": archived(tensor(b"K\0", b")", b")")),
+        "deep.pt": archived(b"(" * 5_000_000),
+        "wide.pt": archived(b"\x80\2](" + b"]" * 5_000_000 + b"e."),
+        "nested-tuples.pt": archived(b"\x80\2)" + b"\x85" * 5_000_000 + b"."),
+        "many-values.pt": archived(b"\x80\2](" + b"N" * 10_000_000 + b"e."),
+        "many-sets.pt": archived(b"\x80\2](" + b"\x8f" * 5_000_000 + b"e."),
+        "same-set-again.pt": archived(
+            b"\x80\2" + million + b"q\0" + b"cbuiltins\nset\nh\0\x85R" * 100_000 + b"."
+        ),
+        "key-of-exponential-size.pt": archived(b"\x80\2}N" + b"q\0h\0\x86" * 100 + b"Ns."),
+        "bytes-of-exabytes.pt": archived(b"\x80\2cbuiltins\nbytearray\n" + huge + b"\x85R."),
+        "old-storage-of-exabytes.pt": old(tensor(b"K\0", b")", b")", huge).replace(b"tQ", b"NtQ", 1)),
+        "old-keys-of-exponential-size.pt": old(b"\x80\2}.", b"\x80\2]N" + b"q\0h\0\x86" * 100 + b"a."),
+        "dtype-of-exponential-size.pt": archived(b"\x80\2cnumpy\ndtype\nN" + b"q\0h\0\x86" * 100 + b"\x85R."),
+        "old-truncated.pt": old(b"\x80\2}.")[:-10],
+    }
+
+
+def old(stream: bytes, keys: bytes = b"\x80\2](X\1\0\0\x000e.") -> bytes:
+    """A file as PyTorch wrote it before 1.6, around any pickle."""
+    machine = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
+    first, *rest = (pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, machine))
+    return b"".join([first, *rest, stream, keys])
+
+
 class Runs:
     def __reduce__(self):
         return os.system, ("touch ran",)
@@ -134,7 +201,8 @@ CHECKPOINTS = {
 
 
 def test_every_hostile_file_is_refused_soon_and_in_little_memory(tmp_path):
-    for name, data in files().items():
+    hostile = files() | torch_files()
+    for name, data in hostile.items():
         (tmp_path / name).write_bytes(data)
     for name, spoil in CHECKPOINTS.items():
         spoil(checkpoint(tmp_path / f"checkpoint-{name}"))
@@ -147,7 +215,7 @@ def test_every_hostile_file_is_refused_soon_and_in_little_memory(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     start, *rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) == 2 * len(files()) + 2 * len(CHECKPOINTS) + 1
+    assert len(rows) == 2 * len(hostile) + 2 * len(CHECKPOINTS) + 1
     assert not (tmp_path / "ran").exists()
     wrong = [row for row in rows if row[1] != "CheckpointError" and row[0] not in HARMLESS]
     assert not wrong, wrong
@@ -173,7 +241,7 @@ def read(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("sound") / "file"
+    path = tmp_path_factory.mktemp("sound") / "file.safetensors"
     tensors = {"a": ddpgrad.ones(3), "b": [ddpgrad.zeros(2, 2), 1.5, None, ("x", {1: 2})]}
     ddpgrad.save(tensors, path)
     return path.read_bytes()
@@ -239,6 +307,55 @@ def test_any_change_of_a_sound_file_is_refused(tmp_path, sound, place, put, cut)
     read(path)
 
 
+@pytest.fixture(scope="module")
+def sound_pt(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("sound") / "file.pt"
+    base = ddpgrad.arange(6.0)
+    obj = {
+        "a": base,
+        "b": [base[2:].view(2, 2).T, 1.5, None, ("x", {1: {2}})],
+        "c": ddpgrad.nn.Parameter(base),
+    }
+    ddpgrad.save(obj, path)
+    return path.read_bytes()
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), put=st.binary(max_size=12), cut=st.integers(0, 12))
+def test_any_change_of_a_torch_file_is_refused_or_changes_nothing(sound_pt, place, put, cut):
+    at = int(place * len(sound_pt))
+    try:
+        loaded = ddpgrad.load(io.BytesIO(sound_pt[:at] + put + sound_pt[at + cut :]))
+    except CheckpointError:
+        return
+    assert repr(loaded) == repr(ddpgrad.load(io.BytesIO(sound_pt)))
+
+
+OPCODES = b"(.)NKMJGXU]}aeshqtubcQRrj\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8f"
+GLOBALS = [
+    b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch._utils\n_rebuild_tensor_v3\n", b"ctorch\nFloatStorage\n",
+    b"ctorch._utils\n_rebuild_parameter\n", b"ctorch\nSize\n", b"ctorch\ndevice\n", b"ccollections\nOrderedDict\n",
+    b"cbuiltins\nset\n", b"c_codecs\nencode\n", b"cnumpy\ndtype\n", b"cnumpy._core.multiarray\n_reconstruct\n",
+    b"cnumpy\nndarray\n", b"cposix\nsystem\n", b"ctorch._tensor\n_rebuild_from_type_v2\n", b"ctorch\nTensor\n",
+    tensor(b"K\0", b"K\4\x85", b"K\1\x85")[2:-1],
+]  # fmt: skip
+pieces = st.one_of(
+    st.sampled_from([bytes([code]) for code in OPCODES]),
+    st.sampled_from(GLOBALS),
+    st.binary(max_size=3),
+    st.integers(0, 9).map(lambda n: b"K%c" % n),
+    st.text(max_size=3).map(lambda s: b"X" + struct.pack("<L", len(s.encode())) + s.encode()),
+)
+
+
+@settings(deadline=None)
+@given(stream=st.lists(pieces, max_size=30).map(b"".join))
+def test_any_pickle_is_read_or_refused(stream):
+    for data in (archived(stream + b".", data_0=bytes(16)), old(stream + b".")):
+        with contextlib.suppress(CheckpointError):
+            ddpgrad.load(io.BytesIO(data))
+
+
 @pytest.mark.full
 def test_a_fuzzer_finds_nothing(tmp_path, sound):
     """Atheris looks for inputs that lead to new branches of the readers, for some seconds."""
@@ -247,6 +364,8 @@ def test_a_fuzzer_finds_nothing(tmp_path, sound):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "sound").write_bytes(sound)
+    (corpus / "archive").write_bytes(archived(tensor(b"K\0", b"K\4\x85", b"K\1\x85"), data_0=bytes(16)))
+    (corpus / "old").write_bytes(old(b"\x80\2}."))
     (corpus / "plain").write_bytes(packed(entries(a=(0, 8, [2])), bytes(8)))
     (corpus / "tree").write_bytes(ours('{"dict":[["a",{"tuple":[1,{"float":"nan"}]}]]}'))
     done = subprocess.run(

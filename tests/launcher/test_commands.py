@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
@@ -50,6 +52,49 @@ def test_convert_writes_plain_safetensors(folder, tmp_path, capsys):
     assert main(["ckpt", "convert", str(folder), "absent", str(tmp_path / "x")]) == 2
     assert main(["ckpt", "ls", str(tmp_path / "nowhere")]) == 2
     assert "holds no 'absent'; it holds model, notes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", ["pt", "ddpgrad"])
+def test_convert_takes_any_form_to_any_other(folder, tmp_path, first):
+    weight = Checkpointer(folder).read("model")["weight"].tolist()
+    files = [tmp_path / f"a.{first}", tmp_path / "b.safetensors", tmp_path / "c.ddpgrad", tmp_path / "d.pt"]
+    assert main(["ckpt", "convert", str(folder), "model", str(files[0])]) == 0
+    for source, target in itertools.pairwise(files):
+        assert main(["ckpt", "convert", str(source), str(target)]) == 0
+    assert ddpgrad.load(files[-1])["weight"].tolist() == weight
+    assert safetensors.numpy.load_file(files[1])["weight"].tolist() == weight
+    assert main(["ckpt", "convert", "--to", "pt", str(files[0]), str(tmp_path / "e.x")]) == 0
+    assert (tmp_path / "e.x").read_bytes().startswith(b"PK")
+
+
+def test_convert_refuses_by_name_what_a_form_cannot_hold(folder, tmp_path, capsys):
+    whole, out = tmp_path / "whole.pt", tmp_path / "out"
+    assert main(["ckpt", "convert", str(folder), str(whole)]) == 0
+    assert ddpgrad.load(whole)["notes"] == ["x", 5]
+    assert main(["ckpt", "convert", str(whole), f"{out}.safetensors"]) == 2
+    assert "notes.0 is a str" in capsys.readouterr().err
+    ddpgrad.save({"a": [ddpgrad.ones(2), np.ones(2)]}, tmp_path / "x.safetensors")
+    assert main(["ckpt", "convert", str(tmp_path / "x.safetensors"), f"{out}.pt"]) == 2
+    assert "a.1 is a NumPy array of float64" in capsys.readouterr().err
+    assert main(["ckpt", "convert", str(whole), "absent", f"{out}.pt"]) == 2
+    assert "holds no 'absent'; it holds model, notes" in capsys.readouterr().err
+    assert main(["ckpt", "convert", str(whole), f"{out}.zip"]) == 2
+    assert "--to" in capsys.readouterr().err
+    whole.write_bytes(whole.read_bytes()[:-5])
+    assert main(["ckpt", "convert", str(whole), f"{out}.pt"]) == 5
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_checkpoints_are_found_in_the_folder_of_a_run(tmp_path, capsys):
+    for run in ("a", "b"):
+        Checkpointer(tmp_path / run / "checkpoints").save(3, notes=[run])
+    assert main(["ckpt", "ls", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.startswith("step_00000003")
+    assert main(["ckpt", "show", str(tmp_path / "b")]) == 0
+    assert "0: b" in capsys.readouterr().out.replace("'", "")
+    Checkpointer(tmp_path / "b" / "more").save(4, notes=["b"])
+    assert main(["ckpt", "show", str(tmp_path / "b")]) == 2
+    assert "several runs" in capsys.readouterr().err
 
 
 def test_doctor_looks_at_everything_and_two_ranks_work(capsys):

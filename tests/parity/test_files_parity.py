@@ -1,6 +1,9 @@
-"""Files that PyTorch wrote come back as the same numbers, through an installed PyTorch."""
+"""The same files in both programs: what PyTorch wrote is read here, and what is written here PyTorch reads."""
 
 from __future__ import annotations
+
+import io
+from collections import Counter, OrderedDict
 
 import pytest
 
@@ -10,44 +13,159 @@ from ddpgrad.errors import CheckpointError
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+DTYPES = [
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2",
+]  # fmt: skip
+
 
 class Opaque:
     pass
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_checkpoint_of_pytorch_is_read(tmp_path, zipped):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.randn(5, 3)).square().sum().backward()
-    optimizer.step()
-    half = torch.arange(6.0).reshape(2, 3).T.bfloat16()
-    saved = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "half": half,
-        "shape": half.shape,
+def values(lib, dtypes=tuple(DTYPES)) -> dict:
+    """One of all plain data, made of the tensors of `lib`; the views share memory."""
+    base = lib.arange(12.0)
+    generator = lib.nn.Parameter(lib.ones(2, 3), requires_grad=False)
+    plain = [
+        None,
+        True,
+        -1,
+        300,
+        70000,
+        -(2**40),
+        2**70,
+        1.5,
+        "x\ud800",
+        b"\0\xff",
+        bytearray(b"a"),
+        1j,
+        (),
+        (1,),
+        {2},
+    ]
+    ordered = OrderedDict(a=plain, b=Counter("aab"))
+    return {
+        "base": base,
+        "part": base[4:10].reshape(2, 3).T,
+        "expanded": lib.ones(1).expand(4),
+        "scalar": lib.tensor(2.5),
+        "none": lib.zeros(0, 3),
+        "leaf": lib.ones(2).requires_grad_(),
+        "parameters": [lib.nn.Parameter(base), generator, generator],
+        "types": [getattr(lib, name) for name in dtypes],
+        "tensors": [lib.ones(3).to(getattr(lib, name)) for name in dtypes],
+        "shape": base.shape,
+        "device": [lib.device("cpu"), lib.device("cuda:1")],
+        "plain": ordered,
+        (1, "key", 2.5): {None: [plain] * 2},
     }
-    path = tmp_path / "checkpoint.pt"
-    torch.save(saved, path, _use_new_zipfile_serialization=zipped)
 
+
+def described(obj, lib) -> object:
+    """All that `obj` is, in words that are the same in both programs."""
+    if isinstance(obj, lib.Tensor):
+        parts = (
+            tuple(obj.shape),
+            obj.stride() if obj.numel() else None,
+            obj.storage_offset(),
+            str(obj.dtype),
+            obj.requires_grad,
+        )
+        is_parameter = isinstance(obj, lib.nn.Parameter)
+        return "tensor", *parts, is_parameter, str(obj.detach().to(lib.complex128).tolist())
+    if isinstance(obj, dict):
+        pairs = [(described(key, lib), described(value, lib)) for key, value in obj.items()]
+        return type(obj), pairs, getattr(obj, "_metadata", None)
+    if isinstance(obj, (list, tuple)):
+        return type(obj).__name__, [described(item, lib) for item in obj]
+    return type(obj).__name__.lower(), str(obj)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_pytorch_writes_is_read(tmp_path, zipped):
+    path = tmp_path / "values.pt"
+    # PyTorch does not read the last five of its types in its old form.
+    torch.save(values(torch, DTYPES if zipped else DTYPES[:12]), path, _use_new_zipfile_serialization=zipped)
     loaded = ddpgrad.load(path)
-    ours = ddpgrad.nn.Sequential(ddpgrad.nn.Linear(3, 4), ddpgrad.nn.BatchNorm1d(4))
-    ours.load_state_dict(loaded["model"])
-    for name, value in ours.state_dict().items():
-        assert value.numpy().tolist() == saved["model"][name].numpy().tolist()
-    again = ddpgrad.optim.Adam(ours.parameters())
-    again.load_state_dict(loaded["optimizer"])
-    moment = again.state_dict()["state"][0]["exp_avg"].numpy()
-    assert moment.tolist() == optimizer.state_dict()["state"][0]["exp_avg"].numpy().tolist()
-    assert loaded["half"].dtype is ddpgrad.bfloat16
-    assert loaded["half"].float().numpy().tolist() == half.float().numpy().tolist()
-    assert loaded["shape"] == ddpgrad.Size([3, 2])
+    assert described(loaded, ddpgrad) == described(torch.load(path), torch)
+    loaded["base"][4] = 77
+    assert float(loaded["part"][0, 0]) == 77 == loaded["parameters"][0][4].item()
+    assert loaded["parameters"][1] is loaded["parameters"][2]
+
+
+def test_what_is_written_here_pytorch_reads(tmp_path):
+    path = tmp_path / "values.pt"
+    ddpgrad.save(values(ddpgrad), path)
+    loaded = torch.load(path, weights_only=True)
+    expected = io.BytesIO()
+    torch.save(values(torch), expected)
+    expected.seek(0)
+    assert described(loaded, torch) == described(torch.load(expected), torch)
+    assert described(loaded, torch) == described(ddpgrad.load(path), ddpgrad)
+    loaded["base"][4] = 77
+    assert float(loaded["part"][0, 0]) == 77 == loaded["parameters"][0][4].item()
+    assert loaded["parameters"][1] is loaded["parameters"][2]
+    mapped = torch.load(path, mmap=True)
+    assert torch.equal(mapped["base"], torch.arange(12.0))
+
+
+def trained(lib):
+    model = lib.nn.Sequential(lib.nn.BatchNorm1d(3), lib.nn.Linear(3, 4))
+    optimizer = lib.optim.Adam(model.parameters())
+    model(lib.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize(("writer", "reader"), [(torch, ddpgrad), (ddpgrad, torch)])
+def test_training_goes_on_in_the_other_program(tmp_path, writer, reader):
+    path = tmp_path / "checkpoint.pt"
+    model, optimizer = trained(writer)
+    writer.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    saved = reader.load(path)
+    there, goes_on = trained(reader)
+    there.load_state_dict(saved["model"])
+    goes_on.load_state_dict(saved["optimizer"])
+    assert dict(saved["model"]._metadata) == dict(model.state_dict()._metadata)
+    data = [[0.5, -1.0, 2.0], [1.0, 0.0, 3.0]]
+    for net, steps, lib in ((model, optimizer, writer), (there, goes_on, reader)):
+        steps.zero_grad()
+        net(lib.tensor(data)).square().sum().backward()
+        steps.step()
+    for name, value in there.state_dict().items():
+        assert value.flatten().tolist() == pytest.approx(
+            model.state_dict()[name].flatten().tolist(), rel=1e-4, abs=1e-5
+        )
 
 
 def test_what_is_more_than_data_is_refused(tmp_path):
     path = tmp_path / "code.pt"
     torch.save(Opaque(), path)
-    with pytest.raises(CheckpointError, match="weights_only=True"):
+    with pytest.raises(
+        CheckpointError, match=r"test_files_parity\.Opaque.*add_safe_globals.*weights_only=False"
+    ):
         ddpgrad.load(path)
+    assert isinstance(ddpgrad.load(path, weights_only=False), Opaque)
+    with ddpgrad.serialization.safe_globals([Opaque]):
+        assert isinstance(ddpgrad.load(path), Opaque)
+    torch.save(torch.nn.Linear(1, 1), path)
+    for weights_only, words in ((True, "torch.nn.modules.linear.Linear"), (False, "state_dict")):
+        with pytest.raises(CheckpointError, match=words):
+            ddpgrad.load(path, weights_only=weights_only)
+
+
+@pytest.mark.parametrize("make", [lambda: torch.eye(2).to_sparse(), lambda: torch.empty(2, device="meta")])
+def test_tensors_without_a_form_here_are_refused(tmp_path, make):
+    torch.save(make(), tmp_path / "odd.pt")
+    with pytest.raises(CheckpointError, match="sparse"):
+        ddpgrad.load(tmp_path / "odd.pt")
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"a": torch.ones(3)}, tmp_path / "plain.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert ddpgrad.load(tmp_path / "plain.pt")["a"].tolist() == [1, 1, 1]

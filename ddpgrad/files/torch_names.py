@@ -1,0 +1,271 @@
+"""What the names in PyTorch's files stand for: types, storages, and the functions that rebuild tensors.
+
+Each function checks what it is given, since a file may say anything.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..backend import dtype as dtypes
+from ..backend.device import Device
+from ..backend.dtype import DType
+from ..core.errors import DeviceError
+from ..core.size import Size
+from ..core.storage import UntypedStorage
+from ..core.tensor import Tensor, wrap
+from ..nn.parameter import Parameter
+from .pickle_reader import Language, Malformed, attributes, check_key
+
+STORAGES = {
+    "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
+    "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32, "Long": dtypes.int64,
+    "Bool": dtypes.bool_, "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+}  # fmt: skip
+"""PyTorch's words for the element types of storages; the others lie in storages of bytes."""
+
+
+class StorageType:
+    """What stands for a class of storages: their element type, None for bytes."""
+
+    def __init__(self, dtype: DType | None) -> None:
+        self.dtype = dtype
+        self.itemsize = 1 if dtype is None else dtype.itemsize
+
+
+class Storage(UntypedStorage):
+    """Memory that a file's tensors share, with the element type that the file gives it."""
+
+    def __init__(self, memory: Any, kind: StorageType) -> None:
+        super().__init__()
+        self._owner = self.memory = memory  # a raw array of bytes
+        self.dtype = kind.dtype
+
+
+def _whole(values: Any) -> bool:
+    return all(type(n) is int and n >= 0 for n in values)
+
+
+def rebuild_tensor(
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any = False,
+    hooks: Any = None,
+    *rest: Any,
+) -> Tensor:
+    """`torch._utils._rebuild_tensor_v2`: a tensor in the memory of `storage`."""
+    if not isinstance(storage, Storage) or storage.dtype is None:
+        raise Malformed("a tensor without a storage of its type")
+    return _in_memory(storage, storage.dtype, offset, size, stride, requires_grad)
+
+
+def rebuild_typed(
+    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, dtype: Any, *rest: Any
+) -> Tensor:
+    """`torch._utils._rebuild_tensor_v3`: the same of any type in memory of bytes."""
+    if not isinstance(storage, Storage) or not isinstance(dtype, DType):
+        raise Malformed("a tensor without a storage, or without a type")
+    return _in_memory(storage, dtype, offset, size, stride, requires_grad)
+
+
+def _in_memory(
+    storage: Storage, dtype: DType, offset: Any, size: Any, stride: Any, requires_grad: Any
+) -> Tensor:
+    if not (isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride) <= 64):
+        raise Malformed("a tensor whose size and stride do not fit")
+    if not _whole((offset, *size, *stride)) or math.prod(n or 1 for n in size) >= 1 << 58:
+        raise Malformed("a tensor with a size, a stride or an offset that cannot be")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory, width = storage.memory, dtype.itemsize
+    if 0 in size:
+        offset, stride = 0, (0,) * len(size)
+        memory = memory[:0]
+    elif (last + 1) * width > memory.nbytes:
+        raise Malformed(f"a tensor reaches beyond its storage of {memory.nbytes} bytes")
+    steps = tuple(step * width for step in stride)
+    if 0 in size:
+        array = type(memory)(size, dtype.numpy)
+    elif isinstance(memory, np.ndarray):
+        array = np.ndarray(size, dtype.numpy, memory, offset * width, steps)
+    else:
+        array = type(memory)(size, dtype.numpy, memory.data + offset * width, steps)
+    out = wrap(array)
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: Any = None) -> Parameter:
+    if not isinstance(data, Tensor):
+        raise Malformed("a parameter without a tensor")
+    out = Parameter(data.detach(), bool(requires_grad))
+    if state:
+        attributes(out, state)
+    return out
+
+
+def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
+    """A tensor with attributes: `torch._tensor._rebuild_from_type_v2`."""
+    if function not in (rebuild_tensor, rebuild_typed, _parameter) or kind not in (Tensor, Parameter):
+        raise Malformed("a tensor of a class that is not known")
+    out = function(*arguments)
+    if isinstance(state, dict):
+        attributes(out, state)
+    return out
+
+
+def _no_form(*_: Any) -> Any:
+    raise Malformed("it holds a sparse, quantized, nested or meta tensor, which has no form here")
+
+
+def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
+    if type(text) is not str or encoding not in ("latin1", "latin-1"):
+        raise Malformed("bytes that are not written as text")
+    return text.encode("latin1")
+
+
+def _bytearray(data: Any = b"", *encoding: Any) -> bytearray:
+    return bytearray(data if type(data) is bytes else _encoded(data, *encoding))
+
+
+def _set_of(kind: type) -> Callable[..., Any]:
+    def make(items: Any = ()) -> Any:
+        if type(items) not in (list, tuple):
+            raise Malformed(f"a {kind.__name__} that is not made of a list")
+        for item in items:
+            check_key(item)
+        return kind(items)
+
+    return make
+
+
+def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
+    out: OrderedDict[Any, Any] = OrderedDict()
+    for key, value in pairs:
+        check_key(key)
+        out[key] = value
+    return out
+
+
+def _counter(counts: Any = None) -> Counter[Any]:
+    if counts is not None and type(counts) is not dict:
+        raise Malformed("a Counter that is not made of a dict")
+    return Counter(counts or {})
+
+
+def _complex(real: Any, imag: Any) -> complex:
+    if type(real) is not float or type(imag) is not float:
+        raise Malformed("a complex number whose parts are no floats")
+    return complex(real, imag)
+
+
+def _size(sizes: Any = ()) -> Size:
+    if type(sizes) not in (tuple, list) or not all(type(n) is int for n in sizes):
+        raise Malformed("a Size that is not made of ints")
+    return Size(sizes)
+
+
+def _device(kind: Any, index: Any = None) -> Device:
+    if type(kind) is not str or not (index is None or type(index) is int):
+        raise Malformed("a device that is no name and number")
+    try:
+        return Device(kind, index)
+    except DeviceError as error:
+        raise Malformed(str(error)) from None
+
+
+# -- NumPy's ---------------------------------------------------------------------------------
+
+_SHORT_NAME = re.compile(r"[biufc]\d{1,2}|b1")
+
+
+def _numpy_dtype(name: Any, *_: Any) -> np.dtype[Any]:
+    if name is ml_dtypes.bfloat16:
+        return np.dtype(name)
+    if type(name) is not str or not _SHORT_NAME.fullmatch(name):
+        raise Malformed("an array of something that is no number")
+    return np.dtype(name)
+
+
+def _empty_array(kind: Any, shape: Any, code: Any) -> np.ndarray:
+    if kind is not np.ndarray or shape != (0,):
+        raise Malformed("an array that does not begin empty")
+    return np.empty(0, np.uint8)
+
+
+def _numpy_scalar(dtype: Any, data: Any) -> Any:
+    if not isinstance(dtype, np.dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
+        raise Malformed("a scalar that is no number")
+    return np.frombuffer(data, dtype)[0]
+
+
+def _build(target: Any, state: Any) -> bool:
+    if type(target) is OrderedDict:
+        attributes(target, state)
+    elif isinstance(target, np.dtype):
+        if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", "|", "="):
+            raise Malformed("an array of big-endian numbers, or of fields, which has no form here")
+    elif type(target) is np.ndarray:
+        version, shape, dtype, fortran, data = state
+        sound = type(shape) is tuple and len(shape) <= 64 and _whole(shape) and isinstance(dtype, np.dtype)
+        if not sound or type(data) is not bytes or math.prod(shape) * dtype.itemsize != len(data):
+            raise Malformed("an array whose bytes do not fit its shape")
+        target.__setstate__((version, shape, dtype, bool(fortran), data))  # type: ignore[arg-type]
+    else:
+        return False
+    return True
+
+
+def _names() -> tuple[dict[str, Any], dict[int, Callable[..., Any]]]:
+    functions: dict[str, Callable[..., Any]] = {
+        "torch._utils._rebuild_tensor": rebuild_tensor,
+        "torch._utils._rebuild_tensor_v2": rebuild_tensor,
+        "torch._utils._rebuild_tensor_v3": rebuild_typed,
+        "torch._utils._rebuild_parameter": _parameter,
+        "torch._utils._rebuild_parameter_with_state": _parameter,
+        "torch._tensor._rebuild_from_type_v2": _of_type,
+        "_codecs.encode": _encoded,
+    }
+    for name in ("sparse_tensor", "qtensor", "nested_tensor", "meta_tensor_no_storage", "wrapper_subclass"):
+        functions[f"torch._utils._rebuild_{name}"] = _no_form
+    functions["torch.serialization._get_layout"] = _no_form  # of a sparse tensor
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+        functions[f"{module}._reconstruct"] = _empty_array
+        functions[f"{module}.scalar"] = _numpy_scalar
+    made: dict[str, tuple[Any, Callable[..., Any]]] = {
+        "collections.OrderedDict": (OrderedDict, _ordered),
+        "collections.Counter": (Counter, _counter),
+        "builtins.set": (set, _set_of(set)),
+        "builtins.frozenset": (frozenset, _set_of(frozenset)),
+        "builtins.bytearray": (bytearray, _bytearray),
+        "builtins.complex": (complex, _complex),
+        "torch.Size": (Size, _size),
+        "torch.device": (Device, _device),
+        "torch.nn.parameter.Parameter": (Parameter, _parameter),
+        "numpy.dtype": (np.dtype, _numpy_dtype),
+    }
+    names: dict[str, Any] = {
+        "torch.Tensor": Tensor,
+        "numpy.ndarray": np.ndarray,
+        "ml_dtypes.bfloat16": ml_dtypes.bfloat16,
+    }
+    names |= functions | {name: value for name, (value, _) in made.items()}
+    names |= {f"torch.{name}": value for name, value in vars(dtypes).items() if isinstance(value, DType)}
+    names |= {f"torch.{dtype.name}": dtype for dtype in dtypes.ALL}
+    names |= {f"torch.{word}Storage": StorageType(dtype) for word, dtype in STORAGES.items()}
+    names["torch.storage.UntypedStorage"] = StorageType(None)
+    calls = {id(f): f for f in functions.values()} | {id(value): call for value, call in made.values()}
+    return names, calls
+
+
+LANGUAGE = Language(*_names(), _build)
+"""All that a file may name by itself."""
