@@ -60,6 +60,7 @@ ROOMS = {
         ["ranks"],
         ["process_group"],
         ["tensor_work", "device_mesh"],
+        ["objects"],
         ["collectives", "messages"],
         ["ddp", "nn"],
         ["algorithms"],

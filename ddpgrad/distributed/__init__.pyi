@@ -30,6 +30,7 @@ from .messages import (
     isend as isend, P2POp as P2POp, recv as recv, recv_object_list as recv_object_list,
     scatter_object_list as scatter_object_list, send as send, send_object_list as send_object_list,
 )
+from .objects import allow_pickle as allow_pickle
 from .process_group import (
     destroy_process_group as destroy_process_group, get_backend as get_backend,
     get_backend_config as get_backend_config, get_global_rank as get_global_rank,

@@ -1,4 +1,4 @@
-"""Messages from one rank to another, and plain data instead of Tensors, with PyTorch's names."""
+"""Messages from one rank to another, and objects instead of Tensors, with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor, wrap
+from .objects import pack, unpack
 from .process_group import GroupMember, ProcessGroup, resolve
 from .protocol import plain_data
 from .tensor_work import Work, give_back, host_of, root_of
@@ -91,10 +92,13 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
-    """Fill `object_list` with the plain data (numbers, strings, lists, dicts, bytes, arrays) of all ranks."""
+    """Fill `object_list` with the objects of all ranks: numbers, texts, bytes, lists, tuples, dicts, sets, arrays, Tensors.
+
+    Other objects only after `allow_pickle`; else TypeError. The same holds for the functions below.
+    """
     if group is GroupMember.NON_GROUP_MEMBER:
         return
-    object_list[:] = resolve(group).communicator.all_gather_object(obj)
+    object_list[:] = map(unpack, resolve(group).communicator.all_gather_object(pack(obj)))
 
 
 def gather_object(
@@ -104,14 +108,14 @@ def gather_object(
     group: ProcessGroup | None = None,
     group_dst: int | None = None,
 ) -> None:
-    """Fill `object_gather_list` on rank `dst` with the plain data of all ranks."""
+    """Fill `object_gather_list` on rank `dst` with the objects of all ranks."""
     g = resolve(group)
     root = root_of(g, "gather_object", dst, group_dst)
-    everyone = g.communicator.all_gather_object(obj)
+    everyone = g.communicator.all_gather_object(pack(obj))
     if g.rank() == root:
         if object_gather_list is None:
             raise ValueError(f"gather_object(): rank {root}, which receives, must pass object_gather_list")
-        object_gather_list[:] = everyone
+        object_gather_list[:] = map(unpack, everyone)
 
 
 def broadcast_object_list(
@@ -121,10 +125,11 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Overwrite the plain data in `object_list` with that of rank `src`."""
+    """Overwrite the objects in `object_list` with those of rank `src`."""
     g = resolve(group)
     root = root_of(g, "broadcast_object_list", src, group_src)
-    object_list[:] = g.communicator.broadcast_object(list(object_list) if g.rank() == root else None, root)
+    mine = pack(list(object_list)) if g.rank() == root else None
+    object_list[:] = unpack(g.communicator.broadcast_object(mine, root))
 
 
 def scatter_object_list(
@@ -140,8 +145,9 @@ def scatter_object_list(
     mine = g.rank() == root
     if mine and (scatter_object_input_list is None or len(scatter_object_input_list) != g.size()):
         raise ValueError(f"scatter_object_list(): rank {root} must pass a list of {g.size()} objects")
-    everyone = g.communicator.broadcast_object(scatter_object_input_list if mine else None, root)
-    scatter_object_output_list[0] = everyone[g.rank()]
+    packed = [pack(obj) for obj in scatter_object_input_list or ()] if mine else None
+    everyone = g.communicator.broadcast_object(packed, root)
+    scatter_object_output_list[0] = unpack(everyone[g.rank()])
 
 
 def send_object_list(
@@ -152,8 +158,8 @@ def send_object_list(
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the plain data in `object_list` to rank `dst`, which calls `recv_object_list` with a list as long."""
-    data = np.frombuffer(plain_data.encode(list(object_list)), np.uint8).copy()
+    """Send the objects in `object_list` to rank `dst`, which calls `recv_object_list` with a list as long."""
+    data = np.frombuffer(plain_data.encode(pack(list(object_list))), np.uint8).copy()
     send(wrap(np.array([data.size, len(object_list)])), dst, group, group_dst=group_dst)
     send(wrap(data), dst, group, group_dst=group_dst)
 
@@ -166,7 +172,7 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Overwrite `object_list` with the plain data that rank `src`, or any, sent; returns the rank it came from."""
+    """Overwrite `object_list` with the objects that rank `src`, or any, sent; returns the rank it came from."""
     sizes = wrap(np.empty(2, np.int64))
     source = recv(sizes, src, group, group_src=group_src)
     size, count = sizes.tolist()
@@ -176,5 +182,5 @@ def recv_object_list(
         )
     data = np.empty(size, np.uint8)
     recv(wrap(data), source, group)
-    object_list[:] = plain_data.decode(data.tobytes())
+    object_list[:] = unpack(plain_data.decode(data.tobytes()))
     return source

@@ -24,7 +24,9 @@ _MOST_IN_KEY = 1000  # parts of a tuple that is a key
 
 
 class RefusedError(CheckpointError, UnpicklingError):
-    """A file asks for a class or a function that is not among those that plain data needs."""
+    """A file asks for a class or a function that is not among those that plain data needs: `needs`, where it has a name."""
+
+    needs = ""
 
 
 class Malformed(CheckpointError):
@@ -187,12 +189,14 @@ class Reader:
             self._push(self._allowed[full])
         else:
             short = full.removeprefix("builtins.").removeprefix("__main__.")
-            raise RefusedError(
+            error = RefusedError(
                 f"{self._name} needs {full}, which is no plain data, and weights_only=True (the default) runs nothing "
                 f"from a file. If you trust where it comes from: allow this with "
                 f"torch.serialization.add_safe_globals([{short}]), or load with weights_only=False, which lets the "
                 "file run any code"
             )
+            error.needs = full
+            raise error
 
     def _reduce(self) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()

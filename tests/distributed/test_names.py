@@ -210,3 +210,43 @@ def test_a_static_graph_may_leave_parameters_unused(later):
         return grad
 
     assert dist.simulate(program, 2) == [([[3.0, 3.0], [3.0, 3.0]], None)] * 2
+
+
+class Chosen:
+    """A class of the program's own."""
+
+    def __init__(self, rank):
+        self.rank = rank
+
+
+def test_objects_may_hold_tensors_and_sets():
+    def program():
+        dist.init_process_group()
+        rank, found = dist.get_rank(), [None] * 2
+        lists = [{rank, 7}, torch.full((2,), float(rank))]
+        dist.all_gather_object(found, {"rows": torch.arange(rank + 1), "seen": {rank}})
+        dist.broadcast_object_list(lists, src=1)
+        dist.destroy_process_group()
+        return [(one["rows"].tolist(), one["seen"]) for one in found], lists[0], lists[1].tolist()
+
+    gathered = [([0], {0}), ([0, 1], {1})]
+    assert dist.simulate(program, 2) == [(gathered, {1, 7}, [1.0, 1.0])] * 2
+
+
+def test_objects_of_other_classes_need_leave():
+    def program():
+        dist.init_process_group()
+        found = [None] * 2
+        try:
+            dist.all_gather_object(found, Chosen(dist.get_rank()))
+        finally:
+            dist.destroy_process_group()
+        return [one.rank for one in found]
+
+    with pytest.raises(TypeError, match=r"Chosen is no plain data.*allow_pickle\(\) on all ranks"):
+        dist.simulate(program, 2)
+    dist.allow_pickle()
+    try:
+        assert dist.simulate(program, 2) == [[0, 1]] * 2
+    finally:
+        dist.allow_pickle(False)

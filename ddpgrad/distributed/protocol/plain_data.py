@@ -27,6 +27,17 @@ def decode(data: bytes) -> Any:
     return _restore(json.loads(data.decode("utf-8", "surrogatepass")))
 
 
+def is_plain(obj: object) -> bool:
+    """Whether `encode` takes `obj`."""
+    if obj is None or type(obj) in (bool, int, float, str) or isinstance(obj, bytes):
+        return True
+    if isinstance(obj, np.ndarray):
+        return not obj.dtype.hasobject and obj.dtype.names is None
+    if type(obj) in (list, tuple):
+        return all(map(is_plain, obj))  # type: ignore[call-overload]
+    return isinstance(obj, dict) and all(map(is_plain, obj)) and all(map(is_plain, obj.values()))
+
+
 def _plain(obj: object, where: str) -> object:
     if obj is None or type(obj) in (bool, int, float, str):
         return obj
