@@ -10,6 +10,7 @@ from typing import Any
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.creation.factories import linspace, zeros
+from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.binary import eq, remainder, where
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clamp, floor, round
@@ -83,6 +84,7 @@ def grid_sampler(
 
 
 def _check(input: Tensor, grid: Tensor, dims: int, mode: str) -> None:
+    refuse_dtypes("grid_sampler", "bi", (input, grid))
     if dims not in (2, 3) or grid.ndim != input.ndim:
         raise RuntimeError(
             f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with "

@@ -39,7 +39,7 @@ REFUSED_BY_FUNCTIONS = _by_name({
 
 REFUSED_BY_LAYERS = _by_name({
     "i": "multi_margin_loss multilabel_margin_loss soft_margin_loss unfold",
-    "bi": "grid_sample prelu rrelu",
+    "bi": "prelu rrelu",
     "c": "adaptive_avg_pool1d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d cosine_similarity "
     "fractional_max_pool2d fractional_max_pool3d upsample_bilinear",
     "bc": "interpolate local_response_norm upsample upsample_nearest",
