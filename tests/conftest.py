@@ -136,7 +136,9 @@ def no_leaks() -> Iterator[None]:
     """A test must leave grad mode, default dtype and process group as it found them."""
     ddpgrad.manual_seed(0)
     dtype = ddpgrad.get_default_dtype()
+    program = sys.modules["__main__"]
     yield
+    sys.modules["__main__"] = program  # of which scripts that ran in this process have taken the place
     assert ddpgrad.is_grad_enabled(), "the test left grad mode off"
     assert ddpgrad.get_default_dtype() is dtype, "the test changed the default dtype"
     assert not ddpgrad.distributed.is_initialized(), "the test left a process group behind"
