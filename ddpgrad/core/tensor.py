@@ -15,6 +15,7 @@ import numpy as np
 from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
+from ..backend.elementary.shape import address_of
 from ..backend.registry import backend_for
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
@@ -156,8 +157,7 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """Address of the first element."""
-        array = self._array
-        return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+        return address_of(self._array)
 
     # -- autograd state ------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.device import CPU, Device
 from ..backend.dtype import DType
+from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
 from ..core.errors import CheckpointError, DeviceError
 from ..core.tensor import Size, Tensor, wrap
@@ -150,9 +151,7 @@ class _Encoder:
             )
         if isinstance(array, np.generic):
             array = np.asarray(array)
-        on_host = isinstance(array, np.ndarray)
-        address = array.__array_interface__["data"][0] if on_host else array.data.ptr
-        key = (address, array.shape, array.strides, array.dtype)
+        key = (address_of(array), array.shape, array.strides, array.dtype)
         if key not in self._names:
             self._names[key] = name = self._new_name(where)
             self.arrays[name] = to_device(array, CPU)

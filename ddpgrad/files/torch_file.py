@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..backend.device import CPU
+from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
 from ..core.errors import CheckpointError
 from ..core.tensor import Tensor, wrap
@@ -232,7 +233,7 @@ class _Memory:
         """The bytes of each storage; fills in all tensors' places."""
         spans = []
         for tensor, array, place in self._seen:
-            first = _address(array)
+            first = address_of(array)
             last = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
             end = first + (last + array.itemsize if array.size else 0)
             spans.append(_Span(str(tensor.device), first, end, tensor, array, place))
@@ -299,9 +300,5 @@ def _bytes_at(array: Any, count: int) -> np.ndarray:
     if not count:
         return np.empty(0, np.uint8)
     if isinstance(array, np.ndarray):
-        return np.ctypeslib.as_array((ctypes.c_ubyte * count).from_address(_address(array)))
+        return np.ctypeslib.as_array((ctypes.c_ubyte * count).from_address(address_of(array)))
     return to_device(type(array)((count,), np.uint8, array.data), CPU)
-
-
-def _address(array: Any) -> int:
-    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr

@@ -165,8 +165,9 @@ def bytes_before(array: Array, owner: Array) -> int:
     """How far from the start of the memory of `owner` the view `array` of it starts."""
     if array is owner or (array.nbytes == owner.nbytes and array.flags.c_contiguous):
         return 0
-    return _address(array) - _address(owner)
+    return address_of(array) - address_of(owner)
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Where the first element of a raw array lies in memory."""
     return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
+from ...backend.elementary.shape import address_of
 from ...core.tensor import Tensor
 
 READS_ANY_PLACE = frozenset({
@@ -42,7 +41,7 @@ def _overlap(first: Any, second: Any) -> str:
     """How raw arrays without gaps share memory: "full", "partial" or "none" (also for arrays with gaps)."""
     if not (first.size and second.size and _is_dense(first) and _is_dense(second)):
         return "none"
-    start, other = _address(first), _address(second)
+    start, other = address_of(first), address_of(second)
     end, other_end = start + first.nbytes, other + second.nbytes
     if start == other and end == other_end and _steps(first) == _steps(second):
         return "full"
@@ -64,7 +63,3 @@ def _is_dense(array: Any) -> bool:
             return False
         expected *= n
     return True
-
-
-def _address(array: Any) -> int:
-    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
