@@ -188,6 +188,19 @@ class PrefixStore(Store):
         return self.underlying_store._do(command, *arguments)
 
 
+def connect(host: str, port: int, timeout: timedelta, what: str) -> socket.socket:
+    """A connection to the store `what`, as soon as somebody serves it there; DistStoreError if nobody does in time."""
+    seconds = timeout.total_seconds()
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection((host, port), seconds)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise DistStoreError(f"nobody serves {what} on {host}:{port} ({error})") from None
+            time.sleep(0.05)
+
+
 class TCPStore(Store):
     """A store that one process serves on a port, and others reach over the network.
 
@@ -217,23 +230,11 @@ class TCPStore(Store):
             self.port = self._server.server_address[1]
             threading.Thread(target=self._server.serve, name="ddpgrad store", daemon=True).start()
             self._end_server = weakref.finalize(self, self._server.end)
-        self._connection = self._connect()
+        self._connection = connect(self.host, self.port, self.timeout, "a TCPStore")
         weakref.finalize(self, self._connection.close)
         if world_size and wait_for_workers:
             self.add(_WORKERS, 1)
             self._await_workers(world_size)
-
-    def _connect(self) -> socket.socket:
-        deadline = time.monotonic() + self.timeout.total_seconds()
-        while True:
-            try:
-                return socket.create_connection((self.host, self.port), timeout=self.timeout.total_seconds())
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise DistStoreError(
-                        f"nobody serves a TCPStore on {self.host}:{self.port} ({error})"
-                    ) from None
-                time.sleep(0.05)
 
     def close(self) -> None:
         """Leave the store; its server ends with it. Not PyTorch's, where only the garbage collector does this."""

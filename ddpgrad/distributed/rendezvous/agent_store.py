@@ -6,14 +6,12 @@ numbers of the machine's byte order. Source: `TCPStoreBackend.hpp` and `TCPStore
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
-from ..store import DistStoreError, Store
+from ..store import DistStoreError, Store, connect
 
 _MAGIC = 0x3C85F7CE
 _VALIDATE, _SET, _COMPARE_SET, _GET, _ADD, _CHECK, _NUM_KEYS, _DELETE, _APPEND = 0, 1, 2, 3, 4, 5, 7, 8, 9
@@ -27,17 +25,7 @@ class AgentStore(Store):
         super().__init__(timeout)
         self._where = f"{host}:{port}"
         self._lock = threading.Lock()
-        deadline = time.monotonic() + timeout.total_seconds()
-        while True:
-            try:
-                self._connection = socket.create_connection((host, port), timeout.total_seconds())
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise DistStoreError(
-                        f"nobody serves torchrun's store on {self._where} ({error})"
-                    ) from None
-                time.sleep(0.05)
+        self._connection = connect(host, port, timeout, "torchrun's store")
         self._connection.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
 
     def _do(self, command: str, *arguments: Any) -> Any:
