@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -29,21 +29,28 @@ def decode(data: bytes) -> Any:
 
 def is_plain(obj: object) -> bool:
     """Whether `encode` takes `obj`."""
-    if obj is None or type(obj) in (bool, int, float, str) or isinstance(obj, bytes):
+    if _is_word(obj) or isinstance(obj, bytes) or _is_array_of_numbers(obj):
         return True
-    if isinstance(obj, np.ndarray):
-        return not obj.dtype.hasobject and obj.dtype.names is None
     if type(obj) in (list, tuple):
         return all(map(is_plain, obj))  # type: ignore[call-overload]
     return isinstance(obj, dict) and all(map(is_plain, obj)) and all(map(is_plain, obj.values()))
 
 
+def _is_word(obj: object) -> bool:
+    """Whether JSON has `obj` as it is."""
+    return obj is None or type(obj) in (bool, int, float, str)
+
+
+def _is_array_of_numbers(obj: object) -> TypeGuard[np.ndarray]:
+    return isinstance(obj, np.ndarray) and not obj.dtype.hasobject and obj.dtype.names is None
+
+
 def _plain(obj: object, where: str) -> object:
-    if obj is None or type(obj) in (bool, int, float, str):
+    if _is_word(obj):
         return obj
     if isinstance(obj, bytes):
         return {_TAG: ["bytes", base64.b64encode(obj).decode("ascii")]}
-    if isinstance(obj, np.ndarray) and not obj.dtype.hasobject and obj.dtype.names is None:
+    if _is_array_of_numbers(obj):
         data = base64.b64encode(np.ascontiguousarray(obj).tobytes()).decode("ascii")
         return {_TAG: ["array", [obj.dtype.name, list(obj.shape), data]]}
     if type(obj) is list:
