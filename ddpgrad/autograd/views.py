@@ -49,22 +49,18 @@ def history_changed(base: Tensor) -> None:
 def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis, needs_grad: bool = False) -> None:
     """Refuse in-place operation `name` on what it would silently get wrong.
 
-    index: the part it writes to; None for an operation that gives all elements one value. needs_grad: whether something that requires a gradient is written.
+    index: the part it writes to; None for an operation that gives all elements one value. needs_grad: whether something
+    that requires a gradient is written.
     """
     array = tensor._array
-    if 0 in array.strides and index is not Ellipsis and index is not None:
-        array = array[index]
-    if (
-        0 in array.strides
-        and index is not None
-        and array.size
-        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
-    ):
-        raise RuntimeError(
-            f"{name}(): unsupported operation: more than one element of the written-to tensor (shape "
-            f"{list(array.shape)}) refers to a single memory location. Please clone() the tensor before performing "
-            "the operation."
-        )
+    if 0 in array.strides and index is not None:
+        part = array if index is Ellipsis else array[index]
+        if part.size and any(s == 0 and n > 1 for s, n in zip(part.strides, part.shape, strict=True)):
+            raise RuntimeError(
+                f"{name}(): unsupported operation: more than one element of the written-to tensor (shape "
+                f"{list(part.shape)}) refers to a single memory location. Please clone() the tensor before performing "
+                "the operation."
+            )
     if isinstance(tensor._versions, InferenceVersions) and not inference.on:
         raise RuntimeError(
             f"{name}(): Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone "

@@ -54,9 +54,8 @@ class Walk:
         for node in seeded:
             if not self.waiting.get(node):
                 self.enqueue(node, F)
-        usual = self.vocabulary is None and self.needed is None and not anomaly_mode.state.enabled
-        usual = usual and not spans.detailed
-        drain = lean_drain if usual else Walk.drain
+        watched = anomaly_mode.state.enabled or spans.detailed
+        drain = lean_drain if self.vocabulary is None and self.needed is None and not watched else Walk.drain
         drain(self, F)
         if accumulate:
             return []

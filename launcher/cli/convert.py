@@ -18,9 +18,8 @@ from ..checkpoint.shards import load_object
 
 FORMS = ("pt", "safetensors", "ddpgrad")
 _SUFFIXES = {".pt": "pt", ".pth": "pt", ".bin": "pt", ".safetensors": "safetensors", ".ddpgrad": "ddpgrad"}
-_GENERATORS = (
-    "generators"  # the object of a checkpoint that holds the random generators: no other program has them
-)
+# The object of a checkpoint that holds the random generators: no other program has them.
+_GENERATORS = "generators"
 # What PyTorch's torch.load reads with weights_only=True, besides containers.
 _PYTORCH = (type(None), bool, int, float, complex, str, bytes, bytearray, Tensor, Size, dtype, device, set)
 Filler = Callable[[IO[bytes]], None]

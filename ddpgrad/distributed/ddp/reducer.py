@@ -117,9 +117,8 @@ class Reducer:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.cap_bytes, self.find_unused = cap_bytes, find_unused
         self.enabled = True
-        self.used: set[int] = (
-            set()
-        )  # parameters that got a gradient since the last average, within `no_sync` too
+        # Parameters that got a gradient since the last average, within `no_sync` too.
+        self.used: set[int] = set()
         self.steps = 0  # backward passes after which gradients were averaged
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
