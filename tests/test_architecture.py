@@ -51,7 +51,7 @@ LAYERS = [
 # The same within the larger packages.
 ROOMS = {
     "distributed": [
-        ["protocol"],
+        ["protocol", "mpi_shared_memory"],
         ["transports"],
         ["communicator"],
         ["trace", "failure"],

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from .errors import LaunchError
 
 # (rank, size) pairs that MPI launchers and Slurm export, before MPI starts.
-_MPI_VARIABLES = (
+MPI_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
@@ -159,7 +159,7 @@ def rendezvous() -> dict[str, str]:
 
 
 def _mpi_rank_and_size() -> tuple[int, int] | None:
-    for rank, size in _MPI_VARIABLES:
+    for rank, size in MPI_VARIABLES:
         # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that.
         slurm_only = rank == "SLURM_PROCID" and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
         if rank in os.environ and size in os.environ and not slurm_only:
@@ -174,7 +174,7 @@ def started_together() -> tuple[str, int] | None:
     """
     if "DDPGRAD_PROCS" in os.environ:
         return None
-    for rank, size in _MPI_VARIABLES:
+    for rank, size in MPI_VARIABLES:
         if rank in os.environ and size in os.environ:
             count = _integer(size)
             return (size, count) if count > 1 else None
@@ -357,7 +357,7 @@ def ranks() -> dict[str, str]:
 
 def be_worker(**ranks: str) -> None:
     """Remove what would make this process a rank: a rank has started it. ranks: which one it works for (`ranks()`)."""
-    mpi = [name for pair in _MPI_VARIABLES for name in pair]
+    mpi = [name for pair in MPI_VARIABLES for name in pair]
     for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
         os.environ.pop(name, None)
     os.environ.update(ranks)

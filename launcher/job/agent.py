@@ -26,7 +26,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddpgrad.distributed.failure import mpi_shared_memory, stacks_signal
+from ddpgrad.distributed import mpi_shared_memory
+from ddpgrad.distributed.failure import stacks_signal
 from ddpgrad.distributed.failure.channel import Sender
 
 from . import child_process, job_files

@@ -39,6 +39,14 @@ class JobProcess:
     receiver: Receiver = field(default_factory=Receiver)
     done: bool = False
     failed: bool = False
+    ended_at: str = ""
+    """'file:line' of the `sys.exit` by which its script ended, if it did."""
+    met: set[str] = field(default_factory=set)
+    """The names of all meetings that it has come to."""
+    meeting: str = ""
+    """The one in which it waits; '' while it waits in none."""
+    meets_at: str = ""
+    """'file:line' of that wait."""
     preempted: int | None = None
     """The step that was saved before the process ended on request."""
     agent_reported: bool = False
@@ -235,8 +243,13 @@ class JobProcesses:
             process.failed = True
             failure = failure_from(message)
             self._on_failure(failure if failure.ranks else replace(failure, ranks=tuple(process.ranks)))
+        elif kind == "meeting":
+            process.meeting, process.meets_at = message["name"], message["where"]
+            process.met.add(message["name"])
+            self._look_for_absent()
         elif kind == "done":
-            process.done = True
+            process.done, process.ended_at = True, message["where"]
+            self._look_for_absent()
         elif kind == "preempted":
             process.preempted = message["step"]
         elif kind == "ended":
@@ -253,6 +266,19 @@ class JobProcesses:
             progress = process.progress_of(message["rank"])
             progress.update(tuple(message["counters"]), message["last"], message["waited"])
             self.on_heartbeat(message["rank"])
+
+    def _look_for_absent(self) -> None:
+        """Fail the job if a process has ended that others wait for in a meeting: they would wait for ever."""
+        if self._any_failed():
+            return
+        waiting = [process for process in self._processes if process.meeting and not process.has_outcome]
+        for process in self._processes:
+            left = [one for one in waiting if one.meeting not in process.met]
+            if process.done and left:
+                process.failed = True
+                places = {rank: one.meets_at for one in left for rank in one.ranks}
+                self._on_failure(blame.absent(process.ranks, process.ended_at, places))
+                return
 
     def _judge(self, process: JobProcess, status: int) -> None:
         if not process.has_outcome or (process.done and status != 0):

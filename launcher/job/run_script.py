@@ -46,6 +46,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     else:
         heartbeat.count_steps()
     preemption.prepare(sender is not None)
+    ended_at = ""
     if len(launch.ranks) == 1:
         _export_torchrun_variables(launch)
     try:
@@ -54,9 +55,9 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
 
             as_torch.install()
         if kind == "module":
-            host.run_module(target, arguments, launch)
+            ended_at = host.run_module(target, arguments, launch)
         else:
-            host.run_script(target, arguments, launch)
+            ended_at = host.run_script(target, arguments, launch)
     except BaseException as error:
         status = exit_status(error)
         if status != 0:
@@ -71,7 +72,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
             sender.preempted(preemption.saved_step)
         return exit_codes.PREEMPTED
     if sender is not None:
-        sender.done()
+        sender.done(ended_at)
     return 0
 
 

@@ -55,6 +55,21 @@ def test_a_rank_that_finishes_while_others_count_on_it(ddprun):
     assert "RankFailedError" in result.err and "rank 1 has finished" in result.err
 
 
+ENDS_EARLY = """
+import os, sys
+import ddpgrad.distributed as dist
+if os.environ["RANK"] == "1": sys.exit()
+dist.init_process_group()
+"""
+
+
+def test_a_rank_that_ends_before_the_first_meeting(ddprun):
+    result = ddprun.run("-n", "2", ddprun.script(ENDS_EARLY, prelude=""))
+    assert result.code == 1
+    assert "ddprun: rank 1 failed (ended while others wait to meet it); all ranks were ended." in result.said
+    assert "ended at script.py:4" in result.err and "  rank 0: script.py:5" in result.said
+
+
 def test_a_rank_in_a_shared_process_is_named(ddprun):
     script = ddprun.script("\nif rank == 2: raise KeyError('weights')\nwait()\n")
     result = ddprun.run("-n", "4", "--procs", "2", script)

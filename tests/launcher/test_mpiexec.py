@@ -43,6 +43,32 @@ def test_ddprun_mpi_ends_all_ranks_and_names_the_first(ddprun, mpiexec, body, re
     assert result.said[-1].endswith(last)
 
 
+ENDS_EARLY = """
+import os, sys
+import ddpgrad.distributed as dist
+if os.environ["RANK"] == "1": sys.exit()
+dist.init_process_group()
+"""
+
+
+def test_a_rank_that_ends_before_mpi_starts_ends_the_others(ddprun, mpiexec):
+    script = ddprun.script(ENDS_EARLY, prelude="")
+    watched = ddprun.run("-n", "2", "--mpi", script)
+    assert watched.code == 1
+    assert "ended at script.py:4" in watched.err and "rank 0: script.py:5" in watched.err
+    alone = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
+    assert alone.code != 0
+    assert "of the 2 ranks of this host only 0 still runs" in alone.err and 'script.py", line 5' in alone.err
+
+
+def test_a_rank_that_comes_too_late_to_mpi_ends_the_others(ddprun, mpiexec):
+    ddprun.environment["DDPGRAD_TIMEOUT"] = "1"
+    script = ddprun.script(ENDS_EARLY.replace("sys.exit()", "import time; time.sleep(600)"), prelude="")
+    result = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
+    assert result.code != 0
+    assert "not all of them have come within 1 s (DDPGRAD_TIMEOUT)" in result.err
+
+
 def test_plain_mpirun_needs_no_ddprun(ddprun, mpiexec):
     result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(WORK)))
     assert result.code == 0

@@ -114,6 +114,24 @@ def hosts_lost(
     ]
 
 
+def absent(ranks: range, ended_at: str, places: Mapping[int, str]) -> Failure:
+    """The failure of a process that has ended, and so cannot come to the meeting in which others wait.
+
+    ended_at: 'file:line', if it is known; places: by the rank that waits, where it does.
+    """
+    who = "rank " + ", ".join(map(str, ranks)) if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+    waiting = "".join(f"  rank {rank}: {where}\n" for rank, where in sorted(places.items()))
+    return Failure(
+        tuple(ranks),
+        time.monotonic(),
+        "ended while others wait to meet it",
+        f"{who} ended while others wait to meet it",
+        f"The program of {who} has ended{' at ' + ended_at if ended_at else ''}. Others wait to meet it:\n{waiting}"
+        "All ranks of a group make it: every rank calls init_process_group, and new_group if one does.\n",
+        where=ended_at,
+    )
+
+
 def starter_failed(name: str, status: int, reported: int, wanted: int) -> Failure:
     """The failure of mpiexec or srun itself, when `reported` of `wanted` processes had begun."""
     how = f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"

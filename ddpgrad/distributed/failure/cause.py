@@ -32,11 +32,16 @@ def exit_status(error: BaseException) -> int:
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
+def line_of(error: BaseException) -> str:
+    """'file:line' of the innermost frame of the user's code that `error` came through; '' if there is none."""
+    trace = list(traceback.walk_tb(error.__traceback__))
+    return users_line((frame.f_code.co_filename, line) for frame, line in reversed(trace))
+
+
 def failure_of(error: BaseException, launch: Launch) -> Failure:
     """The failure of a rank of this process in which the script raised `error`."""
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
-    trace = list(traceback.walk_tb(error.__traceback__))
-    where = users_line((frame.f_code.co_filename, line) for frame, line in reversed(trace))
+    where = line_of(error)
     blamed = _blamed(error)
     return Failure(
         ranks=ranks,

@@ -8,6 +8,7 @@ carries one JSON object per line:
 
     hello      the ranks that the process hosts
     heartbeat  the progress of a rank, several times a second (see heartbeat.py)
+    meeting    the process begins to wait for others in a meeting, whose name it gives, or its wait is over
     failed     a rank raised (see Failure)
     preempted  the ranks have saved their work on request, and end
     done       the script came to its end in every hosted rank
@@ -112,8 +113,13 @@ class Sender:
     def failed(self, failure: Failure) -> None:
         self._send({"kind": "failed", **asdict(failure)})
 
-    def done(self) -> None:
-        self._send({"kind": "done"})
+    def meeting(self, name: str, where: str = "") -> None:
+        """The process waits at `where`, 'file:line', for all others in the meeting `name`; '': it waits in none."""
+        self._send({"kind": "meeting", "name": name, "where": where})
+
+    def done(self, where: str = "") -> None:
+        """where: 'file:line' of the `sys.exit` by which the script ended, if it did."""
+        self._send({"kind": "done", "where": where})
 
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})

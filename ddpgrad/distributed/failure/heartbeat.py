@@ -6,7 +6,9 @@ endless loop goes on sending, but its counters do not change. The launcher judge
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import traceback
 from functools import cache
 from typing import Any
 
@@ -14,15 +16,33 @@ from ...core import rank_local
 from ...optim.optimizer import register_optimizer_step_post_hook
 from ..protocol import progress
 from .channel import HEARTBEAT_S, Sender
+from .phase import users_line
 
 
 def start(sender: Sender) -> None:
-    """Begin to send the heartbeat of this process."""
+    """Begin to send the heartbeat of this process, and to tell of its meetings."""
     count_steps()
+    progress.meeting_observer = _Meetings(sender)
     thread = threading.Thread(target=_run, args=(sender,), name="ddprun heartbeat", daemon=True)
     # It takes no lock that a forked copy of the process could wait for, so a loader's workers may be forked.
     thread.__dict__["holds_no_lock"] = True
     thread.start()
+
+
+class _Meetings:
+    """Tells the launcher of meetings; once that has ended, this process ends, too."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def begins(self, name: str) -> None:
+        where = users_line((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
+        with contextlib.suppress(OSError):
+            self._sender.meeting(name, where)
+
+    def ends(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sender.meeting("")
 
 
 @cache

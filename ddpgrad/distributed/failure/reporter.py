@@ -23,8 +23,9 @@ from pathlib import Path
 from ...core import environment
 from ...core.environment import Launch
 from ...core.errors import LaunchError
+from .. import mpi_shared_memory
 from ..protocol import progress
-from . import exit_codes, heartbeat, mpi_shared_memory, report_files
+from . import exit_codes, heartbeat, report_files
 from .cause import failure_by_exit, failure_of
 from .channel import Failure, Sender
 from .report import FailureReport, LocalPeer, describe_rank

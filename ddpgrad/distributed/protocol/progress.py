@@ -6,8 +6,11 @@ counted only where it takes longer than a look or two.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
 
 from .guard import Signature
 
@@ -68,6 +71,37 @@ class Waits:
 
 
 waits = Waits()
+
+
+class MeetingObserver(Protocol):
+    """Who is told of the meetings of all processes, before this one waits in one.
+
+    It can end the job when a process has ended that the others wait for. A library that waits in native code
+    may let no other thread of this process speak meanwhile.
+    """
+
+    def begins(self, name: str) -> None:
+        """This process begins to wait for all others, in the meeting that all of them call `name`."""
+
+    def ends(self) -> None:
+        """They have met, or the meeting has failed."""
+
+
+meeting_observer: MeetingObserver | None = None
+
+
+@contextlib.contextmanager
+def meeting(name: str) -> Iterator[None]:
+    """Around the meeting `name` of all processes of the world."""
+    told = meeting_observer
+    if told is not None:
+        told.begins(name)
+    try:
+        yield
+    finally:
+        if told is not None:
+            told.ends()
+
 
 _hosted: dict[int, Progress] = {}
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 from ...core import rank_local
 from ...core.environment import Launch
 from ...core.errors import LaunchError
+from ..failure.cause import line_of
 from .baton import Baton, PerRank, Unwind
 from .rank_environment import Breakpoints, RankEnvironment, shared_process
 from .world import HostedRank, World, current, serve
@@ -154,28 +155,28 @@ def _interrupt(baton: Baton, threads: list[threading.Thread]) -> None:
         thread.join(_INTERRUPT_GRACE / len(threads))
 
 
-def run_script(path: str, argv: Sequence[str], launch: Launch) -> None:
+def run_script(path: str, argv: Sequence[str], launch: Launch) -> str:
     """Run the program file `path` as `__main__`, once for every rank that `launch` gives this process.
 
     `argv` are the program's arguments without its name. `sys.argv`, and `sys.path[0]` (the
     program's folder), are set as Python sets them. Several ranks have globals of their own
     and share the rest of the process. An exit with code 0 is a clean end of that rank; any
-    other exit or exception ends all ranks and is raised here, as by `run_ranks`.
+    other exit or exception ends all ranks and is raised here, as by `run_ranks`. Returns 'file:line'
+    of the exit with code 0 by which the only rank of this process ended; else ''.
     """
     if not os.path.isfile(path):
         raise LaunchError(f"there is no program file {path!r} (working folder: {os.getcwd()})")
     sys.argv = [path, *argv]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     if len(launch.ranks) == 1:
-        _run_program(lambda rank: runpy.run_path(path, run_name="__main__"), launch)
-        return
+        return _run_program(lambda rank: runpy.run_path(path, run_name="__main__"), launch)
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     modules = [_main_module(code, path) for _ in launch.ranks]
-    _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
+    return _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
 
 
-def run_module(name: str, argv: Sequence[str], launch: Launch) -> None:
+def run_module(name: str, argv: Sequence[str], launch: Launch) -> str:
     """Like `run_script`, for a module or package that is found on `sys.path` (`python -m name`)."""
     sys.path.insert(0, os.getcwd())
     spec = importlib.util.find_spec(name)
@@ -189,13 +190,12 @@ def run_module(name: str, argv: Sequence[str], launch: Launch) -> None:
         )
     sys.argv = [spec.origin or name, *argv]
     if len(launch.ranks) == 1:
-        _run_program(lambda rank: runpy.run_module(name, run_name="__main__", alter_sys=True), launch)
-        return
+        return _run_program(lambda rank: runpy.run_module(name, run_name="__main__", alter_sys=True), launch)
     modules = [_main_module(code, sys.argv[0]) for _ in launch.ranks]
     for module in modules:
         module.__spec__ = spec
         module.__package__ = spec.parent
-    _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
+    return _run_program(lambda rank: exec(code, modules[rank - launch.ranks.start].__dict__), launch, modules)
 
 
 def _main_module(code: CodeType, path: str) -> ModuleType:
@@ -206,23 +206,25 @@ def _main_module(code: CodeType, path: str) -> ModuleType:
 
 def _run_program(
     program: Callable[[int], object], launch: Launch, modules: Sequence[ModuleType] | None = None
-) -> None:
-    def run(rank: int) -> None:
+) -> str:
+    def run(rank: int) -> str:
         try:
             program(rank)
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
+            return line_of(end)
+        return ""
 
     world = World(launch)
     try:
         if launch.mpi and launch.procs < launch.world_size:
             world.ranks_on_this_host()  # all processes find out together, before a rank of some asks for it
         if modules is None:
-            _run_alone(run, world)
-            return
+            return _run_alone(run, world)
         with RankEnvironment(launch.ranks, modules, sys.path[0]) as per_rank:
             _run_threads(run, world, per_rank)
+        return ""
     except BaseException:
         # Whoever catches this and exits must not leave ranks of other hosts waiting in MPI.
         world.abort_at_exit = True

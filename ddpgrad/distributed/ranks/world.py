@@ -67,7 +67,9 @@ class World:
             name = self._chosen[backend] = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
-            transport = transports.connect(self.launch, name, timeout, f"{len(self._transports)}")
+            generation = f"{len(self._transports)}"
+            with progress.meeting(generation):
+                transport = transports.connect(self.launch, name, timeout, generation)
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
                 from .exits import ExitWatch

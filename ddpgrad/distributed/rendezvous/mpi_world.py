@@ -23,7 +23,8 @@ from typing import Any, TextIO
 
 from ...core import environment
 from ...core.errors import TransportError
-from ..failure import mpi_shared_memory, tcp_keepalive
+from .. import mpi_shared_memory
+from ..failure import tcp_keepalive
 from ..store import Store
 from ..transports.mpi import library
 from ..transports.mpi.roll_call import Lost
@@ -66,7 +67,7 @@ def begin(place: Place, roster: Roster, store: Store, until: float) -> None:
     tcp_keepalive.enable(news, peer_reads=True)
     lines = news.makefile("r")
     connection = _connect(place, told, "mpi", until)
-    # MPI's beginning holds the interpreter lock: rank 0 would answer nobody in the store meanwhile.
+    # MPI itself would wait for ever for a rank that does not come.
     if not lines.readline():
         raise TransportError(f"rank {place.rank}: another rank ended, or did not come, before MPI began")
     with environment.as_process_manager(connection.detach(), place.rank, place.world_size):

