@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -71,6 +75,21 @@ def _groups() -> None:
     assert ddp.module.weight.grad[0, 0].item() == sum(members) / len(members)
     dist.destroy_process_group(mine)
     assert _total(1) == size
+    # A group gives back what it took: names of its memory, open files and processes that are watched.
+    held = []
+    for _ in range(3):
+        group = dist.new_group()
+        assert _total(1, group) == size
+        dist.destroy_process_group(group)
+        with pytest.raises(RuntimeError, match="destroy_process_group was called"):
+            dist.all_reduce(torch.ones(1), group=group)
+        assert _total(1) == size  # all ranks of this process have left
+        held.append((len(os.listdir("/proc/self/fd")), _shared_memory()))
+    assert held[0] == held[1] == held[2], held
+
+
+def _shared_memory() -> int:
+    return sum("/dev/shm/ddpgrad" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def _rooted() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -40,11 +40,12 @@ class Communicator:
     rank    this rank's number, 0 to size - 1
     size    the number of ranks
     note    called with the signature of each collective, and the text of each message, as it begins
+    leave   called once, when this rank closes it
     """
 
     __slots__ = (
         "_checked",
-        "_closed",
+        "_leave",
         "_note",
         "_port",
         "_reduce_now",
@@ -55,7 +56,13 @@ class Communicator:
     )
 
     def __init__(
-        self, rank: int, size: int, transport: str, port: Port, note: Callable[[Any], None] | None = None
+        self,
+        rank: int,
+        size: int,
+        transport: str,
+        port: Port,
+        note: Callable[[Any], None] | None = None,
+        leave: Callable[[], None] | None = None,
     ) -> None:
         self.rank = rank
         self.size = size
@@ -64,7 +71,7 @@ class Communicator:
         self._note = note or _ignore
         self._submit = port.submit
         self._reduce_now: Callable[..., bool] = getattr(port, "reduce_now", _never)
-        self._closed = False
+        self._leave = leave
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
     def __repr__(self) -> str:
@@ -108,8 +115,6 @@ class Communicator:
             if len(self._checked) > 4096:
                 self._checked.clear()
             self._checked.add(signature)
-        if self._closed:
-            raise RuntimeError(_CLOSED)
         self._note(signature)
         if array.ndim != 1:
             array = array.reshape(-1)
@@ -202,7 +207,7 @@ class Communicator:
         check_array("send", array)
         fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
         flat = in_order(array)
-        return ArrayWork(self._mail(self._port.send, Message(flat, self.rank, dst, tag, fields)))
+        return ArrayWork(self._mail("send", Message(flat, self.rank, dst, tag, fields)))
 
     def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[ArrayWork, Message]:
         """Receive into `array` from rank `src`, or from any; the message's `source` says from whom."""
@@ -216,13 +221,11 @@ class Communicator:
         flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
         message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
         finish = None if array.flags.c_contiguous else partial(write_back, array, flat)
-        return ArrayWork(self._mail(self._port.receive, message), finish), message
+        return ArrayWork(self._mail("receive", message), finish), message
 
-    def _mail(self, end: Callable[[Message], Pending], message: Message) -> Pending:
-        if self._closed:
-            raise RuntimeError(_CLOSED)
+    def _mail(self, end: Literal["send", "receive"], message: Message) -> Pending:
         self._note(guard.describe(message.fields))
-        return end(message)
+        return getattr(self._port, end)(message)
 
     def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
         """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
@@ -330,12 +333,14 @@ class Communicator:
         return plain_data.decode(data.tobytes())
 
     def close(self) -> None:
-        """Refuse further use on this rank. The transport lives on until the process's ranks end."""
-        self._closed = True
+        """Refuse further use on this rank. The world's transport lives on until the process's ranks end."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            del self._port, self._submit, self._reduce_now  # with them goes the transport
+            leave()
+        self._note = _refuse  # the first that each call does
 
     def _post(self, call: Call) -> Pending:
-        if self._closed:
-            raise RuntimeError(_CLOSED)
         self._note(call.signature)
         return self._submit(call)
 
@@ -374,7 +379,10 @@ class Communicator:
 
 
 _DONE = ArrayWork(COMPLETED)
-_CLOSED = "this communicator is closed (destroy_process_group was called)"
+
+
+def _refuse(what: Any) -> NoReturn:
+    raise RuntimeError(f"this communicator is closed (destroy_process_group was called), for {what}")
 
 
 def _never(array: np.ndarray, op: str, signature: guard.Signature) -> bool:

@@ -231,7 +231,7 @@ class FailureReport:
             # The rank at fault comes last, as the most important.
             for rank in sorted({*self.progress, *dumps}, key=lambda rank: (rank in first.ranks, rank)):
                 text += describe_rank(
-                    rank, self.progress.get(rank), "" if rank in first.ranks else dumps[rank]
+                    rank, self.progress.get(rank), "" if rank in first.ranks else dumps.get(rank, "")
                 )
         text += summary.describe(self.failures, program="ddpgrad")
         stream = sys.__stderr__ or sys.stderr

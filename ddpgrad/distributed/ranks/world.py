@@ -6,6 +6,7 @@ import os
 import threading
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
@@ -46,6 +47,7 @@ class World:
         # By the name of the transport, and for a group by its number.
         self._meetings: dict[str | int, Meeting] = {}
         self._transports: dict[str | int, Transport] = {}
+        self._left: dict[int, int] = {}  # how many ranks of this process have left a group
         self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
         # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
@@ -91,6 +93,14 @@ class World:
             transport = transports.connect(launch, name, timeout, f"group{number}")
             self._transports[number] = transport
         return transport
+
+    def release(self, number: int) -> None:
+        """A rank of this process has left the group `number`: the last of them gives back what the group took."""
+        transport = self._transports[number]
+        left = self._left[number] = self._left.get(number, 0) + 1
+        if left == len(transport.ranks) and transport.release():
+            del self._transports[number], self._left[number]
+            self._meetings.pop(number, None)
 
     def port(self, key: str | int, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
@@ -211,7 +221,10 @@ class HostedRank:
         assert launch is not None
         transport = self.world.group_transport(self._groups, launch, backend, timeout)
         port = self.world.port(self._groups, transport, self.rank)
-        return Communicator(ranks.index(self.rank), len(ranks), transport.name, port, self.progress.note)
+        leave = partial(self.world.release, self._groups)
+        return Communicator(
+            ranks.index(self.rank), len(ranks), transport.name, port, self.progress.note, leave
+        )
 
 
 _process_world: World | None = None

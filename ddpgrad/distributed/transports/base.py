@@ -109,6 +109,13 @@ class Transport(ABC):
     def close(self) -> None:  # noqa: B027
         """Tell the other processes that no more calls come from here. May be called twice."""
 
+    def release(self) -> bool:
+        """The ranks of this process have left the group: give back what it took, without waiting for the others.
+
+        False: it is kept until `close`.
+        """
+        return False
+
     def failed(self, error: DistributedError) -> DistributedError:
         """Remember the first failure; returns it."""
         if self.failure is None:

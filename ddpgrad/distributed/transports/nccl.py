@@ -100,6 +100,9 @@ class NcclTransport(Transport):
     def close(self) -> None:
         self._host.close()
 
+    def release(self) -> bool:
+        return self._host.release()
+
     def _carry(self, call: Call) -> None:
         """Let the stream carry out one collective of arrays on GPUs."""
         me, world, array = self.ranks.start, self.launch.world_size, call.array

@@ -171,6 +171,13 @@ class ShmTransport(Transport):
             self.failure = DistributedError("the ranks of this process have ended their use of shared memory")
             self.control.finish()
 
+    def release(self) -> bool:
+        self.finish(self._begun)
+        self.close()
+        # Its parts know it and one another: the memory would stay mapped until a collection of garbage.
+        vars(self).clear()
+        return True
+
     def progress(self) -> None:
         """Do what can be done without waiting, in the order in which collectives were posted."""
         control = self.control
