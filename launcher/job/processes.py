@@ -264,7 +264,7 @@ class JobProcesses:
                 self._on_failure(blame.orphaned(process.ranks))
         elif kind == "heartbeat":
             progress = process.progress_of(message["rank"])
-            progress.update(tuple(message["counters"]), message["last"], message["waited"])
+            progress.update(tuple(message["counters"]), message["last"], message["waited"], message["turn"])
             self.on_heartbeat(message["rank"])
 
     def _look_for_absent(self) -> None:

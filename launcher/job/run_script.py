@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import bdb
+import contextlib
 import faulthandler
 import io
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from ddpgrad.core import environment, rank_local
 from ddpgrad.core.environment import Launch
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes, heartbeat
-from ddpgrad.distributed.failure.cause import exit_status, failure_of
+from ddpgrad.distributed.failure.cause import exit_status, failure_by_exit, failure_of
 from ddpgrad.distributed.failure.channel import Failure, Sender
 from ddpgrad.distributed.ranks import host
 
@@ -54,10 +56,11 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
             from .. import as_torch
 
             as_torch.install()
-        if kind == "module":
-            ended_at = host.run_module(target, arguments, launch)
-        else:
-            ended_at = host.run_script(target, arguments, launch)
+        with _reported_exits(sender, launch):
+            if kind == "module":
+                ended_at = host.run_module(target, arguments, launch)
+            else:
+                ended_at = host.run_script(target, arguments, launch)
     except BaseException as error:
         status = exit_status(error)
         if status != 0:
@@ -66,6 +69,8 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
                 _say_goodbye(failure)
             else:
                 _report(sender, failure)
+            if sender is None and not isinstance(error, KeyboardInterrupt):
+                return exit_codes.OF_CAUSE[failure.cause]  # as the launcher would
             return status
     if preemption.saved_step is not None:
         if sender is not None:
@@ -74,6 +79,27 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     if sender is not None:
         sender.done(ended_at)
     return 0
+
+
+@contextlib.contextmanager
+def _reported_exits(sender: Sender | None, launch: Launch) -> Iterator[None]:
+    """`os._exit` reports first: afterwards nobody knows which rank of the process called it, and where."""
+    pid, exit_at_once = os.getpid(), os._exit
+    finished = False
+
+    def exit_and_report(status: int) -> NoReturn:
+        if os.getpid() == pid and not finished:  # a child may be forked, and the function kept for later
+            rank = _current_rank(launch)
+            _report(sender, failure_by_exit(status, launch.ranks.start if rank is None else rank))
+            if sender is None:
+                status = exit_codes.RANK_FAILED
+        exit_at_once(status)
+
+    os._exit = exit_and_report
+    try:
+        yield
+    finally:
+        finished, os._exit = True, exit_at_once
 
 
 def _report(sender: Sender | None, failure: Failure) -> None:

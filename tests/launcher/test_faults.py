@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from matrices import thinned
+from patience import patience
 
 # The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
 FAULTS = {
     "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
     "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),
     "exit message": ("sys.exit('no data here')", "exit code 1", "no data here"),
-    "os._exit": ("os._exit(7)", "exit code 7", "by os._exit or in native code."),
-    "os._exit(0)": ("os._exit(0)", "exit code 0", "by os._exit or in native code."),
+    "os._exit": ("os._exit(7)", "exit code 7", "rank 1 called os._exit(7) before its script was finished"),
+    "os._exit(0)": ("os._exit(0)", "exit code 0", "rank 1 called os._exit(0) before its script was finished"),
+    "native exit": (
+        "import ctypes; ctypes.CDLL(None)._exit(0)",
+        "exit code 0",
+        "by os._exit or in native code.",
+    ),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL", "Slurm and containers."),
     "at exit": ("import atexit; atexit.register(os._exit, 5); sys.exit()", "exit code 5", "native code."),
 }
@@ -31,6 +38,39 @@ def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
     others = [line for line in headlines[:-1] if not line.startswith("ddprun: rank 1 ")]
     assert len(others) <= 1 and all("lost a peer" in line for line in others)
     assert result.err.count("Traceback") == (fault == "exception")
+
+
+MODES = {"processes": [], "procs": ["--procs", "2"], "debug": ["--debug"], "mpi": ["--mpi"]}
+# The action of rank 1 of 4, the exit code, and a text of the report.
+SAME_END = {
+    "raises": ("raise ValueError('boom')", 1, "ValueError: boom"),
+    "exits": ("sys.exit(3)", 1, "sys.exit(3) was called at script.py:13"),
+    "_exit": ("os._exit(0)", 1, "rank 1 called os._exit(0) before its script was finished"),
+    "mismatch": ("me.communicator().all_reduce(np.zeros(4))", 4, "rank 1 is the first that differs"),
+    "stalled": ("time.sleep(1000)", 3, "script.py"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    # A debugger knows no limit of time.
+    thinned(
+        [c for c in product(MODES, SAME_END) if c != ("debug", "stalled")],
+        ("debug", "_exit"),
+        ("debug", "mismatch"),
+        ("procs", "stalled"),
+    ),
+)
+def test_a_failure_ends_the_same_in_every_mode(ddprun, mode, fault, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    body, code, text = SAME_END[fault]
+    script = ddprun.script(f"\nif rank == 1: {body}\nwait()\n")
+    result = ddprun.run("-n", "4", *MODES[mode], "--timeout", str(patience()), script)
+    assert result.code == code, result.err
+    headline = next(line for line in result.said if line.endswith("all ranks were ended."))
+    assert headline.startswith("ddprun: rank 1 failed ("), result.err
+    assert text in result.err
 
 
 @pytest.mark.parametrize("way", thinned(["raise ValueError", "sys.exit"], "sys.exit"))

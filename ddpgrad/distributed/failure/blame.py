@@ -58,13 +58,15 @@ def ended_silently(
 def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]) -> Failure:
     """The failure of the rank that holds up the others, given the stacks of every rank.
 
-    It is the first suspect that does not wait in a collective itself.
+    It is the first suspect that does not wait in a collective itself; of ranks in one process, whose stacks come
+    together, that which runs.
     """
+    suspects = sorted(stall.ranks, key=lambda rank: rank not in progress or not progress[rank].turn)
     stacks = {rank: main_stack(dumps.get(rank, "")) for rank in stall.ranks}
     waits = {
         rank: stack is not None and "collective" in phase_of(stack.frames) for rank, stack in stacks.items()
     }
-    rank = next((rank for rank in stall.ranks if not waits[rank]), stall.ranks[0])
+    rank = next((rank for rank in suspects if not waits[rank]), suspects[0])
     stack, known = stacks[rank], progress.get(rank)
     return Failure(
         (rank,),

@@ -43,6 +43,8 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
     where = line_of(error)
     blamed = _blamed(error)
+    if (here := [rank for rank in blamed if rank in launch.ranks]) and not set(ranks) & set(here):
+        ranks = (here[0],)  # another rank of this process has raised what this one did
     return Failure(
         ranks=ranks,
         time=time.monotonic(),
@@ -59,7 +61,7 @@ def failure_of(error: BaseException, launch: Launch) -> Failure:
 
 
 def failure_by_exit(status: int, rank: int) -> Failure:
-    """The failure of `rank`, the only one of this process, which is calling `os._exit(status)`."""
+    """The failure of `rank`, which is calling `os._exit(status)`."""
     stack = [(frame, line) for frame, line in traceback.walk_stack(None) if not is_machinery(_file(frame))]
     what = f"rank {rank} called os._exit({status}) before its script was finished"
     shown = traceback.StackSummary.extract(reversed(stack)).format()

@@ -124,12 +124,21 @@ class Sender:
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})
 
-    def heartbeat(self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0) -> None:
+    def heartbeat(
+        self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0, turn: bool = False
+    ) -> None:
         """Report the progress of a rank; see `watchdog.Progress` for the counters.
 
-        last: collectives begun since the last heartbeat; waited: total seconds of waiting for others.
+        last: collectives begun since the last heartbeat; waited: total seconds of waiting for others;
+        turn: it is the one that runs, of several in its process.
         """
-        fields = {"kind": "heartbeat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
+        fields = {
+            "kind": "heartbeat",
+            "rank": rank,
+            "counters": counters,
+            "waited": round(waited, 3),
+            "turn": turn,
+        }
         while len(message := _encoded({**fields, "last": last})) > select.PIPE_BUF:
             last = last[1:]
         self._write(message)

@@ -85,7 +85,8 @@ def _run(sender: Sender) -> None:
             last = state.last()[-new:] if new else []
             reported[rank] = count
             try:
-                sender.heartbeat(rank, (count, state.steps, state.signs), last, progress.waits.seconds())
+                counters, waited = (count, state.steps, state.signs), progress.waits.seconds()
+                sender.heartbeat(rank, counters, last, waited, rank == progress.turn)
             except OSError:
                 return  # the launcher has ended, and with it ends this process
         pause.wait(HEARTBEAT_S)

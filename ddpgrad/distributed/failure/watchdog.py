@@ -28,12 +28,18 @@ class Progress:
     waited: float = 0.0
     """Total seconds that its process has waited for others."""
 
+    turn: bool = False
+    """Whether it is the one that runs, of several in its process."""
+
     @property
     def steps(self) -> int:
         return self.counters[1]
 
-    def update(self, counters: tuple[int, ...], last: Iterable[str], waited: float = 0.0) -> None:
+    def update(
+        self, counters: tuple[int, ...], last: Iterable[str], waited: float = 0.0, turn: bool = False
+    ) -> None:
         """Take in a heartbeat."""
+        self.turn = turn
         self.waited = waited
         self.heartbeat_at = time.monotonic()
         if counters != self.counters:

@@ -105,6 +105,9 @@ def meeting(name: str) -> Iterator[None]:
 
 _hosted: dict[int, Progress] = {}
 
+turn: int | None = None
+"""The rank that runs, where several share this process."""
+
 
 def begin(rank: int) -> Progress:
     """Start to keep the progress of `rank`, which this process hosts."""

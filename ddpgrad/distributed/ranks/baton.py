@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...core.errors import DistributedError
-from ..protocol import guard
+from ..protocol import guard, progress
 from ..transports.base import Patience, Pending, Transport, again
 from ..transports.calls import Call
 from ..transports.mail import Delivery, Message
@@ -91,6 +91,7 @@ class Baton:
         """Block until rank `local` holds the baton."""
         self._gates[local].acquire()
         self.holder = local
+        progress.turn = self._ranks[local]
         if self._per_rank is not None:
             self._per_rank.enter(local)
         self._stop_if_asked()
