@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ _MOST_OPCODES = 5_000_000
 _MOST_CONTAINERS = 1_000_000
 _MOST_WORK = 10_000_000  # items that calls go through
 _DEEPEST = 10_000  # marks that are open at once
+_MOST_ALIKE = 1000  # keys of a dict
 _MOST_IN_KEY = 1000  # parts of a tuple that is a key
 
 
@@ -177,6 +178,8 @@ class Reader:
         for i in range(0, len(items), 2):
             check_key(items[i])
             target[items[i]] = items[i + 1]
+            if len(target) & (len(target) - 1) == 0:
+                check_hashes(target)
 
     def _global(self) -> None:
         module, name = self._line(), self._line()
@@ -248,6 +251,12 @@ def check_key(key: Any) -> None:
             seen += len(one)
             if seen > _MOST_IN_KEY:
                 raise Malformed(f"a key has more than {_MOST_IN_KEY} parts")
+
+
+def check_hashes(keys: Collection[Any]) -> None:
+    """Refuse keys that were chosen to have the same hash: a dict of many of them takes for ever."""
+    if len(keys) > _MOST_ALIKE and len({hash(key) for key in keys}) < len(keys) // 2:
+        raise Malformed(f"{len(keys)} keys of a dict or a set have hashes in common")
 
 
 def attributes(target: Any, state: Any) -> None:

@@ -34,7 +34,7 @@ from ..backend.registry import to_device
 from ..core.errors import CheckpointError, DeviceError
 from ..core.tensor import Size, Tensor, wrap
 from . import safe_globals
-from .pickle_reader import RefusedError
+from .pickle_reader import RefusedError, check_hashes
 from .pickle_writer import Place, in_words
 from .tensor_file import is_storable, read, write
 
@@ -185,7 +185,19 @@ class _Decoder:
         return _DECODERS[kind](self, value)
 
     def pairs(self, value: Any) -> list[tuple[Any, Any]]:
-        return [(self.decode(k), self.decode(v)) for k, v in value]
+        found = [(self.decode(k), self.decode(v)) for k, v in value]
+        check_hashes([k for k, _ in found])
+        return found
+
+    def set(self, value: Any) -> tuple[Any, ...]:
+        items = self.tuple(value)
+        check_hashes(items)
+        return items
+
+    def size(self, value: Any) -> Size:
+        if not all(type(length) is int for length in value):
+            raise ValueError("a Size that is not made of ints")
+        return Size(value)
 
     def tuple(self, value: Any) -> tuple[Any, ...]:
         return tuple(self.decode(item) for item in value)
@@ -287,13 +299,13 @@ _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     "array": _Decoder.array,
     "scalar": lambda decoder, value: decoder.array(value)[()],
     "tuple": _Decoder.tuple,
-    "set": lambda decoder, value: set(decoder.tuple(value)),
-    "frozenset": lambda decoder, value: frozenset(decoder.tuple(value)),
+    "set": lambda decoder, value: set(decoder.set(value)),
+    "frozenset": lambda decoder, value: frozenset(decoder.set(value)),
     "bytes": lambda _, value: base64.b64decode(value, validate=True),
     "complex": lambda _, value: complex(*map(float, value)),
     "dtype": lambda _, value: dtypes.BY_NAME[value],
     "device": lambda _, value: _device(value),
-    "size": lambda decoder, value: Size(decoder.tuple(value)),
+    "size": _Decoder.size,
     "path": lambda _, value: pathlib.Path(value),
     "namespace": lambda decoder, value: decoder.namespace(argparse.Namespace, value),
     "simple": lambda decoder, value: decoder.namespace(SimpleNamespace, value),

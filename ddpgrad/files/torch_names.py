@@ -22,7 +22,7 @@ from ..core.size import Size
 from ..core.storage import UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
-from .pickle_reader import Language, Malformed, attributes, check_key
+from .pickle_reader import Language, Malformed, attributes, check_hashes, check_key
 
 STORAGES = {
     "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
@@ -143,17 +143,18 @@ def _set_of(kind: type) -> Callable[..., Any]:
             raise Malformed(f"a {kind.__name__} that is not made of a list")
         for item in items:
             check_key(item)
+        check_hashes(items)
         return kind(items)
 
     return make
 
 
 def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
-    out: OrderedDict[Any, Any] = OrderedDict()
-    for key, value in pairs:
+    items = [(key, value) for key, value in pairs]
+    for key, _ in items:
         check_key(key)
-        out[key] = value
-    return out
+    check_hashes([key for key, _ in items])
+    return OrderedDict(items)
 
 
 def _counter(counts: Any = None) -> Counter[Any]:

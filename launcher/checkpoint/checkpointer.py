@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -210,8 +210,7 @@ class Checkpointer:
         loaded: dict[str, Any] = {}
         manifests: list[Manifest] = []
         on_all_ranks(lambda: manifests.append(self._load(newest, objects, loaded)))
-        for name, obj in objects.items():
-            _restore(obj, loaded[name])
+        on_all_ranks(lambda: _restore_all(objects, loaded, newest, manifests[0]))
         rank, _ = rank_and_world_size()
         if rank < manifests[0].world_size:
             generators.restore(loaded[_GENERATORS])
@@ -309,6 +308,19 @@ def _find(manifest: Manifest, name: str, path: Path) -> Entry:
     if name not in manifest.objects:
         raise CheckpointError(f"checkpoint {path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
     return manifest.objects[name]
+
+
+def _restore_all(
+    objects: Mapping[str, Any], states: Mapping[str, Any], path: Path, manifest: Manifest
+) -> None:
+    for name, obj in objects.items():
+        try:
+            _restore(obj, states[name])
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            files = ", ".join(manifest.objects[name].files)
+            raise CheckpointError(
+                f"checkpoint {path} ({files}) does not fit {name!r}, a {type(obj).__name__}: {error}"
+            ) from error
 
 
 def _restore(obj: Any, state: Any) -> None:

@@ -22,6 +22,11 @@ _BLANK = "0" * 64  # the place of the manifest's own digest while that is comput
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
+STEP = re.compile(r"step_(\d{8,})")
+"""The name of a checkpoint's folder."""
+REPLACED = re.compile(r"\.replaced-step_(\d{8,})-[0-9a-f]+")
+"""The same of one that was set aside for another of the same step."""
+
 _LAYOUTS = ("one", "list", "each", "split", "parts")
 _FILE = re.compile(r"(-\d{5,}-of-\d{5,})?\.safetensors(\.index\.json)?")
 
@@ -143,7 +148,10 @@ def verify(folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of `folder`. Only the manifest is checked, and not its files."""
+    """The manifest of `folder`. Only the manifest is checked, and not its files.
+
+    A folder that is named for a step holds the checkpoint of that step.
+    """
     try:
         found = os.lstat(folder / MANIFEST)
     except FileNotFoundError:
@@ -164,9 +172,15 @@ def read_manifest(folder: Path) -> Manifest:
             f"checkpoint {folder} has another format than {_FORMAT!r}, which this version reads"
         )
     try:
-        return _manifest(fields)
+        manifest = _manifest(fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, f"{MANIFEST} does not describe a checkpoint: {error}") from None
+    named = STEP.fullmatch(folder.name) or REPLACED.fullmatch(folder.name)
+    if named and int(named[1]) != manifest.step:
+        raise _damaged(
+            folder, f"it holds the checkpoint of step {manifest.step}: folders were renamed or exchanged"
+        )
+    return manifest
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
@@ -179,15 +193,19 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
             # The name is opened below, and must not lead out of the folder.
             if not file.startswith(name) or not _FILE.fullmatch(file[len(name) :]):
                 raise ValueError(f"{file!r} is no file of the object {name!r}")
-            if type(described.size) is not int or type(described.sha256) is not str:
+            if not _whole(described.size, 0) or not re.fullmatch("[0-9a-f]{64}", described.sha256):
                 raise ValueError(f"size or digest of {file!r}")
         objects[name] = Entry(entry["layout"], files)
         if objects[name].layout not in _LAYOUTS or not objects[name].tensor_files:
             raise ValueError(f"layout of {name!r}")
     step, world_size, metric = fields["step"], fields["world_size"], fields["metric"]
-    if type(step) is not int or type(world_size) is not int or type(metric) not in (float, int, type(None)):
+    if not _whole(step, 0) or not _whole(world_size, 1) or type(metric) not in (float, int, type(None)):
         raise ValueError("step, world_size or metric")
     return Manifest(step, world_size, objects, metric)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < 1 << 63
 
 
 def _damaged(folder: Path, reason: str) -> CheckpointError:

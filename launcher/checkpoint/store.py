@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import shutil
 import warnings
@@ -15,11 +14,8 @@ from pathlib import Path
 from ddpgrad.core.errors import CheckpointError
 
 from . import folder_lock
-from .manifest import Manifest, write_manifest
+from .manifest import REPLACED, STEP, Manifest, write_manifest
 from .retention import Retention
-
-_STEP = re.compile(r"step_(\d{8,})")
-_REPLACED = re.compile(r"\.replaced-step_(\d{8,})-[0-9a-f]+")
 
 
 class Store:
@@ -37,7 +33,7 @@ class Store:
     def found(self) -> list[tuple[int, Path]]:
         """(step, folder) of every complete checkpoint, the newest last."""
         found: dict[int, Path] = {}
-        for pattern in (_REPLACED, _STEP):  # one that was set aside counts only while its place is empty
+        for pattern in (REPLACED, STEP):  # one that was set aside counts only while its place is empty
             for path in self.folder.iterdir() if self.folder.is_dir() else ():
                 if (match := pattern.fullmatch(path.name)) and path.is_dir():
                     found[int(match[1])] = path

@@ -54,6 +54,10 @@ def ours(tree: str, tensors: str = "") -> bytes:
     return packed(header.replace(blank, digest, 1).encode())
 
 
+# Python takes all of them for the same place of a dict.
+COLLIDING = [1 + i * (2**61 - 1) for i in range(20_000)]
+
+
 def files() -> dict[str, bytes]:
     million = ",".join(f'"{i}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(1_000_000))
     return {
@@ -74,6 +78,9 @@ def files() -> dict[str, bytes]:
             b'{"__metadata__":{"format":"ddpgrad","version":"1","sha256":"' + b"0" * 64 + b'"}}'
         ),
         "endless-size": ours('{"size":[' + ",".join(["9" * 300] * 1000) + "]}"),
+        "colliding-keys": ours(json.dumps({"dict": [[key, 0] for key in COLLIDING]})),
+        "colliding-set": ours(json.dumps({"set": COLLIDING})),
+        "size-of-text": ours('{"size":["a"]}'),
         "pickle": pickle.dumps({"weight": [1.0]}),
         "pickle-that-runs": pickle.dumps(Runs()),
         "empty": b"",
@@ -134,6 +141,10 @@ def torch_files() -> dict[str, bytes]:
         "old-storage-of-exabytes.pt": old(tensor(b"K\0", b")", b")", huge).replace(b"tQ", b"NtQ", 1)),
         "old-keys-of-exponential-size.pt": old(b"\x80\2}.", b"\x80\2]N" + b"q\0h\0\x86" * 100 + b"a."),
         "dtype-of-exponential-size.pt": archived(b"\x80\2cnumpy\ndtype\nN" + b"q\0h\0\x86" * 100 + b"\x85R."),
+        "colliding-keys.pt": archived(pickle.dumps(dict.fromkeys(COLLIDING), 2)),
+        "colliding-set.pt": archived(
+            b"\x80\2cbuiltins\nset\n" + pickle.dumps(COLLIDING, 2)[2:-1] + b"\x85R."
+        ),
         "old-truncated.pt": old(b"\x80\2}.")[:-10],
     }
 
@@ -196,6 +207,8 @@ CHECKPOINTS = {
     "million-objects": lambda newest: reseal(newest, lambda text: text.replace(
         '"objects": {', '"objects": {' + ",".join(f'"a{i}": {{}}' for i in range(1_000_000)) + ",", 1)),
     "manifest-of-100-mb": lambda newest: (newest / "MANIFEST.json").write_bytes(b"[" * 100_000_000),
+    "step-negative": lambda newest: reseal(newest, lambda text: text.replace('"step": 1', '"step": -5')),
+    "step-of-another": lambda newest: reseal(newest, lambda text: text.replace('"step": 1', '"step": 2')),
     "step-no-number": lambda newest: reseal(newest, lambda text: text.replace('"step": 1', '"step": "1"')),
 }  # fmt: skip
 
@@ -228,7 +241,7 @@ def test_every_hostile_file_is_refused_soon_and_in_little_memory(tmp_path):
 # and there are none.)
 HARMLESS = {
     "bomb-of-bytes/0", "bomb-of-bytes/1", "endless-size/0", "endless-size/1", "deep-tree/1", "no-tree/1",
-    "unknown-kind/1",
+    "unknown-kind/1", "colliding-keys/1", "colliding-set/1", "size-of-text/1",
 }  # fmt: skip
 
 
@@ -282,6 +295,31 @@ def test_any_header_is_read_or_refused(tmp_path, header, body):
     path = tmp_path / "file"
     path.write_bytes(packed(json.dumps(header).encode(), body))
     read(path)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 30), value=st.one_of(numbers, st.lists(numbers, max_size=2), st.just({})))
+def test_any_kind_in_a_manifest_is_read_or_refused(tmp_path, place, value):
+    folder = tmp_path / "checkpoints"
+    newest = folder / "step_00000001"
+    if not newest.exists():
+        checkpoint(folder)
+        (tmp_path / "sound").write_text((newest / "MANIFEST.json").read_text())
+    (newest / "MANIFEST.json").write_text((tmp_path / "sound").read_text())
+    reseal(newest, lambda text: json.dumps(replaced(json.loads(text), place, value)))
+    with contextlib.suppress(CheckpointError):
+        Checkpointer(folder).resume(model={}, notes=[])
+
+
+def replaced(fields, place: int, value):
+    """`fields` with `value` in place of one of its nodes."""
+    nodes = [(fields, key) for key in fields if key not in ("format", "sha256")]
+    for inside, key in nodes:
+        if isinstance(inside[key], dict):
+            nodes += [(inside[key], inner) for inner in inside[key]]
+    inside, key = nodes[place % len(nodes)]
+    inside[key] = value
+    return fields
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

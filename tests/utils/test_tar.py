@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
 import tarfile
@@ -86,6 +87,16 @@ def test_damaged_archives_are_refused_by_name(shards, tmp_path):
         shards[0].write_bytes(damaged)
         with pytest.raises(DataError, match=reason):
             list(TarDataset(shards[:1]))
+    stored = tmp_path / "stored.tar.gz"
+    archive = write(tmp_path / "plain.tar", [("a.cls", b"sound"), ("b.cls", b"1")]).read_bytes()
+    stored.write_bytes(gzip.compress(archive, 0).replace(b"sound", b"found"))
+    with pytest.raises(DataError, match=r"stored.tar.gz.*CRC"):
+        list(TarDataset([stored]))
+    sparse = tarfile.TarInfo("a.cls")
+    sparse.type = tarfile.GNUTYPE_SPARSE
+    (tmp_path / "sparse.tar").write_bytes(sparse.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(DataError, match=r"a.cls is a sparse file"):
+        list(TarDataset([tmp_path / "sparse.tar"]))
     twice = write(tmp_path / "twice.tar", [("a.cls", b"1"), ("a.cls", b"2")])
     with pytest.raises(DataError, match=r"twice.tar: the sample 'a' has two files for the field 'cls'"):
         list(TarDataset([twice]))

@@ -8,12 +8,15 @@ from beginning to end, as disks and networks like it. Source: https://github.com
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import itertools
+import lzma
 import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -21,6 +24,8 @@ from ...core.errors import DataError
 from ...random.generator import Generator
 from .dataset import IterableDataset
 from .worker import get_worker_info
+
+_PIECE = 1 << 20  # bytes
 
 
 class TarDataset(IterableDataset[dict[str, Any]]):
@@ -114,14 +119,27 @@ class _Member(tarfile.TarInfo):
             ) from None
 
 
+def _opened(shard: str) -> IO[bytes]:
+    """The archive's bytes, decompressed. `tarfile` would do that itself, and not compare the checksum."""
+    with open(shard, "rb") as file:
+        begin = file.read(6)
+    openers = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+    opener = next((found for magic, found in openers.items() if begin.startswith(magic)), open)
+    return opener(shard, "rb")
+
+
 def _files(shard: str) -> Iterator[tuple[str, str, bytes]]:
     """(key, field, bytes) of every file in an archive, in its order."""
     last = "its beginning"
     try:
-        with tarfile.open(shard, "r|*", tarinfo=_Member) as tar:
+        with _opened(shard) as raw, tarfile.open(fileobj=raw, mode="r|", tarinfo=_Member) as tar:
             for member in tar:
                 if not member.isreg():
                     continue
+                if member.issparse():  # a few bytes may stand for any number
+                    raise DataError(
+                        f"{shard}: {member.name} is a sparse file; write the archive without --sparse"
+                    )
                 file = tar.extractfile(member)
                 assert file is not None  # it is a regular file
                 data = file.read()
@@ -133,5 +151,7 @@ def _files(shard: str) -> Iterator[tuple[str, str, bytes]]:
                 folder, _, name = member.name.rpartition("/")
                 stem, _, field = name.partition(".")
                 yield f"{folder}/{stem}" if folder else stem, field, data
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+            while raw.read(_PIECE):  # what is compressed ends with its checksum
+                pass
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise DataError(f"{shard}: the archive is damaged after {last}: {error}") from error
