@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -195,7 +196,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     try:
         if given and given[0] in options.SUB_COMMANDS:
-            return import_module(f".{given[0]}", __package__).main(given[1:])
+            try:
+                return import_module(f".{given[0]}", __package__).main(given[1:])
+            except BrokenPipeError:  # as in `ddprun doctor | head`
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter, which flushes at its end
+                return exit_codes.RANK_FAILED
         chosen, rest = options.split(given)
         alone = not joining.wanted(chosen, rest)
         if alone:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
@@ -24,6 +26,8 @@ from ..job.plan import usable_cores
 _GIB = 1 << 30
 # Gradients, parameters and scratch of a few ranks of a middling model.
 _ENOUGH_SHM = _GIB // 2
+# Names that this package, MPICH and Open MPI give to segments.
+_SEGMENTS = ("ddpgrad-*", "mpich_shm_*", "sm_segment.*")
 
 
 class Finding(NamedTuple):
@@ -42,7 +46,17 @@ class Finding(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Run `ddprun doctor`; its exit code is 1 where ranks cannot work together on this host."""
     description = "Check the parts of this machine that ddpgrad can use, and advise on the rest."
-    argparse.ArgumentParser(prog="ddprun doctor", description=description).parse_args(argv)
+    parser = argparse.ArgumentParser(prog="ddprun doctor", description=description)
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="first remove shared memory of yours that killed jobs have left, where no process that is seen from "
+        "here maps it (in a container, others may use it unseen)",
+    )
+    if parser.parse_args(argv).clean:
+        for path in abandoned():
+            path.unlink(missing_ok=True)
+            print(f"removed {path}")
     code = exit_codes.FINISHED
     for finding in findings():
         print(finding, flush=True)
@@ -72,6 +86,7 @@ def _cores() -> Finding:
 
 
 def _blas() -> Finding:
+    import numpy.linalg  # noqa: F401 - which loads it
     from threadpoolctl import threadpool_info
 
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
@@ -96,6 +111,31 @@ def _shared_memory() -> Finding:
             "gradients of all ranks lie there: docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm"
         )
     return Finding("/dev/shm", f"{free / _GIB:.2f} GiB free", todo)
+
+
+def abandoned() -> list[Path]:
+    """This user's segments of shared memory, of jobs and MPI libraries, that no process has mapped for a minute."""
+    mine = []
+    for path in (path for pattern in _SEGMENTS for path in Path("/dev/shm").glob(pattern)):
+        with contextlib.suppress(FileNotFoundError):  # its job has just removed it
+            if (found := path.stat()).st_uid == os.getuid() and time.time() > found.st_mtime + 60:
+                mine.append(path)
+    mapped: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps") if mine else ():
+        with contextlib.suppress(OSError):  # it has just ended, or is another user's
+            mapped |= {
+                word for word in maps.read_text(errors="replace").split() if word.startswith("/dev/shm/")
+            }
+    return sorted(path for path in mine if str(path) not in mapped)
+
+
+def _left_over() -> Finding:
+    found = abandoned()
+    size = sum(path.stat().st_size for path in found) / _GIB
+    if not found:
+        return Finding("left over", "no shared memory of killed jobs")
+    what = f"{len(found)} segments of shared memory ({size:.1f} GiB), such as {found[0]}"
+    return Finding("left over", what, "`ddprun doctor --clean` removes them")
 
 
 # Functions of MPICH and of Open MPI tell whether the library takes addresses of GPU memory.
@@ -206,5 +246,5 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 _LOOKS: tuple[Callable[[], Finding], ...] = (
-    _versions, _cores, _blas, _shared_memory, _mpi, _gpus, _nccl, _two_ranks,
+    _versions, _cores, _blas, _shared_memory, _left_over, _mpi, _gpus, _nccl, _two_ranks,
 )  # fmt: skip

@@ -371,5 +371,7 @@ def test_generators_continue_in_the_middle_of_a_pair(tmp_path):
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
     checkpoints = Checkpointer(tmp_path)
     checkpoints.save(1, model=ddpgrad.nn.Linear(3, 2))
-    with pytest.raises(CheckpointError, match=r"(?s)step_00000001 \(model.safetensors\) .*'model'.*weight.*2, 3.*2, 4"):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)step_00000001 \(model.safetensors\) .*'model'.*weight.*2, 3.*2, 4"
+    ):
         checkpoints.resume(model=ddpgrad.nn.Linear(4, 2))

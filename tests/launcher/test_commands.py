@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -100,11 +102,29 @@ def test_checkpoints_are_found_in_the_folder_of_a_run(tmp_path, capsys):
 def test_doctor_looks_at_everything_and_two_ranks_work(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    subjects = ["versions", "cores", "BLAS", "/dev/shm", "MPI", "GPUs", "NCCL", "all-reduce"]
+    subjects = ["versions", "cores", "BLAS", "/dev/shm", "left", "MPI", "GPUs", "NCCL", "all-reduce"]
     found = [line.split()[1] for line in lines if line.split()[0] in ("ok", "warning", "FAILED")]
     assert found == subjects
+    assert "threads" in next(line for line in lines if line.split()[1] == "BLAS")
     assert "CUDA-aware" in next(line for line in lines if line.split()[1] == "MPI")
     assert lines[-1].startswith("ok") and lines[-1].endswith("GB/s")
+
+
+def test_doctor_removes_what_killed_jobs_have_left(monkeypatch, capsys):
+    kept, left = (Path(f"/dev/shm/ddpgrad-test{os.getpid()}-{name}") for name in ("kept", "left"))
+    monkeypatch.setattr(doctor, "_LOOKS", ())
+    monkeypatch.setattr(doctor, "_SEGMENTS", (f"ddpgrad-test{os.getpid()}-*",))
+    try:
+        for path in kept, left:
+            path.write_bytes(bytes(4096))
+            os.utime(path, (0, 0))
+        with open(kept, "r+b") as file, mmap.mmap(file.fileno(), 0):
+            assert left in doctor.abandoned() and kept not in doctor.abandoned()
+            assert main(["doctor", "--clean"]) == 0
+        assert not left.exists() and kept.exists()
+        assert f"removed {left}" in capsys.readouterr().out
+    finally:
+        kept.unlink()
 
 
 def test_doctor_says_what_to_do(monkeypatch, capsys):
