@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -187,7 +188,20 @@ def load_own(
             )
             setattr(module, name, taken)
         else:
-            copy_(target, value)
+            if target.is_meta and not value.is_meta:
+                warnings.warn(
+                    f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+                    "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state dictionary "
+                    "to their corresponding key in the module instead of copying them in place?)",
+                    stacklevel=4,
+                )
+            try:
+                copy_(target, value)
+            except NotImplementedError as error:  # of a value on meta
+                errors.append(
+                    f'While copying the parameter named "{key}", whose dimensions in the model are {target.shape} and '
+                    f"whose dimensions in the checkpoint are {value.shape}, an exception occurred : {error.args}."
+                )
     if _has_extra(module, "set_extra_state"):
         if prefix + _EXTRA in state_dict:
             module.set_extra_state(state_dict[prefix + _EXTRA])
