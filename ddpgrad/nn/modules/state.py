@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...ops.indexing.setitem import copy_
-from ..parameter import Parameter, UninitializedParameter
+from ..parameter import Parameter, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -75,8 +75,7 @@ def collect_own(module: Module, destination: dict[str, Any], prefix: str, keep_v
     """The part of `collect` for the module itself."""
     for name, tensor in _persistent(module).items():
         if tensor is not None:
-            lazy = isinstance(tensor, UninitializedParameter)
-            destination[prefix + name] = tensor if keep_vars or lazy else tensor.detach()
+            destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
     if _has_extra(module, "get_extra_state"):
         destination[prefix + _EXTRA] = module.get_extra_state()
 
@@ -173,8 +172,8 @@ def load_own(
             missing.append(key)
             continue
         value = state_dict[key]
-        if isinstance(target, UninitializedParameter) and isinstance(value, Tensor):
-            if isinstance(value, UninitializedParameter):
+        if is_lazy(target) and isinstance(value, Tensor):
+            if is_lazy(value):
                 continue
             target.materialize(tuple(value.shape))
         if target.ndim == 0 and isinstance(value, Tensor) and tuple(value.shape) == (1,):
