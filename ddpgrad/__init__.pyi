@@ -72,6 +72,12 @@ from .core.printing import (
     get_printoptions as get_printoptions, printoptions as printoptions,
     set_printoptions as set_printoptions,
 )
+from .core.size import (
+    channels_last as channels_last, channels_last_3d as channels_last_3d, contiguous_format as contiguous_format,
+    Layout as _Layout, MemoryFormat as _MemoryFormat, preserve_format as preserve_format,
+    sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc,
+    sparse_csr as sparse_csr, strided as strided,
+)
 from .core.storage import TypedStorage as TypedStorage, UntypedStorage as UntypedStorage
 from .core.tensor import Size as Size, Tensor as Tensor
 from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream as Stream
@@ -113,14 +119,10 @@ from .ops.creation.draws import (
     randint_like as randint_like, randn as randn, randn_like as randn_like, randperm as randperm,
 )
 from .ops.creation.factories import (
-    arange as arange, channels_last as channels_last, channels_last_3d as channels_last_3d,
-    contiguous_format as contiguous_format, empty as empty, empty_like as empty_like,
-    empty_permuted as empty_permuted, empty_strided as empty_strided, eye as eye, from_numpy as from_numpy,
-    full as full, full_like as full_like, Layout as _Layout, linspace as linspace, logspace as logspace,
-    MemoryFormat as _MemoryFormat, ones as ones, ones_like as ones_like, preserve_format as preserve_format,
-    scalar_tensor as scalar_tensor, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr,
-    sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr, strided as strided,
-    zeros as zeros, zeros_like as zeros_like,
+    arange as arange, empty as empty, empty_like as empty_like, empty_permuted as empty_permuted,
+    empty_strided as empty_strided, eye as eye, from_numpy as from_numpy, full as full, full_like as full_like,
+    linspace as linspace, logspace as logspace, ones as ones, ones_like as ones_like,
+    scalar_tensor as scalar_tensor, zeros as zeros, zeros_like as zeros_like,
 )
 from .ops.creation.interop import (
     BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor,

@@ -164,17 +164,17 @@ def test_what_only_tells_pytorchs_exporter_is_accepted():
 
 
 def test_other_devices_can_be_named_and_hold_no_tensors():
-    meta = torch.device("meta")
-    assert meta != torch.device("cpu") and torch.ones(1).device != torch.device("mps:0")
+    xla = torch.device("xla")
+    assert xla != torch.device("cpu") and torch.ones(1).device != torch.device("mps:0")
     for use in (
-        lambda: torch.ones(1, device="meta"),
-        lambda: torch.ones(1).to(meta),
-        lambda: torch.nn.Linear(1, 1, device=meta),
-        lambda: torch.nn.Linear(1, 1).to("meta"),
+        lambda: torch.ones(1, device="xla"),
+        lambda: torch.ones(1).to(xla),
+        lambda: torch.nn.Linear(1, 1, device=xla),
+        lambda: torch.nn.Linear(1, 1).to("xla"),
     ):
-        with pytest.raises(torch.errors.DeviceError, match="'meta': ddpgrad has tensors on cpu and cuda"):
+        with pytest.raises(torch.errors.DeviceError, match="'xla': ddpgrad has tensors on cpu, cuda, meta"):
             use()
-    with pytest.raises(torch.errors.DeviceError, match="'meta'"), meta:
+    with pytest.raises(torch.errors.DeviceError, match="'xla'"), xla:
         torch.zeros(1)
 
 

@@ -156,7 +156,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "unknown device": (
         lambda: torch.ones(2, device="gpu"),
         errors.DeviceError,
-        "unknown device 'gpu': expected one of cpu, cuda (or 'cuda:0' …)",
+        "unknown device 'gpu': expected one of cpu, cuda, meta (or 'cuda:0' …)",
     ),
     "operand that is no number": (
         lambda: torch.ones(2) + "a",

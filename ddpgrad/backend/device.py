@@ -8,8 +8,8 @@ from ..core.errors import DeviceError
 from ..core.rank_local import RankLocal
 from ..core.upcalls import gpu_count
 
-KINDS = ("cpu", "cuda")
-_NAMED = ("meta", "mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")
+KINDS = ("cpu", "cuda", "meta")
+_NAMED = ("mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")
 """Kinds of PyTorch's that a program may name, and compare with; no tensor is ever there."""
 
 
@@ -62,6 +62,7 @@ class Device:
 
 
 CPU = Device("cpu")
+META = Device("meta")
 
 # The default device of this rank, below those of the `with` blocks that it is in.
 _defaults: RankLocal[list[Device]] = RankLocal(lambda: [CPU])
@@ -114,8 +115,10 @@ def of(device: Any) -> Device:
         return Device("cuda", current_cuda())
     if found.type == "cpu":
         return CPU
+    if found.type == "meta":
+        return META
     if found.type not in KINDS:
         raise DeviceError(
-            f"device '{found.type}': ddpgrad has tensors on {' and '.join(KINDS)}, and nowhere else"
+            f"device '{found.type}': ddpgrad has tensors on {', '.join(KINDS)}, and nowhere else"
         )
     return found

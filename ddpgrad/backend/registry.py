@@ -55,7 +55,7 @@ def kernels_in(package: str, modules: Iterable[str]) -> dict[str, tuple[str, ...
 class Backend:
     """The kernels of one device kind as attributes: the array vocabulary of gradient rules.
 
-    kind: "cpu" or "cuda". elementary: functions over the array library. families: for
+    kind: of device. elementary: functions over the array library. families: for
     each module of fast kernels, loaded on first use, the names that it defines.
     """
 
@@ -158,5 +158,5 @@ def to_device(array: Any, device: Device) -> Any:
     source = backend_for(array)
     if source.device_of(array) == device:
         return array
-    host = array if source.kind == "cpu" else source.to_host(array)
+    host = array if source.kind == "cpu" or device.type == "meta" else source.to_host(array)
     return host if device.type == "cpu" else backend_of(device.type).from_host(host, device)

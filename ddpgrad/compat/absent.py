@@ -148,7 +148,6 @@ PARTS = {
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CppExtension include_paths load load_inline",
     ),
-    "utils.flop_counter": Part("torch.summary counts multiply-adds", "FlopCounterMode"),
 }  # fmt: skip
 """Absent modules by their names below `torch`."""
 

@@ -5,6 +5,7 @@
         +-- DeviceError              unknown or absent device, tensors on different devices
         +-- OutOfMemoryError         a GPU's memory does not suffice
         +-- KernelMissingError       an op has no kernel for a device
+        +-- NoElementsError          what is asked of a tensor on meta depends on its elements
         +-- GraphError               misuse of the autograd graph
         |   +-- RecomputeError       a checkpointed function did not compute the same again
         +-- LinAlgError              a matrix is singular, not positive-definite, or does not converge
@@ -40,6 +41,10 @@ class OutOfMemoryError(DdpgradError, MemoryError):
 
 class KernelMissingError(DdpgradError, NotImplementedError):
     """An op has no kernel for a device."""
+
+
+class NoElementsError(DdpgradError, NotImplementedError):
+    """What is asked of a tensor on meta depends on its elements, which it does not have."""
 
 
 class GraphError(DdpgradError):

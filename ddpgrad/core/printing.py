@@ -68,7 +68,8 @@ def printoptions(**options: Any) -> Iterator[None]:
 def format_tensor(tensor: Tensor) -> str:
     """`tensor([1., 2.], grad_fn=<MulBackward0>)`, with device and dtype where they are not the default."""
     array: Any = tensor._array
-    if tensor.is_cuda:
+    place = tensor.device.type
+    if place == "cuda":
         array = array.get()
     name = type(tensor).__name__
     prefix = "Parameter containing:\n" if name == "Parameter" else ""
@@ -82,9 +83,13 @@ def format_tensor(tensor: Tensor) -> str:
     )
     shown = tensor.dtype not in kinds
     parts = []
-    if tensor.device.type != devices.default().type:
+    if place not in (devices.default().type, "meta"):
         parts.append(f"device='{tensor.device}'")
-    if not array.size:
+    if place == "meta":
+        body = "..."
+        parts += ["device='meta'", f"size={tuple(array.shape)}"]
+        shown = tensor.dtype is not default
+    elif not array.size:
         body = "[]"
         if array.ndim != 1:
             parts.append(f"size={tuple(array.shape)}")

@@ -1,4 +1,4 @@
-"""Size: the shape of a tensor."""
+"""Size, the shape of a tensor, and names of layouts, with which programs compare its own."""
 
 from __future__ import annotations
 
@@ -39,3 +39,28 @@ class Size(tuple):
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
+
+
+class Layout:
+    """How elements are stored: `strided` is the only one of tensors here. The others have names, to compare with."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class MemoryFormat(Layout):
+    """An order of dimensions in memory. All are accepted; elements always lie in order of the dimensions."""
+
+
+strided = Layout("strided")
+sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = map(
+    Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
+)
+contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
+channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")

@@ -16,6 +16,11 @@ from ..backend.elementary.shape import owner_of
 from .tensor import Tensor, wrap
 
 
+def _lines(storage: UntypedStorage | TypedStorage) -> str:
+    """One line for each element."""
+    return "..." if storage.device.type == "meta" else "\n".join(f" {value}" for value in storage)
+
+
 class UntypedStorage:
     """The memory that a tensor and its views share, in bytes; or new memory of so many bytes, or of these bytes."""
 
@@ -57,6 +62,8 @@ class UntypedStorage:
         return UntypedStorage.of(np.frombuffer(mapped, np.uint8))
 
     def _bytes(self) -> Any:
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
         return self.as_tensor(dtypes.uint8)._array
 
     @property
@@ -78,7 +85,7 @@ class UntypedStorage:
         return 1
 
     def data_ptr(self) -> int:
-        """Address of the first byte."""
+        """Address of the first byte, 0 on meta."""
         return wrap(self._owner).data_ptr()
 
     def as_tensor(self, dtype: DType) -> Tensor:
@@ -154,7 +161,7 @@ class UntypedStorage:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        numbers = "\n".join(f" {value}" for value in self)
+        numbers = _lines(self)
         return f"{numbers}\n[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
 
@@ -260,6 +267,6 @@ class TypedStorage:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        numbers = "\n".join(f" {value}" for value in self)
+        numbers = _lines(self)
         about = f"dtype={self.dtype}, device={self.device}"
         return f"{numbers}\n[torch.storage.TypedStorage({about}) of size {len(self)}]"

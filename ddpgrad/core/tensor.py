@@ -129,6 +129,10 @@ class Tensor:
     def is_cuda(self) -> bool:
         return backend_for(self._array).kind == "cuda"
 
+    @property
+    def is_meta(self) -> bool:
+        return backend_for(self._array).kind == "meta"
+
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point
 
@@ -300,7 +304,7 @@ class Tensor:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
-        if self.is_cuda:
+        if backend_for(self._array).kind != "cpu":
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                 "to host memory first."
@@ -367,7 +371,7 @@ class Tensor:
         return format_tensor(self)  # type: ignore[arg-type] # the class that the stub has under this name
 
     def __format__(self, spec: str) -> str:
-        if self._array.ndim == 0:
+        if self._array.ndim == 0 and not self.is_meta:
             return format(self.item(), spec)
         return object.__format__(self, spec)
 

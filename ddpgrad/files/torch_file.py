@@ -226,6 +226,9 @@ class _Memory:
         if min(array.strides, default=0) < 0 or any(step % array.itemsize for step in array.strides):
             array = array.copy()  # PyTorch has no such steps
         place = bytearray()
+        if tensor.is_meta:
+            place.extend(_as_parameter(tensor, _of_meta(tensor)))
+            return place
         self._seen.append((tensor, array, place))
         return place
 
@@ -279,16 +282,32 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         if not array.size:  # NumPy's have no steps
             steps = [math.prod(n or 1 for n in array.shape[d + 1 :]) for d in range(array.ndim)]
         parameter = isinstance(tensor, Parameter)
-        out = b"ctorch._utils\n_rebuild_parameter\n" if parameter else b""
-        out += b"ctorch._utils\n_rebuild_tensor_%b\n" % (b"v3" if word is None else b"v2")
+        out = b"ctorch._utils\n_rebuild_tensor_%b\n" % (b"v3" if word is None else b"v2")
         out += described + number((span.first - first) // array.itemsize)
         out += numbers(array.shape) + numbers(steps)
         out += number(tensor.requires_grad and not parameter) + _NO_HOOKS
-        out += f"ctorch\n{tensor.dtype.name}\n".encode() if word is None else b""
-        out += b"tR"
-        out += number(tensor.requires_grad) + _NO_HOOKS + b"\x87R" if parameter else b""
-        span.place.extend(out)
+        out += _name_of(tensor) if word is None else b""
+        span.place.extend(_as_parameter(tensor, out + b"tR"))
     return _bytes_at(group[0].array, end - first)
+
+
+def _of_meta(tensor: Tensor) -> bytes:
+    """A tensor on meta in the pickle: its dtype, sizes and steps."""
+    out = b"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(" + _name_of(tensor)
+    out += numbers(tuple(tensor.shape)) + numbers(tensor.stride())
+    return out + number(tensor.requires_grad and not isinstance(tensor, Parameter)) + b"tR"
+
+
+def _name_of(tensor: Tensor) -> bytes:
+    return f"ctorch\n{tensor.dtype.name}\n".encode()
+
+
+def _as_parameter(tensor: Tensor, described: bytes) -> bytes:
+    """What the pickle says of `tensor`, if that is a parameter, around what it says of its elements."""
+    if not isinstance(tensor, Parameter):
+        return described
+    end = number(tensor.requires_grad) + _NO_HOOKS + b"\x87R"
+    return b"ctorch._utils\n_rebuild_parameter\n" + described + end
 
 
 _WORDS = {dtype: word for word, dtype in STORAGES.items()}

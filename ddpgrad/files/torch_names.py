@@ -22,6 +22,7 @@ from ..core.size import Size
 from ..core.storage import UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
+from ..ops.creation.factories import empty_strided
 from .pickle_reader import Language, Malformed, attributes, check_hashes, check_key
 
 STORAGES = {
@@ -104,6 +105,16 @@ def _in_memory(
     return out
 
 
+def rebuild_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any = False) -> Tensor:
+    """`torch._utils._rebuild_meta_tensor_no_storage`: a tensor on meta."""
+    if not isinstance(dtype, DType) or not (isinstance(size, tuple) and isinstance(stride, tuple)):
+        raise Malformed("a meta tensor without a type, sizes and steps")
+    if len(size) != len(stride) or not _whole((*size, *stride)):
+        raise Malformed("a meta tensor with a size or a stride that cannot be")
+    out = empty_strided(size, stride, dtype=dtype, device="meta")
+    return out.requires_grad_() if requires_grad else out
+
+
 def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: Any = None) -> Parameter:
     if not isinstance(data, Tensor):
         raise Malformed("a parameter without a tensor")
@@ -115,7 +126,10 @@ def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: A
 
 def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
     """A tensor with attributes: `torch._tensor._rebuild_from_type_v2`."""
-    if function not in (rebuild_tensor, rebuild_typed, _parameter) or kind not in (Tensor, Parameter):
+    if function not in (rebuild_tensor, rebuild_typed, rebuild_meta, _parameter) or kind not in (
+        Tensor,
+        Parameter,
+    ):
         raise Malformed("a tensor of a class that is not known")
     out = function(*arguments)
     if isinstance(state, dict):
@@ -124,7 +138,7 @@ def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
 
 
 def _no_form(*_: Any) -> Any:
-    raise Malformed("it holds a sparse, quantized, nested or meta tensor, which has no form here")
+    raise Malformed("it holds a sparse, quantized or nested tensor, which has no form here")
 
 
 def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
@@ -231,12 +245,13 @@ def _names() -> tuple[dict[str, Any], dict[int, Callable[..., Any]]]:
         "torch._utils._rebuild_tensor": rebuild_tensor,
         "torch._utils._rebuild_tensor_v2": rebuild_tensor,
         "torch._utils._rebuild_tensor_v3": rebuild_typed,
+        "torch._utils._rebuild_meta_tensor_no_storage": rebuild_meta,
         "torch._utils._rebuild_parameter": _parameter,
         "torch._utils._rebuild_parameter_with_state": _parameter,
         "torch._tensor._rebuild_from_type_v2": _of_type,
         "_codecs.encode": _encoded,
     }
-    for name in ("sparse_tensor", "qtensor", "nested_tensor", "meta_tensor_no_storage", "wrapper_subclass"):
+    for name in ("sparse_tensor", "qtensor", "nested_tensor", "wrapper_subclass"):
         functions[f"torch._utils._rebuild_{name}"] = _no_form
     functions["torch.serialization._get_layout"] = _no_form  # of a sparse tensor
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):

@@ -6,6 +6,7 @@ from . import (
 )
 from .parallel.data_parallel import DataParallel as DataParallel
 from .parameter import (
-    Buffer as Buffer, Parameter as Parameter, UninitializedParameter as UninitializedParameter,
+    Buffer as Buffer, Parameter as Parameter, UninitializedBuffer as UninitializedBuffer,
+    UninitializedParameter as UninitializedParameter,
 )
 from .modules import *

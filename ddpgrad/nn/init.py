@@ -88,6 +88,8 @@ def trunc_normal_(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
             stacklevel=3,
         )
+    if tensor.is_meta:
+        return tensor
     source = generator or default_generator()
     shape, dtype = tuple(tensor.shape), tensor.dtype.numpy
     below_a, below_b = (math.erf((edge - mean) / std / math.sqrt(2.0)) / 2 for edge in (a, b))
@@ -223,6 +225,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     """Normal numbers in a matrix, of which a share `sparsity` of each column is 0 (Martens, 2010)."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
+    if tensor.is_meta:
+        return tensor
     rows, columns = tensor.shape
     source = generator or default_generator()
     values = source.normal((rows, columns), tensor.dtype.numpy, 0, std)
@@ -237,7 +241,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     """A (semi-)orthogonal matrix (first dimension, all others), times `gain` (arXiv:1312.6120)."""
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
-    if tensor.numel() == 0:
+    if tensor.numel() == 0 or tensor.is_meta:
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     drawn = (generator or default_generator()).normal((rows, columns), tensor.dtype.numpy)

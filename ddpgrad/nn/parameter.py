@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import empty
@@ -48,21 +48,44 @@ class Buffer(Tensor):
         return buffer
 
 
-class UninitializedParameter(Parameter):
-    """A parameter whose shape a lazy module learns from its first input; until then it holds nothing."""
+class UninitializedTensorMixin(Tensor):
+    """A tensor whose shape a lazy module learns from its first input; until then it has a dtype and a device only."""
 
     __slots__ = ()
+    cls_to_become: type[Tensor] = Tensor
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        return super().__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+    @property
+    def _array(self) -> Any:
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter. This error happens when you are using a `LazyModule` or "
+            f"explicitly manipulating `torch.nn.parameter.{type(self).__name__}` objects. When using LazyModules Call "
+            "`forward` with a dummy batch to initialize the parameters before calling torch functions"
+        )
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become an ordinary parameter of `shape`, with values left to be filled in."""
-        self.data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
-        self.__class__ = Parameter  # type: ignore[assignment]
+    @_array.setter
+    def _array(self, array: Any) -> None:
+        _SLOT.__set__(self, array)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return type(self), (self.requires_grad, self.device, self.dtype)
+    @property
+    def data(self) -> Tensor:
+        """A tensor without elements, of the dtype and on the device."""
+        return wrap(_SLOT.__get__(self))
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self._array = value._array
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
+    def device(self) -> Any:
+        return self.data.device
 
     @property
     def shape(self) -> Any:
@@ -72,15 +95,54 @@ class UninitializedParameter(Parameter):
             "to initialize the parameters before accessing their attributes."
         )
 
-    def numel(self) -> int:
-        raise ValueError(
-            "numel(): a parameter of a lazy module has no size yet; call the module on an input first"
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter or buffer of `shape`, with values left to be filled in."""
+        self.data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+
+    def share_memory_(self) -> Tensor:
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters "
+            "before calling `module.share_memory()`."
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        make, options = self.__reduce_ex__(4)
+        return memo.setdefault(id(self), make(*options))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (self.requires_grad, self.device, self.dtype)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
-def is_lazy(tensor: Any) -> bool:
-    """True for a parameter that has no shape yet."""
-    return isinstance(tensor, UninitializedParameter)
+_SLOT: Any = Tensor.__dict__["_array"]
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter whose shape a lazy module learns from its first input."""
+
+    __slots__ = ()
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        return Parameter.__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """A buffer whose shape a lazy module learns from its first input."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> Any:
+        buffer = Buffer.__new__(cls, empty(0, device=device, dtype=dtype), persistent=persistent)
+        buffer._requires_grad = requires_grad
+        return buffer
+
+
+def is_lazy(tensor: Any) -> TypeGuard[UninitializedTensorMixin]:
+    """True for a parameter or buffer that has no shape yet."""
+    return isinstance(tensor, UninitializedTensorMixin)

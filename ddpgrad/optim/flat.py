@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..backend import dtype as dtypes
+from ..backend.elementary.shape import address_of
 from ..backend.registry import backend_for, to_device
 from ..core.tensor import Tensor, wrap
 from ..ops.dispatch.update import Rule
-from .layout import address, joined, lay_flat, real, tied
+from .layout import joined, lay_flat, real, tied
 
 Array = Any
 State = dict[str, Any]
@@ -311,7 +312,7 @@ class _Plan:
                 continue
             if grad.flags.c_contiguous and base.flags.c_contiguous:
                 member.base = base
-                blocks.setdefault((id(base), grad.dtype), []).append((address(grad), member))
+                blocks.setdefault((id(base), grad.dtype), []).append((address_of(grad), member))
         chains: list[list[_Member]] = []
         for block in blocks.values():
             if len(block) == 1:
@@ -356,8 +357,8 @@ def _join(chain: list[_Member], owners: _Owners) -> Piece:
     variables = [m.variable for m in chain]
     grads = [_gradient(p) for p in variables]
     states = [owners[p] for p in variables]
-    origin = address(grads[0])
-    places = [(address(g) - origin) // g.itemsize for g in grads]
+    origin = address_of(grads[0])
+    places = [(address_of(g) - origin) // g.itemsize for g in grads]
     grad = joined(grads, places)
     assert grad is not None
     param = lay_flat(variables, places)

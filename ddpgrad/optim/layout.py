@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.elementary.shape import address_of
 from ..backend.registry import backend_for
 from ..core.tensor import Tensor
 
 Array = Any
-
-
-def address(array: Array) -> int:
-    """Of the first byte, in host or device memory."""
-    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
-    return interface["data"][0]
 
 
 def joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
@@ -25,13 +20,13 @@ def joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
     base, dtype = first.base, first.dtype
     if base is None or not base.flags.c_contiguous:
         return None
-    start = address(first)
+    start = address_of(first)
     for array, place in zip(arrays, places, strict=True):
         if array.base is not base or array.dtype != dtype or not array.flags.c_contiguous:
             return None
-        if address(array) != start + place * dtype.itemsize:
+        if address_of(array) != start + place * dtype.itemsize:
             return None
-    offset = start - address(base)
+    offset = start - address_of(base)
     size = (places[-1] + arrays[-1].size) * dtype.itemsize
     return base.reshape(-1).view(np.uint8)[offset : offset + size].view(dtype)
 
@@ -52,7 +47,7 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
 
 def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
     """Those that share memory with another of them, or occur twice: they must not be parted."""
-    spans = sorted(((address(t._array), t._array.nbytes, t) for t in tensors), key=lambda span: span[:2])
+    spans = sorted(((address_of(t._array), t._array.nbytes, t) for t in tensors), key=lambda span: span[:2])
     found: set[Tensor] = set()
     end, last = -1, None
     for start, size, tensor in spans:

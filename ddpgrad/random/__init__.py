@@ -27,6 +27,15 @@ def default_generator() -> Generator:
     return _default.get()
 
 
+def source(generator: Generator | None, kind: str) -> Generator:
+    """What draws for tensors on a device of that kind: `generator` or the default one; on meta, what makes shapes."""
+    if kind == "meta":
+        from .shapes import Shapes
+
+        return Shapes()  # type: ignore[return-value] # it has the methods that draw
+    return default_generator() if generator is None else generator
+
+
 def manual_seed(seed: int) -> Generator:
     """Restart this rank's default generator from `seed`, and return it."""
     return default_generator().manual_seed(seed)

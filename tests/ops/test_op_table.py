@@ -66,6 +66,28 @@ def test_forward_equals_reference(name: str, device: str):
             np.testing.assert_allclose(got.numpy(force=True), want, rtol=1e-9, atol=1e-12)
 
 
+def several(out: Any) -> tuple[torch.Tensor, ...]:
+    return out if isinstance(out, tuple) else (out,)
+
+
+@pytest.mark.parametrize("name", sorted({*SAMPLED} - {"index_by", "nonzero"}))
+def test_shapes_on_meta(name: str):
+    op = OPS[name]
+    for args, kwargs in samples_of(op):
+        results = []
+        for device in ("cpu", "meta"):
+            given = to_tensors(list(args), device, grad=True)
+            out = several(op.call(*given, **{k: to_tensors(v, device) for k, v in kwargs.items()}))
+            roots = [t for t in out if t.requires_grad]
+            ones = [torch.ones_like(t) for t in roots]
+            grads = torch.autograd.grad(roots, leaves(given), ones, allow_unused=True) if roots else ()
+            assert {t.device.type for t in (*out, *grads) if t is not None} <= {device}
+            results.append([t for t in (*out, *grads) if t is not None])
+        for cpu, meta in zip(*results, strict=True):
+            assert (cpu.shape, cpu.dtype) == (meta.shape, meta.dtype)
+            assert meta.is_contiguous() or not cpu.is_contiguous()
+
+
 def directional_error(
     function: Any, inputs: list[np.ndarray], gradients: list[np.ndarray], rng: Any
 ) -> float:

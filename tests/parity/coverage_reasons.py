@@ -11,7 +11,6 @@ SCRIPT = "TorchScript, compiler and symbolic shapes: programs run as they are he
 OTHER_DEVICES = "devices, and libraries behind devices, other than NumPy on a CPU and CuPy on a GPU"
 DEPRECATED = "deprecated or removed in PyTorch itself"
 COPIES = "a `_copy` form for PyTorch's functionalization; the plain function followed by `clone` is the same"
-LAZY = "lazy layers hold no buffers until the first forward gives them sizes"
 MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
 PROTOTYPE = "a prototype; `cross_entropy(linear(x, weight), target)` is the same"
@@ -65,7 +64,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r".*(deterministic|flush_denormal|warn_always|float32_matmul|interop_threads|vulkan).*|has_.*",
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
-    ("nn", r"UninitializedBuffer", LAZY),
     ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs", DEPRECATED),
     ("nn|nn.functional", r"LinearCrossEntropy.*|linear_cross_entropy", PROTOTYPE),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),

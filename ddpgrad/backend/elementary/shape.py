@@ -78,7 +78,7 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
             raise RuntimeError(
                 "a strided view can only be made again of a tensor that lies in memory as the one that it was made of"
             )
-        return _strided(input, size, stride, delta)
+        return strided_view(input, size, stride, delta)
 
     def unfold(input: Array, dimension: int, size: int, step: int) -> Array:
         if not input.ndim:
@@ -87,7 +87,7 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         count = (input.shape[dimension] - size) // step + 1
         shape = (*input.shape[:dimension], count, *input.shape[dimension + 1 :], size)
         strides = (*steps[:dimension], steps[dimension] * step, *steps[dimension + 1 :], steps[dimension])
-        return _strided(input, shape, strides, 0)
+        return strided_view(input, shape, strides, 0)
 
     def split_with_sizes(input: Array, split_sizes: Sequence[int], dim: int = 0) -> list[Array]:
         parts, start = [], 0
@@ -126,7 +126,7 @@ _IN_BUFFERS = "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]
 """The dtypes whose arrays are buffers of Python's: all but those of other libraries, such as bfloat16."""
 
 
-def _strided(input: Array, shape: Sequence[int], stride: Sequence[int], delta: int) -> Array:
+def strided_view(input: Array, shape: Sequence[int], stride: Sequence[int], delta: int) -> Array:
     """A view of the memory under `input`: steps in elements, from `delta` elements after its start."""
     width = input.itemsize
     strides = tuple([step * width for step in stride])

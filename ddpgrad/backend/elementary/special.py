@@ -18,7 +18,7 @@ def special(xp: ModuleType) -> dict[str, Any]:
     @cache
     def library() -> ModuleType:
         # Importing it takes longer than importing ddpgrad, and few programs need it.
-        return import_module("scipy.special" if xp.__name__ == "numpy" else "cupyx.scipy.special")
+        return import_module("cupyx.scipy.special" if xp.__name__ == "cupy" else "scipy.special")
 
     def named(name: str) -> Callable[..., Array]:
         def kernel(*operands: Any) -> Array:

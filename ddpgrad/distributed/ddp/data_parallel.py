@@ -66,6 +66,13 @@ class DistributedDataParallel(Module):
             raise ValueError(
                 "DistributedDataParallel: device_ids can only be None or contain a single element"
             )
+        absent = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
+        if absent:
+            raise RuntimeError(
+                f"DistributedDataParallel: {', '.join(absent[:3])}{' …' if absent[3:] else ''} lie on meta and have no "
+                "values that ranks could share. Give them some first: module.to_empty(device=...), then initialise or load "
+                "them, or load_state_dict(..., assign=True)."
+            )
         self.module = module
         self.process_group = process_group or default_group()
         self.broadcast_buffers = broadcast_buffers

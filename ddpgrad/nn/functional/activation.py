@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backend.dtype import float64
 from ...core.tensor import Tensor
-from ...ops.creation.factories import from_numpy, ones_like
+from ...ops.creation.factories import empty_like, from_numpy, ones_like
 from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
@@ -41,9 +41,10 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
     below = input.detach() <= 0
-    drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
     slope = ones_like(input)
-    slope[below] = from_numpy(drawn).to(input.device, input.dtype)
+    if not input.is_meta:  # there nobody knows how many are drawn
+        drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
+        slope[below] = from_numpy(drawn).to(input.device, input.dtype)
     return _sloped(input, slope)
 
 
@@ -126,7 +127,7 @@ def gumbel_softmax(
 
     tau: the temperature. Source: https://arxiv.org/abs/1611.01144
     """
-    noise = from_numpy(default_generator().exponential(tuple(logits.shape), logits.dtype)).to(logits.device)
+    noise = empty_like(logits).exponential_()
     soft = activation.softmax((logits - log(noise)) / tau, dim)
     if not hard:
         return soft

@@ -14,7 +14,6 @@ from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from ...ops.creation.draws import rand
 from ...ops.dispatch.watching import exporting
-from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import gather, index_select
 from ...ops.layers import pool, resample
@@ -219,7 +218,8 @@ def _fractional_max_pool(
     lead = tuple(input.shape[:-dims])
     if samples is None:
         samples = rand((1, *lead, dims)[-3:], dtype=input.dtype, device=input.device)
-    drawn = to(samples, device="cpu").detach().numpy().reshape(-1, dims)
+    host = np.zeros(samples.shape) if samples.is_meta else samples.numpy(force=True)
+    drawn = host.reshape(-1, dims)
     # PyTorch's samples belong to (x, y) for images, but to (depth, height, width) for volumes.
     columns = range(dims) if dims == 3 else (1, 0)
     planes = math.prod(lead)

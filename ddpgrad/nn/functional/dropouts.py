@@ -8,6 +8,7 @@ import warnings
 from ...core.tensor import Tensor
 from ...ops.creation.factories import ones
 from ...ops.dispatch.inplace import inplace_function
+from ...ops.dispatch.vocabulary import VOCABULARY as F
 from ...ops.elementwise.binary import eq, ne
 from ...ops.layers.dropout import dropout, skipped
 
@@ -89,11 +90,11 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 def _alpha_channels(input: Tensor, p: float) -> Tensor:
     """`_alpha_form` of channels: numbers times all elements, and the dropped channels filled, take half of the time."""
-    dropped = eq(_channel_mask(input, p), 0).flatten().nonzero().flatten()
+    dropped = eq(_channel_mask(input, p), 0).flatten()
     scale = _alpha_scale(p)
     shift = _ALPHA * scale
     channels = (input * scale).add_(shift * p).flatten(0, 1)
-    return channels.index_fill(0, dropped, shift * p - shift).view(input.shape)
+    return F.index_put(channels, dropped, shift * p - shift).view(input.shape)
 
 
 _alpha_channels_ = inplace_function("alpha_dropout", _alpha_channels)

@@ -142,7 +142,9 @@ def embedding_bag(
     if equal:
         return _of_equal_bags(rows, input, mode, per_sample_weights, padding_idx)
     owner = np.repeat(np.arange(bags), np.diff(np.append(starts, flat.numel())))
-    counted = np.ones(len(owner), bool) if padding_idx is None else flat.numpy(force=True) != padding_idx
+    counted = np.ones(len(owner), bool)
+    if padding_idx is not None and not flat.is_meta:
+        counted = flat.numpy(force=True) != padding_idx
     if mode == "max":
         return _largest(rows, owner, counted, bags)
     counts = np.bincount(owner[counted], minlength=bags)
@@ -176,7 +178,8 @@ def _bags(
         raise ValueError("offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
         raise ValueError("offsets has to be a 1D Tensor")
-    starts = offsets.numpy(force=True)
+    # Of a tensor on meta only the number is known.
+    starts = np.zeros(offsets.shape, np.int64) if offsets.is_meta else offsets.numpy(force=True)
     if include_last_offset:
         starts = starts[:-1]
     if len(starts) and starts[0] != 0:
@@ -231,7 +234,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if not tensor.numel():
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(tensor.max()) + 1
-    if tensor.numel() and not tensor.is_cuda:
+    if tensor.numel() and tensor.is_cpu:
         low, high = int(tensor.min()), int(tensor.max())
         if low < 0 or high >= num_classes:
             raise RuntimeError(f"Class values must be in [0, {num_classes}), got values from {low} to {high}")

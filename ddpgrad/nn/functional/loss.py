@@ -212,7 +212,7 @@ def gaussian_nll_loss(
     fits = spread.ndim == input.ndim
     if not fits or any(v not in (1, n) for v, n in zip(spread.shape, input.shape, strict=True)):
         raise ValueError(f"var is of incorrect size: {list(spread.shape)} for input {list(input.shape)}")
-    if not spread.is_cuda and bool(lt(spread, 0).any()):
+    if spread.is_cpu and bool(lt(spread, 0).any()):
         raise ValueError("var has negative entry/entries")
     spread = clone(spread)
     with no_grad():  # the gradient of what is raised to eps passes as if it were not

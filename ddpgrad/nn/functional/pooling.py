@@ -258,7 +258,7 @@ def _max_unpool(
                 f"invalid output_size {image}: each must be less than the stride {stride} away from {usual}"
             )
     lead, places = tuple(input.shape[:-dims]), math.prod(image)
-    if not input.is_cuda and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
+    if input.is_cpu and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
         raise RuntimeError(
             f"{name}(): found an invalid max index: indices must be in [0, {places}) for an output of size {image}"
         )

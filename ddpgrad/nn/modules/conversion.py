@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
+from ..parameter import is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -52,13 +53,16 @@ def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) 
             seen.add(parameter)
             _convert(parameter, fn)
         for name, buffer in owner._buffers.items():
-            if buffer is not None:
+            if is_lazy(buffer):
+                buffer.data = fn(buffer.data)
+            elif buffer is not None:
                 owner._buffers[name] = fn(buffer)
 
 
 def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
-    changed = fn(parameter.data)
-    if changed._array is parameter._array:
+    before = parameter.data
+    changed = fn(before)
+    if changed._array is before._array:
         return
     grad = parameter._grad
     parameter._grad = None

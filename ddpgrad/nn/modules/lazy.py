@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.creation.factories import ones, zeros
-from ..parameter import UninitializedParameter, is_lazy
+from ...ops.creation.factories import zeros
+from ..parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from . import batchnorm
 from .linear import Linear
 from .module import Module
@@ -20,24 +20,24 @@ class LazyModuleMixin(Module):
 
     cls_to_become: type[Module] | None = None
 
-    def _wait(self) -> None:
-        """Be ready for the first input."""
-        handle = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
-        object.__setattr__(self, "_initialize_hook", handle)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a parameter has no shape yet."""
-        return any(is_lazy(parameter) for parameter in self._parameters.values())
+        """Whether a parameter or a buffer has no shape yet."""
+        return any(map(is_lazy, (*self._parameters.values(), *self._buffers.values())))
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Give the parameters their shapes, and initial values."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
-    def _infer_parameters(self, module: Module, args: Any, kwargs: Any) -> None:
-        self.initialize_parameters(*args, **kwargs)
+    def _infer_parameters(self, module: Module, args: Any, kwargs: Any = None) -> None:
+        self.initialize_parameters(*args, **(kwargs or {}))
         if self.has_uninitialized_params():
             raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
-        self.__dict__.pop("_initialize_hook").remove()
+        self._initialize_hook.remove()
+        del self._initialize_hook
         if self.cls_to_become is not None:
             self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
@@ -48,12 +48,11 @@ class LazyLinear(LazyModuleMixin, Linear):
     cls_to_become = Linear
 
     def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
-        Linear.__init__(self, 0, 0, False, device, dtype)
+        super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
-        self._wait()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew, once they have shapes."""
@@ -89,16 +88,16 @@ class _LazyNorm(LazyModuleMixin, batchnorm._NormBase):
         *,
         bias: bool = True,
     ) -> None:
-        batchnorm._NormBase.__init__(self, 0, eps, momentum, False, False, device, dtype)
+        super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if self.affine:
             self.weight = UninitializedParameter(device=device, dtype=dtype)
             if bias:
                 self.bias = UninitializedParameter(device=device, dtype=dtype)
         if self.track_running_stats:
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
             self.num_batches_tracked = zeros((), dtype=int, device=device)
-        self._where = {"device": device, "dtype": dtype}
-        self._wait()
 
     def reset_parameters(self) -> None:
         """Scale 1, shift 0, statistics as before any batch, once there are channels."""
@@ -111,13 +110,11 @@ class _LazyNorm(LazyModuleMixin, batchnorm._NormBase):
             input.ndim == self._dims[0]
         )
         self.num_features = input.shape[0 if unbatched else 1]
-        for parameter in (self.weight, self.bias):
-            if isinstance(parameter, UninitializedParameter):
-                parameter.materialize((self.num_features,))
-        if self.track_running_stats:
-            self.running_mean = zeros(self.num_features, **self._where)
-            self.running_var = ones(self.num_features, **self._where)
-        self.reset_parameters()
+        lazy = [t for t in (self.weight, self.bias, self.running_mean, self.running_var) if is_lazy(t)]
+        for tensor in lazy:
+            tensor.materialize((self.num_features,))
+        if lazy:
+            self.reset_parameters()
 
 
 class LazyBatchNorm1d(_LazyNorm, batchnorm.BatchNorm1d):

@@ -20,7 +20,6 @@ class _LazyConvolution(LazyModuleMixin, conv._ConvNd):
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
-        self._wait()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew, once they have shapes."""
@@ -66,7 +65,7 @@ class _LazyConv(_LazyConvolution, conv._Conv):
         dtype: Any = None,
     ) -> None:
         options = (kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
-        conv._Conv.__init__(self, 0, 0, *options)
+        super().__init__(0, 0, *options)
         self._forget(out_channels, bias, device, dtype)
 
 
@@ -86,7 +85,7 @@ class _LazyConvTranspose(_LazyConvolution, conv._ConvTranspose):
         dtype: Any = None,
     ) -> None:
         options = (stride, padding, output_padding, groups, False, dilation, padding_mode, device, dtype)
-        conv._ConvTranspose.__init__(self, 0, 0, kernel_size, *options)
+        super().__init__(0, 0, kernel_size, *options)
         self._forget(out_channels, bias, device, dtype)
 
 

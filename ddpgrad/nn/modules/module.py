@@ -97,7 +97,16 @@ class Module(Tree, state.ExtraState):
         Only floating-point members change their dtype. Parameters stay the same objects.
         """
         device, dtype = conversion.parse(*args, **kwargs)
-        return self._apply(lambda t: t.to(device=device, dtype=dtype if t.is_floating_point() else None))
+
+        def moved(t: Tensor) -> Tensor:
+            if t.is_meta and device is not None and device.type != "meta":
+                raise NotImplementedError(
+                    "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
+                    "torch.nn.Module.to() when moving module from meta to a different device."
+                )
+            return t.to(device=device, dtype=dtype if t.is_floating_point() else None)
+
+        return self._apply(moved)
 
     def type(self: T, dst_type: Any) -> T:
         """All parameters and buffers in one dtype."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...ops.indexing.setitem import copy_
-from ..parameter import Parameter, UninitializedParameter
+from ..parameter import Parameter, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -74,8 +75,7 @@ def collect_own(module: Module, destination: dict[str, Any], prefix: str, keep_v
     """The part of `collect` for the module itself."""
     for name, tensor in _persistent(module).items():
         if tensor is not None:
-            lazy = isinstance(tensor, UninitializedParameter)
-            destination[prefix + name] = tensor if keep_vars or lazy else tensor.detach()
+            destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
     if _has_extra(module, "get_extra_state"):
         destination[prefix + _EXTRA] = module.get_extra_state()
 
@@ -172,8 +172,8 @@ def load_own(
             missing.append(key)
             continue
         value = state_dict[key]
-        if isinstance(target, UninitializedParameter) and isinstance(value, Tensor):
-            if isinstance(value, UninitializedParameter):
+        if is_lazy(target) and isinstance(value, Tensor):
+            if is_lazy(value):
                 continue
             target.materialize(tuple(value.shape))
         if target.ndim == 0 and isinstance(value, Tensor) and tuple(value.shape) == (1,):
@@ -187,7 +187,20 @@ def load_own(
             )
             setattr(module, name, taken)
         else:
-            copy_(target, value)
+            if target.is_meta and not value.is_meta:
+                warnings.warn(
+                    f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+                    "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state dictionary "
+                    "to their corresponding key in the module instead of copying them in place?)",
+                    stacklevel=4,
+                )
+            try:
+                copy_(target, value)
+            except NotImplementedError as error:  # of a value on meta
+                errors.append(
+                    f'While copying the parameter named "{key}", whose dimensions in the model are {target.shape} and '
+                    f"whose dimensions in the checkpoint are {value.shape}, an exception occurred : {error.args}."
+                )
     if _has_extra(module, "set_extra_state"):
         if prefix + _EXTRA in state_dict:
             module.set_extra_state(state_dict[prefix + _EXTRA])

@@ -76,7 +76,7 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
     coefficient = clamp(float(max_norm) / (to(total_norm, dtypes.float64) + 1e-6), max=1.0)
-    on_device = coefficient.is_cuda
+    on_device = not coefficient.is_cpu
     factor = 1.0 if on_device else float(coefficient)
     if not on_device and factor >= 1.0:  # not so for nan, which must reach the gradients
         return

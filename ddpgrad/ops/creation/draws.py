@@ -11,7 +11,7 @@ import numpy as np
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
-from ...random import Generator, default_generator
+from ...random import Generator, source
 from ...random.variates import DIGITS, largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
@@ -19,8 +19,14 @@ from ..indexing.setitem import copy_
 from .factories import default_of, dtype_of_out, factory, finish, like, number, shape_of
 
 
-def _source(generator: Generator | None) -> Generator:
-    return default_generator() if generator is None else generator
+def _source(generator: Generator | None, like: Tensor | None = None) -> Generator:
+    """What draws on the host, or for tensors like `like`."""
+    return source(generator, "cpu" if like is None else like.device.type)
+
+
+def _read(t: Tensor) -> Any:
+    """The raw array on the host, of a tensor on meta that without elements."""
+    return t._array if t.is_meta else t.numpy(force=True)
 
 
 def _size(name: str, size: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -129,6 +135,17 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
 rand_like, randn_like, randint_like = like(rand), like(randn), like(_randint_of_shape)
 
 
+@factory
+def _normal(
+    shape: tuple[int, ...],
+    moments: tuple[float, float],
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+) -> np.ndarray:
+    return _source(generator).normal(shape, default_of(dtype), *moments)
+
+
 @tensor_function(out=True)
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
@@ -136,8 +153,8 @@ def multinomial(
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
     if input.ndim not in (1, 2):
         raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.ndim}")
-    weights = input.detach().to("cpu")._array
-    return finish(_source(generator).multinomial(weights, num_samples, replacement), input.device)
+    drawn = _source(generator, input).multinomial(_read(input), num_samples, replacement)
+    return finish(drawn, input.device)
 
 
 @tensor_function(out=True)
@@ -149,13 +166,13 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         raise NotImplementedError(
             f'"bernoulli" not implemented for {input.dtype.name}: probabilities are floating point'
         )
-    drawn = _source(generator).bernoulli(input.numpy(force=True))
+    drawn = _source(generator, input).bernoulli(_read(input))
     return finish(drawn.astype(input.dtype.numpy), input.device)
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
-    drawn = _source(generator).poisson(input.numpy(force=True))
+    drawn = _source(generator, input).poisson(_read(input))
     return finish(drawn.astype(input.dtype.numpy), input.device)
 
 
@@ -167,7 +184,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise RuntimeError(
             f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}"
         )
-    drawn = _source(generator).binomial(count.numpy(force=True), prob.numpy(force=True))
+    drawn = _source(generator, count).binomial(_read(count), _read(prob))
     return finish(drawn.astype(count.dtype.numpy), count.device)
 
 
@@ -176,20 +193,26 @@ def normal(
     dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     """Normal numbers: of one mean and deviation in the shape `size`, or one for each element of the tensors given."""
-    if isinstance(std, Tensor) and std.numel() and bool((std < 0).any()):
+    if isinstance(std, Tensor) and std.numel() and not std.is_meta and bool((std < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     if out is not None and not tensors:
         dtype, device = dtype_of_out(dtype, out), out.device
     if not tensors:
         numbers: Any = (mean, std)
-        array = _source(generator).normal(shape_of("normal", (size,)), default_of(dtype), *numbers)
-        result = finish(array, device, requires_grad)
+        result = _normal(
+            shape_of("normal", (size,)),
+            numbers,
+            generator=generator,
+            dtype=dtype,
+            device=device,
+            requires_grad=requires_grad,
+        )
     else:
         shape = np.broadcast_shapes(*[t.shape for t in tensors])
         kind = tensors[0].dtype
         unit = std if not isinstance(std, Tensor) else 1.0
-        drawn = finish(_source(generator).normal(shape, kind.numpy, 0.0, unit), tensors[0].device)
+        drawn = finish(_source(generator, tensors[0]).normal(shape, kind.numpy, 0.0, unit), tensors[0].device)
         result = (drawn * std.detach() if isinstance(std, Tensor) else drawn) + (
             mean.detach() if isinstance(mean, Tensor) else mean
         )
@@ -220,7 +243,7 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
                     f"{name}_() got an unexpected keyword argument '{key}'; it has {', '.join(names)}"
                 )
             given[names.index(key)] = number(value)
-        source = _source(generator)
+        source = _source(generator, self)
         if self.dtype.is_complex:
             if name not in ("normal", "uniform"):
                 raise NotImplementedError(f'"{name}_" not implemented for {self.dtype.name}')
@@ -240,18 +263,18 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     check_writable("geometric_", self)
     if self.dtype.category == 0:
         raise NotImplementedError('"geometric_" not implemented for bool')
-    return _overwrite(self, _source(generator).geometric(tuple(self.shape), p))
+    return _overwrite(self, _source(generator, self).geometric(tuple(self.shape), p))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Overwrite with 0 and 1, 1 with probability `p`: a number, or a tensor that broadcasts to this one."""
     check_writable("bernoulli_", self)
     if isinstance(p, Tensor):
-        chances = np.broadcast_to(p.numpy(force=True), tuple(self.shape))
-        return _overwrite(self, _source(generator).bernoulli(chances))
+        chances = np.broadcast_to(_read(p), tuple(self.shape))
+        return _overwrite(self, _source(generator, self).bernoulli(chances))
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return _overwrite(self, _source(generator).bernoulli(p, tuple(self.shape)))
+    return _overwrite(self, _source(generator, self).bernoulli(p, tuple(self.shape)))
 
 
 def random_(self: Tensor, *bounds: int | None, generator: Generator | None = None, **named: Any) -> Tensor:
@@ -271,7 +294,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
     if kind.is_complex:
         raise NotImplementedError(f'"random_" not implemented for {kind.name}')
     if not given:
-        return _overwrite(self, _source(generator).whole(shape, kind))
+        return _overwrite(self, _source(generator, self).whole(shape, kind))
     low, high = given.get("from", 0), given["to"]
     if low is None or (high is None and "from" not in given):
         raise TypeError("random_(): only the second of two bounds can be None")
@@ -280,7 +303,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     low, high = _within(kind, low, high)
-    return _overwrite(self, _source(generator).integers(low, high, shape))
+    return _overwrite(self, _source(generator, self).integers(low, high, shape))
 
 
 METHODS = {

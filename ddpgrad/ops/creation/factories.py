@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...backend.elementary.shape import strided_view
 from ...backend.registry import backend_of, to_device
 from ...core.tensor import Size, Tensor, wrap
+from ...random import source
 from ..dispatch.out import resize_out, write_out
 
 
@@ -53,6 +56,7 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     their elements lie in order. `out` of another shape is resized without a warning, but for `_COUNTED`.
     """
     name = function.__name__
+    parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(
@@ -61,11 +65,22 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         if out is not None:
             kwargs["dtype"] = dtype_of_out(kwargs.get("dtype"), out)
-            made = finish(function(*args, **kwargs), out.device)
+            made = finish(on(out.device, *args, **kwargs), out.device)
             if name in _COUNTED and out.numel() == made.numel():
                 made._array = made._array.reshape(out._array.shape)
             return write_out(name, out, made, warns=name == "arange")
-        return finish(function(*args, **kwargs), device, requires_grad)
+        where = devices.of(device if device is not None else devices.default())
+        return finish(on(where, *args, **kwargs), where, requires_grad)
+
+    def on(where: devices.Device, *args: Any, **kwargs: Any) -> Any:
+        if where.type == "meta":  # nothing is computed on the host for it
+            if "generator" in parameters:
+                kwargs["generator"] = source(None, "meta")
+            if "xp" in parameters:
+                from ...backend.meta.library import LIBRARY
+
+                kwargs["xp"] = LIBRARY
+        return function(*args, **kwargs)
 
     return call
 
@@ -259,7 +274,7 @@ def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 
 @factory
-def empty_strided(size: Any, stride: Any, *, dtype: Any = None) -> np.ndarray:
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """Uninitialised memory seen with sizes and steps, in elements."""
     size, stride = tuple(size), tuple(stride)
     if len(size) != len(stride):
@@ -268,18 +283,17 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None) -> np.ndarray:
         )
     kind = default_of(dtype)
     extent = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    memory = np.empty(extent, kind)
-    return np.ndarray(size, kind, memory.view(np.uint8), 0, tuple(step * kind.itemsize for step in stride))
+    return strided_view(xp.empty(extent, kind), size, stride, 0)
 
 
 @factory
-def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None) -> np.ndarray:
+def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """Uninitialised memory whose dimensions lie in the order `physical_layout`, the slowest first."""
     if sorted(physical_layout) != list(range(len(size))):
         raise RuntimeError(
             f"empty_permuted(): physical_layout {tuple(physical_layout)} must be a permutation of the dimensions of {tuple(size)}"
         )
-    memory = np.empty([size[d] for d in physical_layout], default_of(dtype))
+    memory = xp.empty([size[d] for d in physical_layout], default_of(dtype))
     return memory.transpose(np.argsort(physical_layout))
 
 
@@ -290,7 +304,7 @@ def scalar_tensor(s: Any, **options: Any) -> Tensor:
 
 
 @factory
-def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> np.ndarray:
+def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """start, start + step, … before `end`."""
     if end is None:
         start, end = 0, start
@@ -314,10 +328,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> 
     count = math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)
-    return (start + np.arange(count) * step).astype(kind.numpy)
+    return (start + xp.arange(count) * step).astype(kind.numpy)
 
 
-def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.ndarray, np.dtype[Any]]:
+def _steps(
+    name: str, start: Any, end: Any, steps: Any, dtype: Any, xp: Any
+) -> tuple[np.ndarray, np.dtype[Any]]:
     """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
     start, end, count = number(start), number(end), number(steps)
     if not isinstance(count, int) or isinstance(steps, bool):
@@ -335,9 +351,9 @@ def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any) -> tuple[np.
         step = (end - start) / type(end)(count - 1) if count > 1 else 0
         if wider is not None:
             start, end, step = wider(start), wider(end), wider(step)
-        places = np.arange(count)
+        places = xp.arange(count)
         forward, backward = step * places, step * (count - 1 - places)
-        return np.where(places < max(count // 2, 1), start + forward, end - backward), kind
+        return xp.where(places < max(count // 2, 1), start + forward, end - backward), kind
 
 
 # A step is rounded to the dtype, a value only once, as by PyTorch's fused multiply-add: the same bits.
@@ -345,50 +361,27 @@ _WIDER: dict[str, Any] = {"float32": np.float64, "float64": np.longdouble}
 
 
 @factory
-def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None) -> np.ndarray:
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """`steps` evenly spaced values from start to end, both included."""
-    values, kind = _steps("linspace", start, end, steps, dtype)
+    values, kind = _steps("linspace", start, end, steps, dtype, xp)
     if kind.kind == "b":
         raise NotImplementedError("linspace(): not implemented for bool")
     return values.astype(kind)
 
 
 @factory
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None) -> np.ndarray:
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, xp: Any = np
+) -> np.ndarray:
     """`base` to the power of evenly spaced values from start to end."""
-    values, kind = _steps("logspace", start, end, steps, dtype)
+    values, kind = _steps("logspace", start, end, steps, dtype, xp)
     return np.power(base, values).astype(kind)
 
 
 @factory
-def eye(n: int, m: int | None = None, *, dtype: Any = None) -> np.ndarray:
+def eye(n: int, m: int | None = None, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """Ones on the diagonal of an (n, m) matrix."""
     for name, size in (("n", n), ("m", m)):
         if size is not None and size < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
-    return np.eye(n, m, dtype=default_of(dtype))
-
-
-class Layout:
-    """How elements are stored: `strided` is the only one of tensors here. The others have names, to compare with."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
-
-
-class MemoryFormat(Layout):
-    """An order of dimensions in memory. All are accepted; elements always lie in order of the dimensions."""
-
-
-strided = Layout("strided")
-sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = map(
-    Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
-)
-contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
-channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")
+    return xp.eye(n, m, dtype=default_of(dtype))

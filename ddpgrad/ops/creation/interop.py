@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
-from ...core import upcalls
+from ...core import size, upcalls
 from ...core.tensor import Tensor, wrap
 from ..shape.strided import view
 from . import data, factories
@@ -23,9 +23,7 @@ _CUDA_DEVICE, _CPU_DEVICE = 2, 1  # DLPack's numbers
 # -- copies and pickles -----------------------------------------------------------------------
 
 
-def rebuild(
-    array: np.ndarray, kind: type, requires_grad: bool, device: str, attributes: dict[str, Any]
-) -> Tensor:
+def rebuild(array: Any, kind: type, requires_grad: bool, device: str, attributes: dict[str, Any]) -> Tensor:
     """The tensor that a pickle describes."""
     out = wrap(factories.finish(array, device)._array, kind)
     out._requires_grad = requires_grad
@@ -48,7 +46,9 @@ def reduce_ex(self: Tensor, protocol: Any) -> Any:
     Loading runs the constructor of the tensor's class and NumPy's, nothing else of ddpgrad's. As with all
     pickles, load none from people you do not trust; `ddpgrad.save` writes files that are always safe to load.
     """
-    array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
+    array = self._array
+    if not self.is_meta:
+        array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
     return rebuild, (array, type(self), self._requires_grad, str(self.device), _own_attributes(self))
 
 
@@ -127,6 +127,8 @@ def dlpack(self: Tensor, **options: Any) -> Any:
     """A capsule with which another library can use the memory."""
     if self._requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.is_meta:
+        raise BufferError("Cannot pack tensors on meta")
     return self._array.__dlpack__(**options)
 
 
@@ -157,6 +159,8 @@ def is_shared(self: Tensor) -> bool:
 
 def share_memory_(self: Tensor) -> Tensor:
     """Move the elements into memory that processes forked from this one share."""
+    if self.is_meta:
+        raise RuntimeError("share_memory_(): only available on CPU, and the tensor is on meta")
     if not is_shared(self):
         import mmap
 
@@ -174,7 +178,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
     DeviceError where there is no GPU. device: accepted for PyTorch's sake; the memory serves all GPUs.
     """
-    if self.is_cuda:
+    if not self.is_cpu:
         raise RuntimeError(f"cannot pin '{self.type()}': only dense CPU tensors can be pinned")
     from ...backend.cuda import pinned  # here and below, as few programs pin
 
@@ -185,7 +189,7 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
     """Whether the elements lie in page-locked host memory."""
     from ...backend.cuda import pinned
 
-    return not self.is_cuda and pinned.is_page_locked(self._array)
+    return self.is_cpu and pinned.is_page_locked(self._array)
 
 
 # -- kind and name -----------------------------------------------------------------------------
@@ -251,7 +255,7 @@ def type_(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor: ...
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> str | Tensor:
     """The name of the tensor's type ('torch.FloatTensor'), or the tensor in another: a dtype, class or name."""
     if dtype is None:
-        return f"torch.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype.name]}"
+        return f"torch.{'' if self.is_cpu else f'{self.device.type}.'}{_NAME_OF[self.dtype.name]}"
     if isinstance(dtype, TypedTensor):
         return self.to(dtype.place, dtype.dtype)
     if isinstance(dtype, str):
@@ -323,8 +327,8 @@ def to_sparse(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return upcalls.to_sparse(self, *args, **kwargs)
 
 
-def _layout(self: Tensor) -> factories.Layout:
-    return factories.strided
+def _layout(self: Tensor) -> size.Layout:
+    return size.strided
 
 
 def _name(self: Tensor) -> None:
@@ -332,7 +336,7 @@ def _name(self: Tensor) -> None:
 
 
 def _is_cpu(self: Tensor) -> bool:
-    return not self.is_cuda
+    return self.device.type == "cpu"
 
 
 def _no(self: Tensor) -> bool:
@@ -384,7 +388,6 @@ METHODS: dict[str, Any] = {
             "sparse",
             "sparse_csr",
             "quantized",
-            "meta",
             "mps",
             "xpu",
             "xla",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backend.registry import backend_for
-from ...core.errors import DdpgradError, DeviceError, LinAlgError, OutOfMemoryError
+from ...core.errors import DdpgradError, DeviceError, LinAlgError, NoElementsError, OutOfMemoryError
 from ...core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -46,13 +46,17 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
         return OutOfMemoryError(f"{said(op)}(): CUDA out of memory. {error}")
-    if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)):
+    if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)) and not isinstance(
+        error, NoElementsError
+    ):
         return error
     if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
         require_tensors(op, args)
     tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
     if len({t.device for t in tensors}) > 1:
         return different_devices(op.name, [t._array for t in tensors])
+    if isinstance(error, NoElementsError):
+        return NoElementsError(f"{said(op)}(): {error}")
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
     called, hint = f"{said(op)}({shapes})", _hint(op, args, tensors)
     if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from .declare import Op
 
 Arguments = Mapping[str, Any]
@@ -44,7 +42,7 @@ def _attention(arguments: Arguments, result: Any) -> int:
 
 def _recurrent(arguments: Arguments, result: Any) -> int:
     """The products with the state; those with the input are one product before."""
-    return arguments["input"].size // arguments["weight"].shape[0] * np.size(arguments["weight"])
+    return arguments["input"].size // arguments["weight"].shape[0] * arguments["weight"].size
 
 
 _RULES: dict[str, Callable[[Arguments, Any], int]] = {

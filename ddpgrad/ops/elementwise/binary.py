@@ -311,7 +311,7 @@ def _check_masked_fill(input: Tensor, mask: Tensor, value: TensorLike) -> None:
             f"masked_fill(): only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s). "
             "Use torch.where(mask, value, input)."
         )
-    if isinstance(value, Tensor) and value.dtype.category == 3:
+    if isinstance(value, Tensor) and value.dtype.category == 3 and not value.is_meta:
         as_element(value.item(), input.dtype)  # which refuses what has an imaginary part, for a real input
 
 

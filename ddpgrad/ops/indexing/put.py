@@ -211,6 +211,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         )
     size = np.broadcast_shapes(input.shape, mask.shape)
     input, mask = shape.expand(input, size), shape.expand(mask, size)
+    if input.is_meta:
+        return unary.clone(input)
     count = int(mask.sum())
     if count > source.numel():
         raise RuntimeError(
@@ -249,6 +251,8 @@ def _with_region(name: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
 @tensor_function()
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """`nonzero` cut or filled up to `size` rows."""
+    if input.is_meta:
+        return input.new_empty((size, input.ndim), dtype=dtypes.int64)
     found = F.nonzero(input)[:size]
     return shape.constant_pad(found, ((0, size - found.shape[0]), (0, 0)), fill_value)
 

@@ -77,6 +77,8 @@ def beside(input: Tensor, index: Any) -> Any:
     if home.kind == "cpu":
         require_one_kind("index", array, index)
         return index
+    if home.kind == "meta":  # what a mask selects is known while it has elements
+        return index
     return to_device(index, home.device_of(array))
 
 

@@ -19,8 +19,9 @@ from ..indexing.setitem import copy_
 def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]:
     if source is None:
         generator = default_generator()
-        if backend_for(input._array).kind != "cpu":
-            source = generator.raw64()
+        kind = backend_for(input._array).kind
+        if kind != "cpu":
+            source = generator.raw64() if kind == "cuda" else 0
         elif p == 1:
             source = np.zeros(input.shape, np.uint8)  # nothing is drawn, as in PyTorch
         else:

@@ -112,7 +112,7 @@ def _lu_factor(name: str, A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tenso
     compact, pivots, rows = decomposition_ops.lu_factor(A, pivot)
     zero = F.diagonal(compact.detach(), 0, -2, -1) == 0
     found = zero.any(-1)
-    first = F.argmax(zero.to("cpu").int(), -1).to(A.device) + 1 if zero.shape[-1] else found
+    first = F.argmax(zero.int(), -1) + 1 if zero.shape[-1] else found
     return compact, pivots, rows, F.where(found, first, 0).int()
 
 
@@ -164,6 +164,8 @@ def _permutation(rows: Tensor, like: Tensor) -> Tensor:
 
 def _rows_of(pivots: Tensor, count: int) -> Tensor:
     """LAPACK's exchanges, counted from 1, as the order of the rows."""
+    if pivots.is_meta:
+        return pivots.new_empty((*pivots.shape[:-1], count), dtype=int)
     swaps = pivots.numpy(force=True).astype(np.int64) - 1
     rows = np.broadcast_to(np.arange(count), (*swaps.shape[:-1], count)).copy()
     for k in range(swaps.shape[-1]):

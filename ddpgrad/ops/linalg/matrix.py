@@ -39,10 +39,8 @@ def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
             return g * input
         return F.reshape(input, (-1, 1)) * F.unsqueeze(g, len(g.shape) - 1)
     if len(other_shape) == 1:
-        return F.sum_to(
-            F.squeeze(F.matmul(_t(F, input), F.unsqueeze(g, len(g.shape))), (len(input.shape) - 1,)),
-            other_shape,
-        )
+        flat = F.reshape(input, (math.prod(g.shape), input.shape[-1]))
+        return F.matmul(_t(F, flat), F.reshape(g, (flat.shape[0],)))
     if len(other_shape) == 2 and len(g.shape) > 2:
         # The sum over the batch is part of one large product.
         rows = math.prod(g.shape[:-1])

@@ -72,9 +72,9 @@ def eye_like(x: Tensor, rows: int, columns: int | None = None) -> Tensor:
 def _failed(out: Tensor) -> Any:
     """Which matrices of a result are not finite: None, or a NumPy mask over the batch."""
     array = out._array
-    if not array.size:
-        return None
     backend = backend_for(array)
+    if not array.size or backend.kind == "meta":
+        return None
     good = backend.all(backend.isfinite(array), (-2, -1))
     good = good if backend.kind == "cpu" else backend.to_host(good)
     return None if good.all() else ~np.asarray(good)
@@ -112,6 +112,8 @@ def _first_failed_minor(matrix: np.ndarray) -> int:
 
 def raise_if_failed(info: Tensor, message: str) -> None:
     """`LinAlgError` for the first non-zero of `info`; {0} in the message stands for it."""
+    if info.is_meta:
+        return
     numbers = np.atleast_1d(info.numpy(force=True))
     if not numbers.any():
         return

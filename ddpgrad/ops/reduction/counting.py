@@ -274,6 +274,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}; use x.float()')
     if bins <= 0:
         raise RuntimeError(f"bins must be > 0, got {bins}")
+    if input.is_meta:
+        return input.new_empty((bins,))
     F = backend_for(input._array)
     array = F.cast(F.reshape(input._array, (-1,)), widened(input._array.dtype))
     low, high = _range("histc", array, min, max, 1)

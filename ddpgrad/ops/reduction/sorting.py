@@ -231,7 +231,7 @@ def _checked_q(name: str, input: Tensor, q: Any) -> Tensor:
         raise RuntimeError(
             f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype.name} and {input.dtype.name}"
         )
-    if not bool(reduce.all(binary.logical_and(q >= 0, q <= 1))):
+    if not q.is_meta and not bool(reduce.all(binary.logical_and(q >= 0, q <= 1))):
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     return q
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...autograd.accumulate import edge_of, set_history
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
+from ...backend import dtype as dtypes
 from ...core.modes import inference
 from ...core.tensor import Size, Tensor, wrap
 from ..creation.factories import from_numpy
@@ -189,6 +190,10 @@ def repeat_interleave(
         input, dim = shape.flatten(input) if input.ndim != 1 else input, 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     length = input.shape[dim] if input.ndim else 1
+    if isinstance(repeats, Tensor) and repeats.is_meta:
+        if output_size is None:
+            raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
+        return index_select(input, dim, repeats.new_empty((output_size,), dtype=dtypes.int64))
     counts = repeats.numpy(force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1:
         raise RuntimeError(f"repeats must be 0-dim or 1-dim tensor of int32 or int64, got {counts.dtype}")
