@@ -7,7 +7,7 @@ from math import log
 from types import ModuleType
 from typing import Any
 
-from ..dtype import numpy_of
+from ..dtype import float32, numpy_of
 from .half import in_float32
 
 Array = Any
@@ -122,6 +122,11 @@ def composed(xp: ModuleType) -> dict[str, Any]:
             return input.real.astype(target)
         return input.astype(target, copy=False)
 
+    def by_a_number(name: str, input: Any, other: Any) -> Array:
+        dtype = (input if hasattr(input, "dtype") else other).dtype
+        wide = [x.astype(float32.numpy) if hasattr(x, "dtype") else x for x in (input, other)]
+        return getattr(xp, name)(*wide).astype(dtype)
+
     def clone(input: Array, memory_format: Any = None) -> Array:
         return xp.array(input, copy=True)
 
@@ -185,6 +190,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
 
     return {
         "reciprocal": reciprocal, "rsqrt": rsqrt, "sigmoid": sigmoid, "clamp": clamp, "where": where, "cast": cast,
+        "by_a_number": by_a_number,
         "clone": clone, "contiguous": contiguous, "conj": conj, "real": real, "imag": imag, "complex": complex,
         "view_as_real": view_as_real, "view_as_complex": view_as_complex,
         "sgn": sgn, "sign": sign, "frac": frac, "sinc": sinc, "heaviside": heaviside, "nan_to_num": nan_to_num,

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from ..dtype import bfloat16, float16, float32
+from ..registry import backend_for
 
 Array = Any
 NARROW = (float16.numpy, bfloat16.numpy)
@@ -17,8 +18,10 @@ def in_float32(kernel: Callable[..., Array]) -> Callable[..., Array]:
 
     @wraps(kernel)
     def wide(input: Array, *args: Any) -> Array:
-        if input.dtype.itemsize == 2 and input.dtype in NARROW:
-            return kernel(input.astype(float32.numpy), *args).astype(input.dtype)
+        dtype = input.dtype
+        if dtype.itemsize == 2 and dtype in NARROW:
+            F = backend_for(input)
+            return F.cast(getattr(F, kernel.__name__)(F.cast(input, float32.numpy), *args), dtype)
         return kernel(input, *args)
 
     return wide
