@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from math import log
 from types import ModuleType
 from typing import Any
 
-from ..dtype import float32, numpy_of
-from .half import in_float32
+from ..dtype import NARROW, float32, numpy_of
+from ..registry import backend_for
 
 Array = Any
 Kernel = Callable[..., Array]
+
+
+def in_float32(kernel: Kernel) -> Kernel:
+    """`kernel` of one array, which takes the floats of 16 bits as float32 and rounds the result once."""
+
+    @wraps(kernel)
+    def wide(input: Array, *args: Any) -> Array:
+        dtype = input.dtype
+        if dtype.itemsize == 2 and dtype in NARROW:
+            F = backend_for(input)
+            return F.cast(getattr(F, kernel.__name__)(F.cast(input, float32.numpy), *args), dtype)
+        return kernel(input, *args)
+
+    return wide
 
 
 def ufuncs(xp: ModuleType) -> dict[str, Any]:

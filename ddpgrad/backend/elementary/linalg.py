@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import NARROW
 from ..registry import backend_for
-from .half import NARROW
 
 Array = Any
 

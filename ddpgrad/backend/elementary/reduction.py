@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from ..dtype import float32, int64, numpy_of
+from ..dtype import NARROW, float32, int64, numpy_of
 from ..registry import backend_for
-from .half import NARROW, in_float32
+from .arithmetic import in_float32
 
 Array = Any
 Dim = int | tuple[int, ...] | None

@@ -8,9 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ..dtype import float32
+from ..dtype import NARROW, float32
 from ..registry import backend_for
-from .half import NARROW
 
 Array = Any
 
