@@ -99,6 +99,9 @@ float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
 
 complex32 = _NamedDType("complex32", 3, 4)
 
+NARROW = (float16.numpy, bfloat16.numpy)
+"""The NumPy dtypes of floats of 16 bits, which are computed in float32."""
+
 _FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
 _WIDE_UNSIGNED = (uint16, uint32, uint64)
 ALL = (

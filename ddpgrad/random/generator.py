@@ -3,7 +3,7 @@
 The same seed gives the same uniform, normal, integer and permutation draws as PyTorch
 does on a CPU (Mersenne Twister, https://doi.org/10.1145/272991.272995), and `get_state`
 gives PyTorch's own 5056 bytes, so that a stream can be carried from one to the other.
-Normal draws agree to rounding; everything else is equal to the bit, except that a
+They are equal to the bit, normal ones as on processors with AVX2 or AVX-512 (`backend/normals.py`), except that a
 float64 `uniform` with other bounds than 0 and 1 may differ in its last bit.
 
 Every rank has a default generator of its own (`default_generator`). Kernels that make
@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backend import device as devices
 from ..backend import dtype as dtypes
+from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
 from ..core.upcalls import new_tensor
 from .variates import Shape, Variates, floating, shape_tuple
 
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 _DEFAULT_SEED = 67280421310721  # what PyTorch's generators start from when nobody seeds them
 _STATE_WORDS = 624  # words of a Mersenne Twister's state
 _WIDE = 1 << 28  # PyTorch draws 64 bits for integer ranges from here on
-_BLOCK = 16  # normal draws are transformed in blocks of this size
 _SHORT = 1 << 14  # permutations up to this length are swapped element by element
-_HALVES = 8  # element j of a block is paired with element j + 8
 
 # The bytes of PyTorch's CPU generator state. `left` counts the words before the next
 # refill, one too many; `normal_*` is the second half of a scalar Box-Muller pair.
@@ -174,39 +173,48 @@ class Generator(Variates):
         return values.reshape(shape_tuple(shape))
 
     def normal(
-        self, shape: Shape, dtype: Any = np.float32, mean: float = 0.0, std: float = 1.0
+        self,
+        shape: Shape,
+        dtype: Any = np.float32,
+        mean: float = 0.0,
+        std: float = 1.0,
+        in_blocks: bool = True,
     ) -> np.ndarray:
-        """An array of `shape` from the normal distribution (Box-Muller, as PyTorch pairs it)."""
+        """An array of `shape` from the normal distribution (Box-Muller, as PyTorch pairs it).
+
+        in_blocks: PyTorch draws 16 numbers at a time for contiguous memory, and single ones for other.
+        """
         kind = floating(dtype)
         if not std >= 0.0:
             raise RuntimeError(f"normal needs std >= 0, got std={std}")
         shape = shape_tuple(shape)
         count = math.prod(shape)
-        if count < _BLOCK:
-            values = np.array([self._scalar_normal() * std + mean for _ in range(count)], dtype=np.float64)
-            return values.astype(kind).reshape(shape)
-        whole, rest = divmod(count, _BLOCK)
+        if count < BLOCK or not in_blocks:
+            values = [scaled(value, std, mean) for value in self._single_normals(count)]
+            return np.array(values, dtype=np.float64).astype(kind).reshape(shape)
+        whole, rest = divmod(count, BLOCK)
         # PyTorch fills the array with uniform draws, transforms its whole blocks, and draws the last
         # 16 elements again when some are left over. For two-byte types it never draws the left-over.
-        drawn = self._unit(whole * _BLOCK if kind.itemsize == 2 else count, kind)
+        drawn = self._unit(whole * BLOCK if kind.itemsize == 2 else count, kind)
         values = np.empty(count, dtype=drawn.dtype)
-        _box_muller(drawn[: whole * _BLOCK], values[: whole * _BLOCK])
+        box_muller(drawn[: whole * BLOCK], values[: whole * BLOCK], mean, std)
         if rest:
-            _box_muller(self._unit(_BLOCK, kind), values[count - _BLOCK :])
-        if std != 1.0:
-            values *= values.dtype.type(std)
-        if mean != 0.0:
-            values += values.dtype.type(mean)
+            box_muller(self._unit(BLOCK, kind), values[count - BLOCK :], mean, std)
         return values.astype(kind, copy=False).reshape(shape)
 
     def _scalar_normal(self) -> float:
-        if self._spare is not None:
-            spare, self._spare = self._spare, None
-            return spare
-        turn, size = self._unit(2, np.dtype(np.float64)).tolist()
-        radius = math.sqrt(-2.0 * math.log1p(-size))
-        self._spare = radius * math.sin(2.0 * math.pi * turn)
-        return radius * math.cos(2.0 * math.pi * turn)
+        return self._single_normals(1)[0]
+
+    def _single_normals(self, count: int) -> list[float]:
+        """`count` normal numbers, each pair of two uniform ones; half a pair waits for the next draw."""
+        values = [] if self._spare is None or not count else [self._spare]
+        missing = count - len(values)
+        pairs = np.empty(missing + missing % 2)
+        one_by_one(self._unit(pairs.size, pairs.dtype), pairs)
+        values += pairs.tolist()
+        if count:
+            self._spare = values.pop() if missing % 2 else None
+        return values
 
     def integers(self, low: int, high: int, shape: Shape, dtype: Any = np.int64) -> np.ndarray:
         """An array of `shape` with integers in [low, high)."""
@@ -230,19 +238,6 @@ class Generator(Variates):
         draws = self._words32(n - 1) if n < 0xFFFFFFFF // 20 else self._words64(n - 1)
         partners = draws % np.arange(n, 1, -1, dtype=np.uint64)
         return _swap_in_turn(n, partners.view(np.int64) + np.arange(n - 1))
-
-
-def _box_muller(unit: np.ndarray, out: np.ndarray) -> None:
-    """Turn whole blocks of 16 uniform draws into normal ones; `unit` is overwritten."""
-    pairs, target = unit.reshape(-1, 2, _HALVES), out.reshape(-1, 2, _HALVES)
-    radius, angle = pairs[:, 0], pairs[:, 1]
-    np.subtract(1, radius, out=radius)  # (0, 1]: its logarithm is finite
-    np.log(radius, out=radius)
-    radius *= -2
-    np.sqrt(radius, out=radius)
-    angle *= unit.dtype.type(2.0 * math.pi)
-    np.multiply(radius, np.cos(angle), out=target[:, 0])
-    np.multiply(radius, np.sin(angle), out=target[:, 1])
 
 
 def _swap_in_turn(n: int, partners: np.ndarray) -> np.ndarray:

@@ -35,6 +35,8 @@ class Variates:
     def _unit(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
         raise NotImplementedError
 
+    def _single_normals(self, count: int) -> list[float]: ...
+
     def _scalar_normal(self) -> float:
         raise NotImplementedError
 
@@ -106,7 +108,7 @@ class Variates:
         if not std > 0:
             raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
         count = math.prod(shape_tuple(shape))
-        normal = np.array([self._scalar_normal() for _ in range(count)], dtype=np.float64)
+        normal = np.array(self._single_normals(count), dtype=np.float64)
         return np.exp(normal * std + mean).astype(kind).reshape(shape_tuple(shape))
 
     def whole(self, shape: Shape, dtype: dtypes.DType) -> np.ndarray:

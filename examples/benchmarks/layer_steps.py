@@ -1,4 +1,4 @@
-"""One training step, forward and backward, of every layer family. The same source runs on PyTorch and on ddpgrad.
+"""One training step, forward and backward, of arithmetic and of every layer family. The same source runs on PyTorch and on ddpgrad.
 
 `STEPS` maps a name to a function of the module `torch`, which is either, that returns the step. A
 step computes the gradients of the inputs and the parameters, for a gradient of the output that is
@@ -110,6 +110,28 @@ IMAGES = (16, 32, 28, 28)
 FEATURES = (64, 512)
 TOKENS = (8, 128, 256)
 
+LARGE = (1024, 1024)
+
+layer("add", lambda t: lambda x, y: x + y, LARGE, LARGE)
+layer("add a row", lambda t: lambda x, y: x + y, LARGE, LARGE[1:])
+layer("subtract a number", lambda t: lambda x: x - 0.3, LARGE)
+layer("multiply", lambda t: lambda x, y: x * y, LARGE, LARGE)
+layer("multiply by a number", lambda t: lambda x: x * 0.3, LARGE)
+layer("divide", lambda t: lambda x, y: x / y, LARGE, LARGE)
+layer("power", lambda t: lambda x: x**2, LARGE)
+layer("negate", lambda t: lambda x: -x, LARGE)
+layer("where", lambda t: lambda x, y: t.where(x > y, x, y), LARGE, LARGE)
+layer("clamp", lambda t: lambda x: x.clamp(-1, 1), LARGE)
+layer("maximum", lambda t: t.maximum, LARGE, LARGE)
+layer("exp", lambda t: t.exp, LARGE)
+layer("log", lambda t: lambda x: (x * x + 1).log(), LARGE)
+layer("sqrt", lambda t: lambda x: (x * x + 1).sqrt(), LARGE)
+layer("sum", lambda t: lambda x: x.sum(), LARGE)
+layer("mean of columns", lambda t: lambda x: x.mean(0), LARGE)
+layer("transpose", lambda t: lambda x: x.t().contiguous(), LARGE)
+layer("to float and back", lambda t: lambda x: x.float().to(x.dtype), LARGE)
+layer("matmul", lambda t: t.matmul, LARGE, LARGE)
+layer("bmm", lambda t: t.bmm, (16, 128, 128), (16, 128, 128))
 layer("Linear", lambda t: t.nn.Linear(512, 512), FEATURES)
 layer("Linear of 32", lambda t: t.nn.Linear(32, 32), (32, 32))
 layer("Bilinear", lambda t: t.nn.Bilinear(32, 32, 32), (64, 32), (64, 32))

@@ -17,7 +17,7 @@ from typing import Any
 _WORKER = Path(__file__).with_name("worker.py")
 _START_S = 90
 _END_S = 30
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Player:
@@ -31,9 +31,12 @@ class Player:
         if any(answer["ranks"] != ranks for answer in said):
             raise SystemExit(f"{stack}: expected {ranks} ranks that found each other, got {said}")
 
-    def prepare(self, **order: Any) -> None:
-        """Let every rank build what the next turns are about: do='model', 'layer' or 'all_reduce'."""
-        self._tell(order)
+    def prepare(self, **order: Any) -> bool:
+        """Let every rank build what the next turns are about: do='model', 'layer' or 'all_reduce'.
+
+        False where a layer is not implemented for the dtype.
+        """
+        return all(answer["ready"] for answer in self._tell(order))
 
     def turn(self, count: int) -> list[float]:
         """Seconds of each of `count` repetitions, as the slowest rank saw them."""
@@ -65,8 +68,8 @@ def has_mpi() -> bool:
 
 
 @contextmanager
-def players(stacks: list[str], ranks: int) -> Iterator[list[Player]]:
-    """The stacks, each on `ranks` processes that live until the end of the block."""
+def players(stacks: list[str], ranks: int, threads: int = 1) -> Iterator[list[Player]]:
+    """The stacks, each on `ranks` processes of `threads` threads that live until the end of the block."""
     with tempfile.TemporaryDirectory() as folder:
         processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -77,7 +80,7 @@ def players(stacks: list[str], ranks: int) -> Iterator[list[Player]]:
                     server.bind(address)
                     server.listen()
                     server.settimeout(_START_S)
-                    processes += _start(stack, ranks, address, folder)
+                    processes += _start(stack, ranks, threads, address, folder)
                     team.append(Player(stack, ranks, [_accept(server, stack) for _ in range(ranks)]))
             yield team
             for player in team:
@@ -100,7 +103,7 @@ def _accept(server: socket.socket, stack: str) -> socket.socket:
         ) from None
 
 
-def _start(stack: str, ranks: int, address: str, folder: str) -> list[subprocess.Popen[bytes]]:
+def _start(stack: str, ranks: int, threads: int, address: str, folder: str) -> list[subprocess.Popen[bytes]]:
     """ddpgrad and MPI through ddprun, as their users do; PyTorch's ranks on their own, without ddpgrad."""
     worker = [str(_WORKER), stack, address]
     meeting = f"{folder}/meeting"
@@ -109,7 +112,7 @@ def _start(stack: str, ranks: int, address: str, folder: str) -> list[subprocess
     else:
         launcher = ["-m", "ddpgrad.launcher", "-n", str(ranks), *(["--mpi"] if stack == "MPI" else [])]
         commands = [[*launcher, *worker, "0", str(ranks), meeting]]
-    environment = {**os.environ, **_ONE_THREAD}
+    environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
     return [
         subprocess.Popen([sys.executable, *command], env=environment, stdin=subprocess.DEVNULL)
         for command in commands

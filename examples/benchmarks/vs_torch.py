@@ -3,8 +3,9 @@
     python examples/benchmarks/vs_torch.py                      # everything, some minutes
     python examples/benchmarks/vs_torch.py --quick              # a rough look
     python examples/benchmarks/vs_torch.py --models gpt --ranks 2
+    python examples/benchmarks/vs_torch.py --models gpt --ranks 1 --threads 2 --autocast bfloat16
 
-Every rank has one thread. The stacks take turns within one run, so that a machine that is slow
+Every rank has one thread unless you say more. The stacks take turns within one run, so that a machine that is slow
 for a while is slow for both; a figure is the ratio of the medians over all turns, and in
 brackets the lowest and highest ratio of a single round. A step is forward, backward in
 DistributedDataParallel (ddpgrad's ranks meet in shared memory, PyTorch's through Gloo), and the
@@ -24,6 +25,7 @@ import models
 from players import Player, has_mpi, players
 
 ALL_REDUCE = "all_reduce"
+DTYPES = ("float32", "bfloat16", "float16")
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "25 MB": 25 << 20}
 
 
@@ -34,6 +36,9 @@ def parse() -> argparse.Namespace:
         "--models", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}"
     )
     p.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="numbers of ranks (default: 1 2)")
+    p.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the models (default: %(default)s)")
+    p.add_argument("--autocast", choices=DTYPES[1:], help="compute the models' forward under autocast to it")
+    p.add_argument("--threads", type=int, default=1, help="of each rank (default: %(default)s)")
     p.add_argument("--steps", type=int, help="repetitions in a turn (default: as many as fill half a second)")
     p.add_argument("--rounds", type=int, default=8, help="turns of each stack (default: %(default)s)")
     p.add_argument("--quick", action="store_true", help="3 rounds of shorter turns")
@@ -92,14 +97,14 @@ def main() -> None:
         )
     load = os.getloadavg()[0]
     print(f"ddpgrad {version('ddpgrad')} against PyTorch {version('torch')}, Python {platform.python_version()}, "
-          f"{os.cpu_count()} cores, load {load:.1f} before the run, one thread a rank")  # fmt: skip
+          f"{os.cpu_count()} cores, load {load:.1f} before the run, threads a rank: {args.threads}")  # fmt: skip
     print("ratio: time of ddpgrad / time of the other; below 1 ddpgrad is faster\n", flush=True)
     chosen = [name for name in models.MODELS if name in args.models]
     for ranks in args.ranks:
-        with players(["ddpgrad", "PyTorch"], ranks) as team:
+        with players(["ddpgrad", "PyTorch"], ranks, args.threads) as team:
             for name in chosen:
                 for player in team:
-                    player.prepare(do="model", name=name)
+                    player.prepare(do="model", name=name, dtype=args.dtype, autocast=args.autocast)
                 report(f"{name}, {ranks} rank{'s' * (ranks > 1)}", team, rounds(team, args))
     together = [ranks for ranks in args.ranks if ranks > 1]
     if ALL_REDUCE not in args.models or not together:
@@ -107,7 +112,7 @@ def main() -> None:
     if not has_mpi():
         print('plain MPI is not compared, no mpiexec is installed: pip install "ddpgrad[mpich]"')
     for ranks in together:
-        with players(["ddpgrad", "PyTorch", *(["MPI"] if has_mpi() else [])], ranks) as team:
+        with players(["ddpgrad", "PyTorch", *(["MPI"] if has_mpi() else [])], ranks, args.threads) as team:
             for size, count in SIZES.items():
                 for player in team:
                     player.prepare(do=ALL_REDUCE, bytes=count)

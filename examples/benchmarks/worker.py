@@ -52,7 +52,6 @@ class PyTorch:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
 
-        torch.set_num_threads(1)
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
         self.torch, self.dist, self.DDP = torch, dist, DistributedDataParallel
         self.rank, self.ranks = rank, ranks
@@ -84,17 +83,20 @@ class PlainMPI:
 STACKS: dict[str, Callable[[int, int, str], Any]] = {"ddpgrad": Ddpgrad, "PyTorch": PyTorch, "MPI": PlainMPI}
 
 
-def training_step(stack: Any, name: str) -> Callable[[], None]:
-    """One whole step of the model `name`: forward, backward with its all-reduces, update."""
-    stack.torch.manual_seed(0)
-    job = models.MODELS[name](stack.torch)
+def training_step(stack: Any, name: str, autocast: str | None) -> Callable[[], None]:
+    """One whole step of the model `name`: forward, perhaps under autocast, backward with its all-reduces, update."""
+    torch = stack.torch
+    torch.manual_seed(0)
+    job = models.MODELS[name](torch)
     model = stack.DDP(job.model)
     optimizer = job.optimizer(model.parameters())
     batch = job.batch(stack.rank)
 
     def step() -> None:
         optimizer.zero_grad()
-        job.loss(model, batch).backward()
+        with torch.autocast("cpu", autocast and getattr(torch, autocast), autocast is not None):
+            loss = job.loss(model, batch)
+        loss.backward()
         optimizer.step()
 
     return step
@@ -124,13 +126,19 @@ def main() -> None:
     work: Callable[[], Any] = lambda: None  # noqa: E731
     for text in orders:
         order = json.loads(text)
+        if "dtype" in order:
+            stack.torch.set_default_dtype(getattr(stack.torch, order["dtype"]))
         if order["do"] == "model":
-            work = training_step(stack, order["name"])
+            work = training_step(stack, order["name"], order["autocast"])
             answer(ready=True)
         elif order["do"] == "layer":
             stack.torch.manual_seed(0)
-            work = layer_steps.STEPS[order["name"]](stack.torch)
-            answer(ready=True)
+            try:
+                work = layer_steps.STEPS[order["name"]](stack.torch)
+            except NotImplementedError:
+                answer(ready=False)
+            else:
+                answer(ready=True)
         elif order["do"] == "all_reduce":
             work = stack.all_reduce(order["bytes"] // 4)
             answer(ready=True)

@@ -19,7 +19,7 @@ _FAMILIES = (
     "piecewise", "places", "places_along", "pointwise", "pool", "recurrent", "reduce", "resample", "shape", "special",
 )  # fmt: skip
 # Those that have functions for other modules as well.
-_MIXED_FAMILIES = {"half": ("cast",), "matmul": ("linear", "matmul")}
+_MIXED_FAMILIES = {"half": ("cast",), "half_loops": ("by_a_number",), "matmul": ("linear", "matmul")}
 # Those that need no Numba.
 _PLAIN_FAMILIES = ("lapack",)
 

@@ -27,12 +27,7 @@ def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """input (*, K) @ weight (N, K) transposed + bias (N,): a new array (*, N)."""
-    dtype = input.dtype
-    if dtype.itemsize == 2 and dtype.kind not in "iu" and weight.dtype == dtype:
-        # Like a matrix product, in float32 and rounded once, after the bias.
-        wide = None if bias is None else bias.astype(np.float32)
-        return linear(input.astype(np.float32), weight.astype(np.float32), wide).astype(dtype)
-    if not compiled_for(input, weight) or (bias is not None and bias.dtype != dtype):
+    if not compiled_for(input, weight) or (bias is not None and bias.dtype != input.dtype):
         return NotImplemented
     # One product over all leading dimensions: numpy.matmul would make one per matrix of a stack.
     flat = input.ndim == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .vectormath import compiled_for, kernel
+from .vectormath import compiled_for, kernel, widened
 
 # Below this many elements NumPy's own sum is done before a compiled one has started.
 _WORTH_IT = 4096
@@ -23,9 +23,12 @@ _BLOCK = 512
 def sum(
     input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
-    """The sum over `dim` (an int, a tuple of ints, None for all) of float32 or float64."""
-    if dtype is not None or not compiled_for(input):
+    """The sum over `dim` (an int, a tuple of ints, None for all) of floats; those of 16 bits are added in float32."""
+    if dtype is not None:
         return NotImplemented
+    if not compiled_for(input):
+        total = _half_total(input, dim, keepdim)
+        return NotImplemented if total is None else total.astype(input.dtype)
     if input.size < _WORTH_IT or not input.flags.c_contiguous:
         # With an output NumPy returns an array, which is quicker than to make one of its scalar.
         out = np.empty((), input.dtype) if dim is None and not keepdim else None
@@ -34,18 +37,38 @@ def sum(
     split = _split(input.shape, dims)
     if split is None:
         return np.add.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
-    out = np.empty(split[1], input.dtype)
+    return _summed(input, split, np.empty(split[1], input.dtype)).reshape(_shape(input.shape, dims, keepdim))
+
+
+def _half_total(input: np.ndarray, dim: int | tuple[int, ...] | None, keepdim: bool) -> np.ndarray | None:
+    """The sum of floats of 16 bits as float32; None for what NumPy adds sooner, and for other types."""
+    from .half import is_half, stored
+
+    if input.size < _WORTH_IT or not input.flags.c_contiguous or not is_half(input.dtype):
+        return None
+    dims = _dims(dim, input.ndim)
+    split = _split(input.shape, dims)
+    if split is None:
+        return None
+    total = _summed(stored(input), split, np.empty(split[1], np.float32))
+    return total.reshape(_shape(input.shape, dims, keepdim))
+
+
+def _summed(input: np.ndarray, split: tuple[int, int, int], out: np.ndarray) -> np.ndarray:
     if split[2] == 1:
         _sum_columns(input.reshape(split[:2]), out)
     else:
         _sum_rows(input.reshape(split), out)
-    return out.reshape(_shape(input.shape, dims, keepdim))
+    return out
 
 
 def mean(
     input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
     """The mean over `dim` of float32 or float64: the sum, divided by the number of elements in each."""
+    if dtype is None and input.dtype.itemsize == 2:
+        total = _half_total(input, dim, keepdim)
+        return NotImplemented if total is None else (total / (input.size // total.size)).astype(input.dtype)
     total = sum(input, dim, keepdim, dtype)
     if total is NotImplemented or not total.size:
         return NotImplemented
@@ -125,7 +148,7 @@ def _shape(shape: tuple[int, ...], dims: set[int], keepdim: bool) -> tuple[int, 
 def _sum_rows(x, out):
     """Sum x (a, b, c) over a and c to out (b,)."""
     outer, kept, inner = x.shape
-    number = x.dtype.type
+    number = out.dtype.type
     totals = np.zeros(kept, np.float64)
     for i in range(outer):
         for j in range(kept):
@@ -135,7 +158,7 @@ def _sum_rows(x, out):
                 block = row[first : first + _BLOCK]
                 part = number(0)
                 for k in range(block.size):
-                    part += block[k]
+                    part += widened(block[k])
                 totals[j] += part
     for j in range(kept):
         out[j] = number(totals[j])
@@ -145,9 +168,9 @@ def _sum_rows(x, out):
 def _sum_columns(x, out):
     """Sum x (a, b) over a to out (b,)."""
     rows, columns = x.shape
-    number = x.dtype.type
+    number = out.dtype.type
     totals = np.zeros(columns, np.float64)
-    part = np.empty(columns, x.dtype)
+    part = np.empty(columns, out.dtype)
     for first in range(0, rows, _BLOCK):
         end = min(first + _BLOCK, rows)
         # Four rows at a time, for the partial sums are read and written each time.
@@ -157,11 +180,11 @@ def _sum_columns(x, out):
         for i in range(first, fours, 4):
             p, q, r, s = x[i], x[i + 1], x[i + 2], x[i + 3]
             for j in range(columns):
-                part[j] += p[j] + q[j] + r[j] + s[j]
+                part[j] += widened(p[j]) + widened(q[j]) + widened(r[j]) + widened(s[j])
         for i in range(fours, end):
             p = x[i]
             for j in range(columns):
-                part[j] += p[j]
+                part[j] += widened(p[j])
         for j in range(columns):
             totals[j] += part[j]
     for j in range(columns):

@@ -298,3 +298,69 @@ def _normal(x):
         return 0.5 * math.erfc(-x * math.sqrt(0.5)), _DENSITY_AT_0 * math.exp(-0.5 * x * x)
 
     return normal32 if x == types.float32 else normal64
+
+
+# Floats of 16 bits as compiled code gets them: see `half.stored`.
+def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
+    """An intrinsic that takes the bits of a `source` for those of a `target`."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], bits)
+
+    return instruction(lambda typingctx, value: (target(source), build))
+
+
+_float_of = _reinterpreted(types.uint32, ir.FloatType(), types.float32)
+_bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
+
+
+@instruction
+def _from_half(typingctx: Any, value: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.int16), build
+
+
+@instruction
+def _to_half(typingctx: Any, value: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(arguments[0], ir.HalfType()), ir.IntType(16))
+
+    return types.int16(types.float32), build
+
+
+def widened(stored):
+    """An element of `stored` as float32; one of another type as it is."""
+    raise NotImplementedError("for compiled code")
+
+
+def narrowed(value, example):
+    """`value`, rounded to the type that `example` is stored as."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(widened, jit_options=_INLINED)
+def _(stored):
+    if stored == types.uint16:
+        return lambda stored: _float_of(np.uint32(stored) << np.uint32(16))
+    if stored == types.int16:
+        return lambda stored: _from_half(stored)
+    return lambda stored: stored
+
+
+@overload(narrowed, jit_options=_INLINED)
+def _(value, example):
+    if example.dtype == types.uint16:
+
+        def to_bfloat16(value, example):
+            bits = _bits_of(value)
+            # Half of the last place, and ties to even; NaN would overflow to something else.
+            rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+            nan = (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7FC0)
+            return np.uint16(nan if value != value else rounded)
+
+        return to_bfloat16
+    if example.dtype == types.int16:
+        return lambda value, example: _to_half(value)
+    return lambda value, example: value

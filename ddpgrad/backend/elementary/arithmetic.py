@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from math import log
 from types import ModuleType
 from typing import Any
 
-from ..dtype import numpy_of
-from .half import in_float32
+from ..dtype import NARROW, float32, numpy_of
+from ..registry import backend_for
 
 Array = Any
 Kernel = Callable[..., Array]
+
+
+def in_float32(kernel: Kernel) -> Kernel:
+    """`kernel` of one array, which takes the floats of 16 bits as float32 and rounds the result once."""
+
+    @wraps(kernel)
+    def wide(input: Array, *args: Any) -> Array:
+        dtype = input.dtype
+        if dtype.itemsize == 2 and dtype in NARROW:
+            F = backend_for(input)
+            return F.cast(getattr(F, kernel.__name__)(F.cast(input, float32.numpy), *args), dtype)
+        return kernel(input, *args)
+
+    return wide
 
 
 def ufuncs(xp: ModuleType) -> dict[str, Any]:
@@ -122,6 +137,11 @@ def composed(xp: ModuleType) -> dict[str, Any]:
             return input.real.astype(target)
         return input.astype(target, copy=False)
 
+    def by_a_number(name: str, input: Any, other: Any) -> Array:
+        dtype = (input if hasattr(input, "dtype") else other).dtype
+        wide = [x.astype(float32.numpy) if hasattr(x, "dtype") else x for x in (input, other)]
+        return getattr(xp, name)(*wide).astype(dtype)
+
     def clone(input: Array, memory_format: Any = None) -> Array:
         return xp.array(input, copy=True)
 
@@ -185,6 +205,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
 
     return {
         "reciprocal": reciprocal, "rsqrt": rsqrt, "sigmoid": sigmoid, "clamp": clamp, "where": where, "cast": cast,
+        "by_a_number": by_a_number,
         "clone": clone, "contiguous": contiguous, "conj": conj, "real": real, "imag": imag, "complex": complex,
         "view_as_real": view_as_real, "view_as_complex": view_as_complex,
         "sgn": sgn, "sign": sign, "frac": frac, "sinc": sinc, "heaviside": heaviside, "nan_to_num": nan_to_num,

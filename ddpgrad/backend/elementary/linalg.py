@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import NARROW
+from ..registry import backend_for
+
 Array = Any
 
 # Coefficients of the [13/13] Padé approximant of exp, and the 1-norm up to which it is exact to 2**-53.
@@ -185,14 +188,14 @@ def _pade(xp: ModuleType, x: Array, identity: Array) -> tuple[Array, Array]:
 
 def matrices(xp: ModuleType) -> dict[str, Any]:
     def matmul(input: Array, other: Array) -> Array:
-        dtype = input.dtype
-        if dtype.kind == "b":
+        if input.dtype.kind == "b":
             raise NotImplementedError(
                 "matmul(): not implemented for bools; convert them with Tensor.to(dtype)"
             )
-        if dtype.itemsize == 2 and dtype.kind not in "iu" and xp is np:
+        if xp is np and input.dtype in NARROW:
             # NumPy has no fast product of 16-bit numbers, and would round every partial sum.
-            return np.matmul(input.astype(np.float32), other.astype(np.float32)).astype(dtype)
+            F = backend_for(input)
+            return F.cast(F.matmul(F.cast(input, np.float32), F.cast(other, np.float32)), input.dtype)
         return xp.matmul(input, other)
 
     return {"matmul": matmul}

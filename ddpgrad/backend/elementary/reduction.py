@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from ..dtype import float32, int64, numpy_of
-from .half import NARROW, in_float32
+from ..dtype import NARROW, float32, int64, numpy_of
+from ..registry import backend_for
+from .arithmetic import in_float32
 
 Array = Any
 Dim = int | tuple[int, ...] | None
@@ -23,7 +24,8 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
     def sum(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         kind = _total_type(input, dtype)
         if kind in NARROW:
-            return input.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
+            wide = backend_for(input).cast(input, float32) if input.dtype in NARROW else input
+            return wide.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
         if dtype is not None:
             input = input.astype(kind, copy=False)
         return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum

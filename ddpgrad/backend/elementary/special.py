@@ -8,10 +8,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ..dtype import bfloat16, float16, float32
+from ..dtype import NARROW, float32
+from ..registry import backend_for
 
 Array = Any
-_NARROW = (float16.numpy, bfloat16.numpy)
 
 
 def special(xp: ModuleType) -> dict[str, Any]:
@@ -23,9 +23,10 @@ def special(xp: ModuleType) -> dict[str, Any]:
     def named(name: str) -> Callable[..., Array]:
         def kernel(*operands: Any) -> Array:
             dtype = next(x.dtype for x in operands if hasattr(x, "dtype"))
-            if dtype in _NARROW:
-                wide = [x.astype(float32.numpy) if hasattr(x, "dtype") else x for x in operands]
-                return getattr(library(), name)(*wide).astype(dtype)
+            if dtype in NARROW:
+                F = backend_for(next(x for x in operands if hasattr(x, "dtype")))
+                wide = [F.cast(x, float32) if hasattr(x, "dtype") else x for x in operands]
+                return F.cast(getattr(library(), name)(*wide), dtype)
             return getattr(library(), name)(*operands)
 
         kernel.__name__ = name

@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit, types
 from numba.np.numpy_support import carray
 
-from ...backend.cpu.half import is_half, narrowed, stored, widened
-from ...backend.cpu.vectormath import cached, instruction
+from ...backend.cpu.half import is_half, stored
+from ...backend.cpu.vectormath import cached, instruction, narrowed, widened
 from .tree import plan
 
 _CHUNK = 1 << 14

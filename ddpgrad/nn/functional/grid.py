@@ -14,7 +14,6 @@ from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.binary import eq, remainder, where
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clamp, floor, round
-from ...ops.layers.conv import is_half
 from ...ops.layers.interpolation import CUBIC
 from ...ops.layers.places import take_places
 from ...ops.linalg.matrix import matmul
@@ -51,7 +50,7 @@ def grid_sample(
         )
     dims = input.ndim - 2
     _check(input, grid, dims, mode)
-    if is_half(input._array):  # coordinates need the precision
+    if input.dtype in (dtypes.float16, dtypes.bfloat16):  # coordinates need the precision
         wide = [to(x, dtypes.float32) for x in (input, grid)]
         return to(grid_sample(wide[0], wide[1], mode, padding_mode, align_corners), input.dtype)
     n, channels, *image = input.shape

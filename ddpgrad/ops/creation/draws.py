@@ -222,8 +222,22 @@ def normal(
 # -- in place ------------------------------------------------------------------------------------
 
 
+def _memory_shape(self: Tensor) -> tuple[int, ...]:
+    """The shape with the dimensions in the order of memory, in which PyTorch draws."""
+    array = self._array
+    return tuple([array.shape[d] for d in _memory_order(array)])
+
+
+def _memory_order(array: Any) -> list[int]:
+    return sorted(range(array.ndim), key=lambda d: -array.strides[d])
+
+
 def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
-    return copy_(self, finish(drawn.astype(self.dtype.numpy, copy=False), self.device))
+    """Put in place what was drawn in `_memory_shape`."""
+    drawn = drawn.astype(self.dtype.numpy, copy=False)
+    if not self._array.flags.c_contiguous:
+        drawn = drawn.transpose(np.argsort(_memory_order(self._array)))
+    return copy_(self, finish(drawn, self.device))
 
 
 def _drawing(name: str, first: float, second: float | None, names: tuple[str, ...]) -> Callable[..., Tensor]:
@@ -249,9 +263,14 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
                 raise NotImplementedError(f'"{name}_" not implemented for {self.dtype.name}')
             if name == "normal":
                 given[1] *= 0.5**0.5
-            parts = getattr(source, name)((*self.shape, 2), _part(self.dtype.numpy), *given)
-            return _overwrite(self, parts.view(self.dtype.numpy)[..., 0])
-        return _overwrite(self, getattr(source, name)(tuple(self.shape), self.dtype.numpy, *given))
+        shape, kind = _memory_shape(self), self.dtype.numpy
+        if self.dtype.is_complex:
+            shape, kind = (*shape, 2), _part(kind)
+        if name == "normal":
+            drawn = source.normal(shape, kind, *given, in_blocks=self._array.flags.c_contiguous)
+        else:
+            drawn = getattr(source, name)(shape, kind, *given)
+        return _overwrite(self, drawn.view(self.dtype.numpy)[..., 0] if self.dtype.is_complex else drawn)
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"Overwrite with draws of `Generator.{name}`."
@@ -263,7 +282,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     check_writable("geometric_", self)
     if self.dtype.category == 0:
         raise NotImplementedError('"geometric_" not implemented for bool')
-    return _overwrite(self, _source(generator, self).geometric(tuple(self.shape), p))
+    return _overwrite(self, _source(generator, self).geometric(_memory_shape(self), p))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
@@ -271,10 +290,10 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     check_writable("bernoulli_", self)
     if isinstance(p, Tensor):
         chances = np.broadcast_to(_read(p), tuple(self.shape))
-        return _overwrite(self, _source(generator, self).bernoulli(chances))
+        return _overwrite(self, _source(generator, self).bernoulli(chances.transpose(_memory_order(self._array))))
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return _overwrite(self, _source(generator, self).bernoulli(p, tuple(self.shape)))
+    return _overwrite(self, _source(generator, self).bernoulli(p, _memory_shape(self)))
 
 
 def random_(self: Tensor, *bounds: int | None, generator: Generator | None = None, **named: Any) -> Tensor:
@@ -290,7 +309,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
         raise TypeError(
             f"random_() takes (), (to) or (from, to), got {len(bounds)} numbers and the arguments {sorted(named)}"
         )
-    shape, kind = tuple(self.shape), self.dtype
+    shape, kind = _memory_shape(self), self.dtype
     if kind.is_complex:
         raise NotImplementedError(f'"random_" not implemented for {kind.name}')
     if not given:

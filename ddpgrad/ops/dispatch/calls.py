@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...autograd.grad_mode import mode
-from ...backend.dtype import bfloat16
+from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain, said
+from .half import of_numbers
 from .node import record
 from .out import compute_as_out, write_out
 from .promotion import promotion_of
@@ -42,7 +43,7 @@ def general(op: Op) -> Callable[..., Any]:
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
     numbers, promote = op.numbers, promotion_of(op)
-    promotes = op.promotion is not None
+    promotes, plain = op.promotion is not None, not (op.has_body or op.sequence)
     first_place = tensors[0] if tensors else 0
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
@@ -93,7 +94,10 @@ def general(op: Op) -> Callable[..., Any]:
         if not hasattr(first, "dtype"):
             first = _first_array(op, raw)
         try:
-            result = kernels[first.__class__](*raw)
+            kernel = kernels[first.__class__]
+            if plain and (dtype is bfloat16 or dtype is float16):
+                kernel = of_numbers(op, kernel, dtype)
+            result = kernel(*raw)
         except Exception as error:
             raise explain(op, args, error) from error
         if multiple:
@@ -104,9 +108,8 @@ def general(op: Op) -> Callable[..., Any]:
         if result.__class__ is not first.__class__ and isinstance(result, np.generic):
             result = backend_for(first).asarray(result)
         if dtype is bfloat16 and result.dtype.kind == "f":
-            result = result.astype(
-                dtype.numpy
-            )  # NumPy takes a bfloat16 array and a number to float32 or float64
+            # What has a body may take a bfloat16 array and a number to float32 or float64, as NumPy does.
+            result = backend_for(first).cast(result, dtype)
         out = wrap(result)
         outs = [out]
         if is_view:

@@ -90,6 +90,7 @@ class Op:
         "doc",
         "extras",
         "grad_name",
+        "has_body",
         "holomorphic",
         "inplace",
         "joint",
@@ -220,6 +221,7 @@ def _declare(
     public: Callable[..., Any] | None = None,
 ) -> Any:
     op = Op(name or function.__name__, function)
+    op.has_body = body is not None
     op.view, op.promotion, op.adapt, op.check = view, promotion, adapt, check
     op.promoted = op.tensors if promoted is None else tuple(op.params.index(n) for n in promoted)
     op.outputs, op.extras, op.differentiable = outputs, tuple(extras), differentiable
@@ -234,7 +236,7 @@ def _declare(
     if body is not None:
         if not view:
             place = op.params.index("dtype") if "dtype" in op.params else None
-            body = rounded_once(body, op.tensors, outputs, place)
+            body = rounded_once(op.name, body, op.tensors, outputs, place)
         register_body(op.name, body if op.varargs is None else _unpacking(body))
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
@@ -294,8 +296,12 @@ def op(**options: Any) -> Any:
 
 
 def composite(function: Body[P, R]) -> Callable[P, R]:
-    """Declare a function over the vocabulary that rules may call; differentiable as its parts are."""
-    register_body(function.__name__, function)
+    """Declare a function over the vocabulary that rules may call; differentiable as its parts are.
+
+    The gradients that it returns for arrays of 16 bits are float32; the engine rounds them.
+    """
+    name = function.__name__
+    register_body(name, rounded_once(name, function, None, 0) if name.endswith("_backward") else function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(VOCABULARY, *args, **kwargs)

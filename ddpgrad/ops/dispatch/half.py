@@ -4,20 +4,54 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ...backend.registry import backend_for
+
+if TYPE_CHECKING:
+    from .declare import Op
 
 _FLOAT32 = np.dtype(np.float32)
 
 
+_DIGITS_KEPT = {"mul": "multiply", "div": "divide", "floor_divide": "floor_divide"}
+
+
+def of_numbers(op: Op, kernel: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
+    """The kernel of `op`, which has no body, for operands of 16 bits and numbers, which are rounded as PyTorch does.
+
+    A product and a quotient take a number in float32; anything else, as a tensor of `dtype`.
+    """
+    if op.name in _DIGITS_KEPT:
+
+        def scaled(input: Any, other: Any) -> Any:
+            arrays = [x for x in (input, other) if hasattr(x, "dtype")]
+            if len(arrays) == 2:
+                return kernel(input, other)
+            return backend_for(arrays[0]).by_a_number(_DIGITS_KEPT[op.name], input, other)
+
+        return scaled
+    number = dtype.numpy.type
+    return lambda *args: kernel(
+        *[number(x) if i in op.tensors and isinstance(x, (int, float)) else x for i, x in enumerate(args)]
+    )
+
+
 def rounded_once(
-    body: Callable[..., Any], tensors: Sequence[int], outputs: int, dtype_place: int | None = None
+    name: str,
+    body: Callable[..., Any],
+    tensors: Sequence[int] | None,
+    outputs: int,
+    dtype_place: int | None = None,
 ) -> Callable[..., Any]:
-    """An op's body that computes in float32 if the first of its arrays is of a 16-bit type, which the result gets.
+    """The body of kernel `name`, computing in float32 if the first of its arrays is of a 16-bit type.
+
+    The results users see get that type.
 
     The others are of that type, or float32, as the parameters of a norm may be. tensors: positions of
-    the arrays among the arguments; outputs: how many results users see. What the forward keeps
+    the arrays among the arguments, None for all; outputs: how many results users see. What the forward keeps
     besides them stays float32. dtype_place: position of the result's dtype, which is as the user says if given.
     """
 
@@ -25,22 +59,23 @@ def rounded_once(
     def computed(F: Any, *args: Any, **kwargs: Any) -> Any:
         if dtype_place is not None and len(args) > dtype_place and args[dtype_place] is not None:
             return body(F, *args, **kwargs)
-        for i in tensors:
+        places = range(len(args)) if tensors is None else tensors
+        for i in places:
             if i < len(args) and getattr(args[i], "itemsize", 0) == 2:
                 break
         else:
             return body(F, *args, **kwargs)
-        types = [args[i].dtype for i in tensors if i < len(args) and _is_floating(args[i])]
+        types = [args[i].dtype for i in places if i < len(args) and _is_floating(args[i])]
         if not types or any(kind not in (types[0], _FLOAT32) for kind in types):
             return body(F, *args, **kwargs)
         dtype = types[0]
         wide = [
-            F.cast(value, _FLOAT32) if i in tensors and _is_floating(value) else value
+            F.cast(value, _FLOAT32) if i in places and _is_floating(value) else value
             for i, value in enumerate(args)
         ]
-        result = body(F, *wide, **kwargs)
+        result = getattr(F, name)(*wide, **kwargs)  # the fast kernel, where there is one
         if not isinstance(result, tuple):
-            return _narrowed(F, result, dtype)
+            return _narrowed(F, result, dtype) if outputs else result
         return *(_narrowed(F, value, dtype) for value in result[:outputs]), *result[outputs:]
 
     return computed

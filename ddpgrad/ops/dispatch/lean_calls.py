@@ -114,14 +114,14 @@ def binary(op: Op) -> Callable[..., Any]:
             kind = input.__class__
             if (kind is float or kind is int) and first_number:
                 b = getattr(other, "_array", None)
-                if b is not None and b.dtype.kind == "f":
+                if b is not None and b.dtype.char in "fd":
                     return number_first(input, other)
             return call_general(input, other)
         dtype = a.dtype
         kind = other.__class__
         if kind is float or kind is int:
             # A number does not change the type of a floating-point array.
-            if dtype.kind != "f" or not takes_numbers:
+            if dtype.char not in "fd" or not takes_numbers:
                 return call_general(input, other)
             b = other
             other = None

@@ -16,11 +16,6 @@ from ..dispatch.declare import Sample, op
 from .windows import Ints, convolved_size, edges, per_dimension, taps
 
 
-def is_half(array: Any) -> bool:
-    """True for an array of float16 or bfloat16, whose products are summed in float32."""
-    return array.dtype.itemsize == 2 and array.dtype.kind not in "iu"
-
-
 def _adapt(
     input: Tensor,
     weight: Tensor,
@@ -140,10 +135,6 @@ def convolution(
     groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of `input` (N, C, *size) with `weight` (O, C/groups, *kernel), plus `bias` (O,)."""
-    if is_half(input):
-        wide = [None if x is None else F.cast(x, np.float32) for x in (input, weight, bias)]
-        out = F.convolution(*wide, stride, padding, dilation, groups)
-        return F.cast(out, input.dtype)
     (outputs, channels, *kernel), n = weight.shape, input.shape[0]
     size = convolved_size(input.shape[2:], tuple(kernel), stride, padding, dilation)
     total = None
@@ -233,10 +224,6 @@ def convolution_input(
     groups: int,
 ) -> Tensor:
     """The gradient of `convolution` for its input, from the gradient `grad` of its output."""
-    if is_half(grad):
-        wide = [F.cast(x, np.float32) for x in (grad, weight)]
-        out = F.convolution_input(*wide, input_shape, stride, padding, dilation, groups)
-        return F.cast(out, grad.dtype)
     (n, channels, *image), size = input_shape, tuple(grad.shape[2:])
     padded = F.new_zeros(grad, (n, channels, *[m + 2 * p for m, p in zip(image, padding, strict=True)]))
     flat = F.reshape(grad, (n, groups, grad.shape[1] // groups, math.prod(size)))
@@ -268,10 +255,6 @@ def convolution_weight(
     groups: int,
 ) -> Tensor:
     """The gradient of `convolution` for its weight, from the gradient `grad` of its output."""
-    if is_half(grad):
-        wide = [F.cast(x, np.float32) for x in (grad, input)]
-        out = F.convolution_weight(*wide, weight_shape, stride, padding, dilation, groups)
-        return F.cast(out, grad.dtype)
     n, channels = input.shape[:2]
     size = tuple(grad.shape[2:])
     padded = _padded(F, input, padding)

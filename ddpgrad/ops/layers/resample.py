@@ -12,7 +12,6 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..dispatch.declare import Sample, op
-from .conv import is_half
 
 Array = np.ndarray
 
@@ -75,10 +74,6 @@ def _check(input: Tensor, dim: int, bands: Bands) -> None:
         )
 
 
-def _wide(F: Any, kernel: Any, input: Any, dim: int, bands: Bands) -> Any:
-    return F.cast(kernel(F.cast(input, np.float32), dim, bands), input.dtype)
-
-
 @op(
     check=_check,
     grads={"input": lambda F, g, dim, bands: F.resample_transposed(g, dim, bands)},
@@ -88,8 +83,6 @@ def _wide(F: Any, kernel: Any, input: Any, dim: int, bands: Bands) -> Any:
 )
 def resample(F: Any, input: Tensor, dim: int, bands: Bands) -> Tensor:
     """The matrix `bands` applied to `input` along its dimension `dim`."""
-    if is_half(input):
-        return _wide(F, F.resample, input, dim, bands)
     shape = _along(input, dim)
     out: Any = None
     for tap in range(bands.weight.shape[1]):
@@ -107,8 +100,6 @@ def resample(F: Any, input: Tensor, dim: int, bands: Bands) -> Tensor:
 )
 def resample_transposed(F: Any, g: Tensor, dim: int, bands: Bands) -> Tensor:
     """The transposed matrix `bands` applied to `g` along its dimension `dim`: the gradient of `resample`."""
-    if is_half(g):
-        return _wide(F, F.resample_transposed, g, dim, bands)
     shape = _along(g, dim)
     out = F.new_zeros(g, (*g.shape[:dim], bands.size, *g.shape[dim + 1 :]))
     for tap in range(bands.weight.shape[1]):

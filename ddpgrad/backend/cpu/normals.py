@@ -1,0 +1,131 @@
+"""The transforms of `backend/normals.py`, compiled: the same steps in the same order, and nothing regrouped."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils
+
+from ..normals import (
+    BLOCK,
+    COS,
+    FOUR_BY_PI,
+    HALF,
+    LN_2,
+    LOG,
+    QUARTER_PI,
+    SIN,
+    SQRT_HALF,
+    TWO_PI,
+)
+from .vectormath import _OPTIONS, _bits_of, _float_of, cached, instruction
+
+Array = np.ndarray[Any, Any]
+
+_AT_ONCE = 32  # blocks whose numbers are brought side by side, so that loops over them vectorise
+_INLINED: Any = {"forceinline": True, **_OPTIONS}
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = LOG
+_ZERO, _HALF, _ONE, _TWO = (np.float32(c) for c in (0, 0.5, 1, 2))
+
+
+def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
+    """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
+    number = unit.dtype.type
+    (_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
+
+
+@instruction
+def _fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = arguments[0].type
+        name = f"llvm.fma.f{a.bitwidth}"
+        fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(fma, arguments)
+
+    return a(a, a, a), build
+
+
+@njit(**_INLINED)
+def _log(x):
+    bits = _bits_of(x)
+    exponent = np.int32(bits >> np.uint32(23)) - np.int32(126)
+    fraction = _float_of(bits & np.uint32(0x7FFFFF) | np.uint32(0x3F000000))
+    low = fraction < SQRT_HALF
+    e = np.float32(exponent - np.int32(low))
+    x = (fraction - _ONE) + (fraction if low else _ZERO)
+    z = x * x
+    y = _fused(_L0, x, _L1)
+    y = _fused(y, x, _L2)
+    y = _fused(y, x, _L3)
+    y = _fused(y, x, _L4)
+    y = _fused(y, x, _L5)
+    y = _fused(y, x, _L6)
+    y = _fused(y, x, _L7)
+    y = _fused(y, x, _L8)
+    y = _fused(y * x, z, e * LN_2[0]) - z * _HALF
+    return _fused(e, LN_2[1], x + y)
+
+
+@njit(**_INLINED)
+def _sin_cos(x):
+    octant = (np.int32(x * FOUR_BY_PI) + np.int32(1)) & np.int32(-2)
+    y = np.float32(octant)
+    x = _fused(y, QUARTER_PI[0], x)
+    x = _fused(y, QUARTER_PI[1], x)
+    x = _fused(y, QUARTER_PI[2], x)
+    z = x * x
+    cos = _fused(_fused(COS[0], z, COS[1]), z, COS[2]) * z
+    cos = _fused(cos, z, -(z * _HALF)) + _ONE
+    sin = _fused(_fused(SIN[0], z, SIN[1]), z, SIN[2]) * z
+    sin = _fused(sin, x, x)
+    swap = octant & np.int32(2) != 0
+    first, second = cos if swap else sin, sin if swap else cos
+    first = -first if octant & np.int32(4) != 0 else first
+    second = second if (octant - np.int32(2)) & np.int32(4) != 0 else -second
+    return first, second
+
+
+@cached
+@njit(**_OPTIONS)
+def _blocks(unit, out, mean, std):
+    sizes, turns = np.empty(_AT_ONCE * HALF, np.float32), np.empty(_AT_ONCE * HALF, np.float32)
+    for first in range(0, unit.size, _AT_ONCE * BLOCK):
+        count = min(_AT_ONCE, (unit.size - first) // BLOCK)
+        for i in range(count):
+            for j in range(HALF):
+                sizes[i * HALF + j] = unit[first + i * BLOCK + j]
+                turns[i * HALF + j] = unit[first + i * BLOCK + HALF + j]
+        for i in range(count * HALF):
+            radius = np.float32(math.sqrt(-_TWO * _log(_ONE - sizes[i])))
+            sin, cos = _sin_cos(TWO_PI * turns[i])
+            sizes[i] = _fused(radius * cos, std, mean)
+            turns[i] = _fused(radius * sin, std, mean)
+        for i in range(count):
+            for j in range(HALF):
+                out[first + i * BLOCK + j] = sizes[i * HALF + j]
+                out[first + i * BLOCK + HALF + j] = turns[i * HALF + j]
+
+
+@cached
+@njit(**_OPTIONS)
+def _wide_blocks(unit, out, mean, std):
+    for first in range(0, unit.size, BLOCK):
+        for j in range(first, first + HALF):
+            radius, angle = math.sqrt(-2.0 * math.log(1.0 - unit[j])), 2.0 * math.pi * unit[j + HALF]
+            out[j] = _fused(radius * math.cos(angle), std, mean)
+            out[j + HALF] = _fused(radius * math.sin(angle), std, mean)
+
+
+@cached
+@njit(**_OPTIONS)
+def one_by_one(unit, out):
+    """Turn pairs of uniform numbers into pairs of normal ones."""
+    for i in range(0, unit.size, 2):
+        radius, angle = math.sqrt(-2.0 * math.log1p(-unit[i + 1])), 2.0 * math.pi * unit[i]
+        out[i], out[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
