@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backend import device as devices
-from ..core import environment
+from ..core import environment, upcalls
 from ..core.errors import LaunchError
 from ..core.rank_local import RankLocal
 from ..version import __version__
@@ -33,6 +33,7 @@ class ProcessGroup:
 
     ranks: the members' numbers in the world, ascending; a member's place there is its rank
     within the group. backend: the name that the program gave for whichever transport suits, as "gloo"; None if none.
+    timeout: seconds that a collective may wait; None: DDPGRAD_TIMEOUT.
     """
 
     def __init__(
@@ -42,12 +43,15 @@ class ProcessGroup:
         local_rank: int,
         backend: str | None = None,
         description: str = "",
+        timeout: float | None = None,
     ) -> None:
         self.communicator = communicator
         self.ranks = tuple(ranks)
         self.local_rank = local_rank
         self.backend = backend or communicator.transport
         self.group_desc = description
+        self.timeout = environment.timeout() if timeout is None else timeout
+        self.monitored = 0  # how often `monitored_barrier` was called
 
     def name(self) -> str:
         """As `get_backend` has it."""
@@ -68,16 +72,33 @@ class ProcessGroup:
                 f"{what} {rank} is not part of this group, which has the ranks {list(self.ranks)}"
             ) from None
 
+    def __getattr__(self, name: str) -> Any:
+        """Collectives as methods; see `group_methods`."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return upcalls.group_method(self, name)
+
     def __repr__(self) -> str:
         c = self.communicator
         return f"ProcessGroup(rank={c.rank}, size={c.size}, transport={c.transport!r})"
 
 
-class GroupMember:
+class _Groups(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        """The default group; None before `init_process_group`, which stands for it in arguments."""
+        groups = _groups.get()
+        return groups[0] if groups else None
+
+
+class GroupMember(metaclass=_Groups):
     """Marks of groups: `NON_GROUP_MEMBER` is returned by `new_group` to ranks outside the group."""
 
-    WORLD: ProcessGroup | None = None  # the default group, in arguments
     NON_GROUP_MEMBER = object()
+
+
+class OutsideError(ValueError):
+    """This rank asks something of a group that it is not part of."""
 
 
 group = GroupMember
@@ -128,7 +149,7 @@ def init_process_group(
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
     name = backends.check("init_process_group", backend)
-    hosted = world.join(_asked(init_method, rank, world_size, store, _seconds(timeout)))
+    hosted = world.join(_asked(init_method, rank, world_size, store, seconds(timeout)))
     for what, given, actual in (("world_size", world_size, hosted.world_size), ("rank", rank, hosted.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -138,14 +159,15 @@ def init_process_group(
     devices.set_local_rank(hosted.local_rank)
     try:
         wanted = backends.transport(name, hosted.world.launch.mpi)
-        communicator = hosted.communicator(wanted, _seconds(timeout))
+        communicator = hosted.communicator(wanted, seconds(timeout))
         # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
         communicator.barrier(label=f"init_process_group with {_versions()}")
     except BaseException:
         hosted.world.leave()
         raise
     shown = name if wanted is None else None
-    made = ProcessGroup(communicator, range(hosted.world_size), hosted.local_rank, shown, "default")
+    everyone = range(hosted.world_size)
+    made = ProcessGroup(communicator, everyone, hosted.local_rank, shown, "default", seconds(timeout))
     _groups.get().append(made)
 
 
@@ -168,7 +190,8 @@ def _versions() -> str:
     return f"ddpgrad {__version__}, NumPy {np.__version__}, Python {python}, {numba} Numba"
 
 
-def _seconds(timeout: timedelta | float | None) -> float | None:
+def seconds(timeout: timedelta | float | None) -> float | None:
+    """A limit as PyTorch's programs give it, in seconds."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
@@ -201,12 +224,12 @@ def new_group(
     whole.communicator.barrier(label=f"new_group({chosen})")
     hosted = world.current()
     wanted = backends.transport(name, hosted.world.launch.mpi)
-    communicator = hosted.group(chosen, wanted, _seconds(timeout))
+    communicator = hosted.group(chosen, wanted, seconds(timeout))
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
     # A program reads back the name that it gave, where that is not a transport's.
     shown = name if wanted is None else None
-    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "")
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "", seconds(timeout))
     _groups.get().append(made)
     return made
 
@@ -257,6 +280,8 @@ def split_group(
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave `group`, or all groups; after that `init_process_group` may be called again."""
+    if is_outside(group):
+        return
     left = resolve(group)
     groups = _groups.get()
     for gone in list(groups) if left is groups[0] else [left]:
@@ -277,12 +302,13 @@ def default_group() -> ProcessGroup:
 
 
 def resolve(group: Any) -> ProcessGroup:
-    """`group`, or the default one for None; `ValueError` on a rank that is outside it."""
+    """`group`, or the default one for None; `OutsideError`, a ValueError, on a rank that is outside it."""
     if group is None:
         return default_group()
     if group is GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(
-            f"rank {get_rank()} is not part of the group that it uses; ask `get_rank(group) >= 0` before"
+        raise OutsideError(
+            f"Invalid process group specified: rank {get_rank()} is not part of the group that it uses; ask "
+            "`get_rank(group) >= 0` before"
         )
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"expected a ProcessGroup, as new_group() returns it, got {type(group).__name__}")
