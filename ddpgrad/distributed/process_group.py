@@ -6,7 +6,6 @@ local to a rank (see `rank_local`), so that several ranks of one process have th
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -207,24 +206,30 @@ def new_group(
     """A group of `ranks` of the world (all by default); `GroupMember.NON_GROUP_MEMBER` on other ranks.
 
     Every rank of the world calls it, with the same ranks and in the same order, whether it is a
-    member or not; that is checked. Within the group ranks are numbered in ascending order.
+    member or not; or ranks name groups that have no rank in common. That is checked: MismatchError.
+    use_local_synchronization: only the members need to call. Within the group ranks are numbered in ascending order.
     """
     whole = default_group()
     chosen = list(range(whole.size())) if ranks is None else sorted(ranks)
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"new_group: ranks must differ, got {list(ranks or ())}")
-    if not chosen or chosen[0] < 0 or chosen[-1] >= whole.size():
+    wrong = [rank for rank in chosen if not 0 <= rank < whole.size()]
+    if wrong or not chosen:
+        named = f"Rank {wrong[0]} is out of range: " if wrong else ""
         raise ValueError(
-            f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
+            f"{named}new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
     if backend is None and whole.backend == "gloo":
         backend = "gloo"  # the default group's is everyone's, as in PyTorch
     name = backends.check("new_group", backend)
-    # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
-    whole.communicator.barrier(label=f"new_group({chosen})")
+    if not use_local_synchronization:
+        # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
+        everyone = whole.communicator.all_gather_object(chosen)
+        if any(everyone[member] != named for named in everyone for member in named):
+            whole.communicator.barrier(label=f"new_group({chosen})")
     hosted = world.current()
     wanted = backends.transport(name, hosted.world.launch.mpi)
-    communicator = hosted.group(chosen, wanted, seconds(timeout))
+    communicator = hosted.group(chosen, wanted, seconds(timeout), use_local_synchronization)
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
     # A program reads back the name that it gave, where that is not a transport's.
@@ -237,17 +242,19 @@ def new_group(
 def new_subgroups(
     group_size: int | None = None, group: ProcessGroup | None = None, **options: Any
 ) -> tuple[ProcessGroup, list[Any]]:
-    """The world as groups of `group_size` neighbours (default: the ranks of a host): (mine, all of them)."""
-    size = get_world_size()
+    """The ranks of `group` as groups of `group_size` neighbours (default: the ranks of a host): (mine, all of them)."""
+    ranks = list(resolve(group).ranks)
+    size = len(ranks)
     if group_size is None:
         group_size = world.current().local_world_size
-    if group_size < 1 or size % group_size:
-        raise ValueError(
-            f"The world size must be divisible by 'group_size={group_size}', and the world has {size} ranks"
-        )
-    return new_subgroups_by_enumeration(
-        [list(range(first, first + group_size)) for first in range(0, size, group_size)], **options
-    )
+    if group_size <= 0:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
+    if size < group_size:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
+    if size % group_size:
+        raise ValueError(f"The world size ({size}) must be divisible by '{group_size=}'")
+    starts = range(0, size, group_size)
+    return new_subgroups_by_enumeration([ranks[first : first + group_size] for first in starts], **options)
 
 
 def new_subgroups_by_enumeration(
@@ -256,9 +263,12 @@ def new_subgroups_by_enumeration(
     """A group for each list of ranks: (the one that this rank is in, all of them)."""
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
-    everyone = list(itertools.chain(*ranks_per_subgroup_list))
-    if len(set(everyone)) != len(everyone):
-        raise ValueError(f"a rank belongs to more than one subgroup: {list(ranks_per_subgroup_list)}")
+    places: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if rank in places:
+                raise ValueError(f"Rank {rank} has appeared in both subgroup {places[rank]} and {ranks}")
+            places[rank] = ranks
     made = [new_group(ranks, **options) for ranks in ranks_per_subgroup_list]
     mine = next((g for g in made if isinstance(g, ProcessGroup)), None)
     return mine, made

@@ -61,6 +61,11 @@ def _groups() -> None:
     else:
         assert dist.get_rank(group) == -1
         assert group is dist.GroupMember.NON_GROUP_MEMBER
+    # Disjoint groups made by one call, and one that only its members make.
+    assert _total(rank, dist.new_group([rank])) == rank
+    if rank in even:
+        alone = dist.new_group(even, use_local_synchronization=True)
+        assert _total(rank, alone) == sum(even)
     # Groups in each other's way: every pair of neighbours, while the world goes on.
     pairs = [list(range(i, min(i + 2, size))) for i in range(0, size, 2)]
     mine, made = dist.new_subgroups_by_enumeration(pairs)

@@ -78,6 +78,8 @@ class DistributedDataParallel(Module):
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
         if process_group is not None and device_mesh is not None:
             raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+        if device_mesh is not None and device_mesh.ndim != 1:
+            raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
         self.module = module
         self.process_group = device_mesh.get_group() if device_mesh is not None else resolve(process_group)
         self.device_mesh, self.device_ids, self.output_device, self.dim = (
@@ -262,6 +264,8 @@ class DistributedDataParallel(Module):
             self.reducer.hook = bind(hook, state)
         except (TypeError, ValueError) as error:
             raise self.reducer.logged(error) from None
+        if getattr(hook, "replicas_differ", False):
+            self.replica_check.every = 0
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of `module`, without a prefix."""
