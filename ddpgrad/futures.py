@@ -27,7 +27,7 @@ class Future(Generic[T]):
         self._poll = poll
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._done = False
+        self._done = self._settling = False
         self._callbacks: list[Callable[[Future[T]], Any]] = []
 
     def done(self) -> bool:
@@ -81,8 +81,9 @@ class Future(Generic[T]):
             self._callbacks.append(callback)
 
     def _settle(self) -> None:
-        if self._done:
+        if self._done or self._settling:  # a future that waits for another is settled by that one, too
             return
+        self._settling = True
         assert self._complete is not None
         try:
             value = self._complete()

@@ -45,7 +45,11 @@ MODULES = {
     "autograd.profiler": "profiler.autograd_profiler",
     "cuda.amp.autocast_mode": "cuda.amp",
     "cuda.amp.grad_scaler": "cuda.amp",
+    "distributed.algorithms.model_averaging.averagers": "distributed.algorithms.model_averaging",
+    "distributed.algorithms.model_averaging.hierarchical_model_averager": "distributed.algorithms.model_averaging",
+    "distributed.algorithms.model_averaging.utils": "distributed.algorithms.model_averaging",
     "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",
+    "distributed.optim.post_localSGD_optimizer": "distributed.algorithms.model_averaging",
     "nn.modules.channelshuffle": "nn.modules.fold",
     "nn.modules.flatten": "nn.modules.linear",
     "nn.modules.instancenorm": "nn.modules.batchnorm",
@@ -65,7 +69,8 @@ PAGES = {
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group",
     "distributed.elastic": "",
     "distributed.elastic.multiprocessing": "",
-    "distributed.optim": "from ..distributed.ddp.zero import ZeroRedundancyOptimizer",
+    "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"
+    "from ..distributed.ddp.zero import ZeroRedundancyOptimizer",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",

@@ -22,7 +22,8 @@ class Span(NamedTuple):
     """From `began` to `ended`, in seconds of `now`; a mark has no length.
 
     kind: "loader", "forward", "backward", "optimizer", "communication", "waiting", "ready" or "user".
-    Those of one op or node, of kind "op" or "node", are only for recorders that want them. rank: None for the only
+    Those of one op, node or collective call, of kind "op", "node" or "collective", are only for recorders that want
+    them. rank: None for the only
     rank of a process.
     """
 
@@ -93,9 +94,9 @@ def tell(kind: str, name: str, began: float, track: int = PROGRAM, **details: An
         recorder.add(span)
 
 
-def tell_detail(kind: str, name: str, began: float) -> None:
+def tell_detail(kind: str, name: str, began: float, track: int = PROGRAM, **details: Any) -> None:
     """As `tell`, of what only detailed recorders want."""
-    span = Span(caller(), PROGRAM, kind, name, began, now())
+    span = Span(caller(), track, kind, name, began, now(), details or None)
     for recorder in detailed:
         recorder.add(span)
 

@@ -61,3 +61,6 @@ gpu_count: Upcall[[], int] = Upcall("backend.cuda.library")
 
 to_sparse: Upcall[..., Tensor] = Upcall("compat.sparse")
 """The tensor itself: there are no sparse ones, which is said once."""
+
+group_method: Upcall[[Any, str], Callable[..., Any]] = Upcall("distributed.group_methods")
+"""A collective as a method of a process group, by PyTorch's name of that; AttributeError for what is none."""

@@ -14,7 +14,7 @@ from .collectives import (
     all_gather_into_tensor as all_gather_into_tensor, all_reduce as all_reduce,
     all_reduce_coalesced as all_reduce_coalesced, all_to_all as all_to_all,
     all_to_all_single as all_to_all_single, barrier as barrier, broadcast as broadcast, gather as gather,
-    make_premul_sum as make_premul_sum, monitored_barrier as monitored_barrier, reduce as reduce,
+    make_premul_sum as make_premul_sum, reduce as reduce,
     reduce_scatter as reduce_scatter, reduce_scatter_tensor as reduce_scatter_tensor, ReduceOp as ReduceOp,
     scatter as scatter, Work as Work,
 )
@@ -30,6 +30,7 @@ from .messages import (
     isend as isend, P2POp as P2POp, recv as recv, recv_object_list as recv_object_list,
     scatter_object_list as scatter_object_list, send as send, send_object_list as send_object_list,
 )
+from .monitored_barrier import monitored_barrier as monitored_barrier
 from .objects import allow_pickle as allow_pickle
 from .process_group import (
     destroy_process_group as destroy_process_group, get_backend as get_backend,

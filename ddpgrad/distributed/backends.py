@@ -17,7 +17,7 @@ class Backend(str):
     """The name of a backend, in lower case; ValueError for one that is unknown."""
 
     UNDEFINED = "undefined"
-    GLOO, NCCL, MPI = "gloo", "nccl", "mpi"
+    GLOO, NCCL, MPI, UCC, XCCL = "gloo", "nccl", "mpi", "ucc", "xccl"
     backend_list = tuple(name for name in TRANSPORTS if name)
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL}
 

@@ -8,6 +8,7 @@ world also when `group` is smaller; `group_src` and `group_dst` are ranks of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup, resolve
-from .tensor_work import Work, give_back, host_of, root_of, run, store
+from .tensor_work import Work, collective, give_back, host_of, root_of, run, store
 
 
 class ReduceOp:
@@ -39,6 +40,7 @@ def make_premul_sum(factor: float | Tensor) -> PremulSum:
     return PremulSum(factor)
 
 
+@collective("tensor")
 def all_reduce(
     tensor: Tensor,
     op: Any = ReduceOp.SUM,
@@ -65,6 +67,7 @@ def _prepared(host: np.ndarray, op: Any) -> str:
     return op
 
 
+@collective("tensors")
 def all_reduce_coalesced(
     tensors: Sequence[Tensor],
     op: Any = ReduceOp.SUM,
@@ -72,28 +75,32 @@ def all_reduce_coalesced(
     async_op: bool = False,
 ) -> Work | None:
     """Combine each of `tensors` over all ranks, in place."""
-    works = [all_reduce(t, op, group, True, f"tensor {i}") for i, t in enumerate(tensors)]
-    return _all(works, list(tensors), async_op)
+    c = resolve(group).communicator
+    hosts = [host_of("all_reduce_coalesced", t, c) for t in tensors]
+    works = [c.all_reduce(h, _prepared(h, op), f"tensor {i}", True) for i, h in enumerate(hosts)]
+
+    def finish() -> None:
+        for t, host in zip(tensors, hosts, strict=True):
+            give_back(t, host)
+
+    return run(_Several(works), finish, list(tensors), async_op)
 
 
-class _Several:
+class _Several(ArrayWork):
     """Works that are waited for together."""
 
-    def __init__(self, works: Sequence[Work | None]) -> None:
-        self._works = [work for work in works if work is not None]
+    def __init__(self, works: Sequence[ArrayWork]) -> None:
+        self._works = works
 
     def wait(self) -> None:
         for work in self._works:
             work.wait()
 
     def poll(self) -> bool:
-        return all(work.is_completed() for work in self._works)
+        return all(work.poll() for work in self._works)
 
 
-def _all(works: Sequence[Work | None], result: list[Tensor], async_op: bool) -> Work | None:
-    return run(_Several(works), lambda: None, result, async_op)  # type: ignore[arg-type]
-
-
+@collective("tensor")
 def broadcast(
     tensor: Tensor,
     src: int | None = None,
@@ -109,6 +116,7 @@ def broadcast(
     return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
+@collective("tensor")
 def reduce(
     tensor: Tensor,
     dst: int | None = None,
@@ -131,6 +139,7 @@ def reduce(
     return run(work, finish, [tensor], async_op)
 
 
+@collective("tensor")
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -149,6 +158,7 @@ def all_gather(
     return run(work, finish, tensor_list, async_op)
 
 
+@collective("input_tensor_list")
 def all_gather_coalesced(
     output_tensor_lists: Sequence[list[Tensor]],
     input_tensor_list: Sequence[Tensor],
@@ -156,20 +166,25 @@ def all_gather_coalesced(
     async_op: bool = False,
 ) -> Work | None:
     """Fill `output_tensor_lists[r]` with the inputs of rank r: a list a rank, each as long as `input_tensor_list`."""
-    size = resolve(group).size()
+    c = resolve(group).communicator
     lengths = [len(outputs) for outputs in output_tensor_lists]
-    if lengths != [len(input_tensor_list)] * size:
+    if lengths != [len(input_tensor_list)] * c.size:
         raise ValueError(
-            f"all_gather_coalesced(): {len(input_tensor_list)} inputs on {size} ranks need {size} output lists of that "
+            f"all_gather_coalesced(): {len(input_tensor_list)} inputs on {c.size} ranks need {c.size} output lists of that "
             f"many tensors, got lists of {lengths}"
         )
-    works = [
-        all_gather([outputs[i] for outputs in output_tensor_lists], tensor, group, True)
-        for i, tensor in enumerate(input_tensor_list)
-    ]
-    return _all(works, [out for outputs in output_tensor_lists for out in outputs], async_op)
+    begun = [c.start_all_gather(host_of("all_gather_coalesced", t, c)) for t in input_tensor_list]
+
+    def finish() -> None:
+        for i, (rows, _) in enumerate(begun):
+            for outputs, row in zip(output_tensor_lists, rows, strict=True):
+                store("all_gather_coalesced", outputs[i], row)
+
+    outputs = [out for outputs in output_tensor_lists for out in outputs]
+    return run(_Several([work for _, work in begun]), finish, outputs, async_op)
 
 
+@collective("input_tensor")
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -192,6 +207,7 @@ def all_gather_into_tensor(
     )
 
 
+@collective("tensor")
 def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
@@ -218,6 +234,7 @@ def gather(
     return run(work, finish, gather_list or [], async_op)
 
 
+@collective("scatter_list")
 def scatter(
     tensor: Tensor,
     scatter_list: Sequence[Tensor] | None = None,
@@ -237,6 +254,7 @@ def scatter(
     return run(work, lambda: give_back(tensor, host), [tensor], async_op)
 
 
+@collective("input")
 def reduce_scatter_tensor(
     output: Tensor,
     input: Tensor,
@@ -270,6 +288,7 @@ def _start_reduce_scatter(
     return c.start_reduce_scatter(host.reshape(c.size, -1), plain, background=async_op)
 
 
+@collective("input_list")
 def reduce_scatter(
     output: Tensor,
     input_list: Sequence[Tensor],
@@ -301,6 +320,7 @@ def reduce_scatter(
     return run(work, finish, [output], async_op)
 
 
+@collective("input")
 def all_to_all_single(
     output: Tensor,
     input: Tensor,
@@ -327,6 +347,7 @@ def all_to_all_single(
     return run(work, lambda: store("all_to_all_single", output, np.concatenate(rows)), [output], async_op)
 
 
+@collective("input_tensor_list")
 def all_to_all(
     output_tensor_list: list[Tensor],
     input_tensor_list: Sequence[Tensor],
@@ -358,16 +379,20 @@ def all_to_all(
     return run(work, finish, output_tensor_list, async_op)
 
 
+@collective("device_ids")
 def barrier(
-    group: ProcessGroup | None = None, async_op: bool = False, device_ids: Sequence[int] | None = None
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    device_ids: Sequence[int] | None = None,
+    timeout: timedelta | float | None = None,
 ) -> Work | None:
-    """Return when all ranks have called."""
-    resolve(group).communicator.barrier()
-    return _all([], [], True) if async_op else None
-
-
-def monitored_barrier(
-    group: ProcessGroup | None = None, timeout: Any = None, wait_all_ranks: bool = False
-) -> None:
-    """Return when all ranks have called. Every collective here names the ranks that are missing; so does this one."""
-    resolve(group).communicator.barrier()
+    """Return when all ranks have called. timeout: StallError where some have not by then; None for the group's."""
+    c = resolve(group).communicator
+    if timeout is None and not async_op:
+        c.barrier()
+        return None
+    work = Work(c.start_barrier(), lambda: None, [])
+    if async_op:
+        return work
+    work.wait(timeout)
+    return None

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..core.tensor import Tensor, wrap
 from .objects import pack, unpack
-from .process_group import GroupMember, ProcessGroup, resolve
+from .process_group import ProcessGroup, resolve
 from .protocol import plain_data
-from .tensor_work import Work, give_back, host_of, root_of
+from .tensor_work import Work, collective, give_back, host_of, root_of
 
 
+@collective("tensor")
 def isend(
     tensor: Tensor,
     dst: int | None = None,
@@ -29,6 +30,7 @@ def isend(
     return Work(work, lambda: None, [tensor])
 
 
+@collective("tensor")
 def irecv(
     tensor: Tensor,
     src: int | None = None,
@@ -44,6 +46,7 @@ def irecv(
     return Work(work, lambda: give_back(tensor, host), [tensor], lambda: g.ranks[message.source])
 
 
+@collective("")
 def send(
     tensor: Tensor,
     dst: int | None = None,
@@ -52,9 +55,10 @@ def send(
     group_dst: int | None = None,
 ) -> None:
     """Send `tensor` to rank `dst`. A tensor of up to 64 KiB is copied; for a larger one `dst` must receive."""
-    isend(tensor, dst, group, tag, group_dst).wait()
+    isend(tensor, dst, resolve(group), tag, group_dst).wait()
 
 
+@collective("", -1)
 def recv(
     tensor: Tensor,
     src: int | None = None,
@@ -63,7 +67,7 @@ def recv(
     group_src: int | None = None,
 ) -> int:
     """Receive into `tensor` from rank `src`, or from any; returns the rank that it came from."""
-    return irecv(tensor, src, group, tag, group_src).source_rank()
+    return irecv(tensor, src, resolve(group), tag, group_src).source_rank()
 
 
 class P2POp:
@@ -79,28 +83,40 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:
         if op not in (isend, irecv):
-            raise ValueError("P2POp: op must be torch.distributed.isend or torch.distributed.irecv")
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``."
+            )
         self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
         self.peer = resolve(group).ranks[group_peer] if peer is None and group_peer is not None else peer
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Begin all sends and receives of the list; wait for each of the works."""
-    if not p2p_op_list or not all(isinstance(p, P2POp) for p in p2p_op_list):
-        raise ValueError("batch_isend_irecv(): expected a non-empty list of P2POp")
-    return [p.op(p.tensor, p.peer, p.group, p.tag) for p in p2p_op_list]
+    if (
+        not isinstance(p2p_op_list, list)
+        or not all(isinstance(p, P2POp) for p in p2p_op_list)
+        or not p2p_op_list
+    ):
+        raise ValueError(
+            "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``. It must be a list "
+            "of at least one."
+        )
+    if any(p.group is not p2p_op_list[0].group for p in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    works = [p.op(p.tensor, p.peer, p.group, p.tag) for p in p2p_op_list]
+    return [work for work in works if work is not None]
 
 
+@collective("")
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
     """Fill `object_list` with the objects of all ranks: numbers, texts, bytes, lists, tuples, dicts, sets, arrays, Tensors.
 
     Other objects only after `allow_pickle`; else TypeError. The same holds for the functions below.
     """
-    if group is GroupMember.NON_GROUP_MEMBER:
-        return
     object_list[:] = map(unpack, resolve(group).communicator.all_gather_object(pack(obj)))
 
 
+@collective("")
 def gather_object(
     obj: Any,
     object_gather_list: list[Any] | None = None,
@@ -118,6 +134,7 @@ def gather_object(
         object_gather_list[:] = map(unpack, everyone)
 
 
+@collective("")
 def broadcast_object_list(
     object_list: list[Any],
     src: int | None = None,
@@ -132,6 +149,7 @@ def broadcast_object_list(
     object_list[:] = unpack(g.communicator.broadcast_object(mine, root))
 
 
+@collective("")
 def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: list[Any] | None = None,
@@ -140,6 +158,11 @@ def scatter_object_list(
     group_src: int | None = None,
 ) -> None:
     """The first entry of the output list becomes this rank's entry of rank `src`'s input list."""
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError(
+            "Expected argument scatter_object_output_list to be a list of size at least 1. "
+            "Its first entry is replaced by this rank's object."
+        )
     g = resolve(group)
     root = root_of(g, "scatter_object_list", src, group_src)
     mine = g.rank() == root
@@ -150,6 +173,7 @@ def scatter_object_list(
     scatter_object_output_list[0] = unpack(everyone[g.rank()])
 
 
+@collective("")
 def send_object_list(
     object_list: list[Any],
     dst: int | None = None,
@@ -159,11 +183,13 @@ def send_object_list(
     use_batch: bool = False,
 ) -> None:
     """Send the objects in `object_list` to rank `dst`, which calls `recv_object_list` with a list as long."""
+    group = resolve(group)
     data = np.frombuffer(plain_data.encode(pack(list(object_list))), np.uint8).copy()
     send(wrap(np.array([data.size, len(object_list)])), dst, group, group_dst=group_dst)
     send(wrap(data), dst, group, group_dst=group_dst)
 
 
+@collective("", -1)
 def recv_object_list(
     object_list: list[Any],
     src: int | None = None,
@@ -173,6 +199,7 @@ def recv_object_list(
     use_batch: bool = False,
 ) -> int:
     """Overwrite `object_list` with the objects that rank `src`, or any, sent; returns the rank it came from."""
+    group = resolve(group)
     sizes = wrap(np.empty(2, np.int64))
     source = recv(sizes, src, group, group_src=group_src)
     size, count = sizes.tolist()

@@ -6,7 +6,6 @@ local to a rank (see `rank_local`), so that several ranks of one process have th
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backend import device as devices
-from ..core import environment
+from ..core import environment, upcalls
 from ..core.errors import LaunchError
 from ..core.rank_local import RankLocal
 from ..version import __version__
@@ -33,6 +32,7 @@ class ProcessGroup:
 
     ranks: the members' numbers in the world, ascending; a member's place there is its rank
     within the group. backend: the name that the program gave for whichever transport suits, as "gloo"; None if none.
+    timeout: seconds that a collective may wait; None: DDPGRAD_TIMEOUT.
     """
 
     def __init__(
@@ -42,12 +42,15 @@ class ProcessGroup:
         local_rank: int,
         backend: str | None = None,
         description: str = "",
+        timeout: float | None = None,
     ) -> None:
         self.communicator = communicator
         self.ranks = tuple(ranks)
         self.local_rank = local_rank
         self.backend = backend or communicator.transport
         self.group_desc = description
+        self.timeout = environment.timeout() if timeout is None else timeout
+        self.monitored = 0  # how often `monitored_barrier` was called
 
     def name(self) -> str:
         """As `get_backend` has it."""
@@ -68,16 +71,33 @@ class ProcessGroup:
                 f"{what} {rank} is not part of this group, which has the ranks {list(self.ranks)}"
             ) from None
 
+    def __getattr__(self, name: str) -> Any:
+        """Collectives as methods; see `group_methods`."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return upcalls.group_method(self, name)
+
     def __repr__(self) -> str:
         c = self.communicator
         return f"ProcessGroup(rank={c.rank}, size={c.size}, transport={c.transport!r})"
 
 
-class GroupMember:
+class _Groups(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        """The default group; None before `init_process_group`, which stands for it in arguments."""
+        groups = _groups.get()
+        return groups[0] if groups else None
+
+
+class GroupMember(metaclass=_Groups):
     """Marks of groups: `NON_GROUP_MEMBER` is returned by `new_group` to ranks outside the group."""
 
-    WORLD: ProcessGroup | None = None  # the default group, in arguments
     NON_GROUP_MEMBER = object()
+
+
+class OutsideError(ValueError):
+    """This rank asks something of a group that it is not part of."""
 
 
 group = GroupMember
@@ -128,7 +148,7 @@ def init_process_group(
     if is_initialized():
         raise ValueError("trying to initialize the default process group twice!")
     name = backends.check("init_process_group", backend)
-    hosted = world.join(_asked(init_method, rank, world_size, store, _seconds(timeout)))
+    hosted = world.join(_asked(init_method, rank, world_size, store, seconds(timeout)))
     for what, given, actual in (("world_size", world_size, hosted.world_size), ("rank", rank, hosted.rank)):
         if given not in (-1, actual):
             raise LaunchError(
@@ -138,14 +158,15 @@ def init_process_group(
     devices.set_local_rank(hosted.local_rank)
     try:
         wanted = backends.transport(name, hosted.world.launch.mpi)
-        communicator = hosted.communicator(wanted, _seconds(timeout))
+        communicator = hosted.communicator(wanted, seconds(timeout))
         # Other versions compute other bits, if they understand each other at all: ranks that differ are told so here.
         communicator.barrier(label=f"init_process_group with {_versions()}")
     except BaseException:
         hosted.world.leave()
         raise
     shown = name if wanted is None else None
-    made = ProcessGroup(communicator, range(hosted.world_size), hosted.local_rank, shown, "default")
+    everyone = range(hosted.world_size)
+    made = ProcessGroup(communicator, everyone, hosted.local_rank, shown, "default", seconds(timeout))
     _groups.get().append(made)
 
 
@@ -168,7 +189,8 @@ def _versions() -> str:
     return f"ddpgrad {__version__}, NumPy {np.__version__}, Python {python}, {numba} Numba"
 
 
-def _seconds(timeout: timedelta | float | None) -> float | None:
+def seconds(timeout: timedelta | float | None) -> float | None:
+    """A limit as PyTorch's programs give it, in seconds."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
@@ -184,29 +206,35 @@ def new_group(
     """A group of `ranks` of the world (all by default); `GroupMember.NON_GROUP_MEMBER` on other ranks.
 
     Every rank of the world calls it, with the same ranks and in the same order, whether it is a
-    member or not; that is checked. Within the group ranks are numbered in ascending order.
+    member or not; or ranks name groups that have no rank in common. That is checked: MismatchError.
+    use_local_synchronization: only the members need to call. Within the group ranks are numbered in ascending order.
     """
     whole = default_group()
     chosen = list(range(whole.size())) if ranks is None else sorted(ranks)
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"new_group: ranks must differ, got {list(ranks or ())}")
-    if not chosen or chosen[0] < 0 or chosen[-1] >= whole.size():
+    wrong = [rank for rank in chosen if not 0 <= rank < whole.size()]
+    if wrong or not chosen:
+        named = f"Rank {wrong[0]} is out of range: " if wrong else ""
         raise ValueError(
-            f"new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
+            f"{named}new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
     if backend is None and whole.backend == "gloo":
         backend = "gloo"  # the default group's is everyone's, as in PyTorch
     name = backends.check("new_group", backend)
-    # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
-    whole.communicator.barrier(label=f"new_group({chosen})")
+    if not use_local_synchronization:
+        # Ranks that disagree are told so here; and all are at this line before a smaller group meets.
+        everyone = whole.communicator.all_gather_object(chosen)
+        if any(everyone[member] != named for named in everyone for member in named):
+            whole.communicator.barrier(label=f"new_group({chosen})")
     hosted = world.current()
     wanted = backends.transport(name, hosted.world.launch.mpi)
-    communicator = hosted.group(chosen, wanted, _seconds(timeout))
+    communicator = hosted.group(chosen, wanted, seconds(timeout), use_local_synchronization)
     if communicator is None:
         return GroupMember.NON_GROUP_MEMBER
     # A program reads back the name that it gave, where that is not a transport's.
     shown = name if wanted is None else None
-    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "")
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "", seconds(timeout))
     _groups.get().append(made)
     return made
 
@@ -214,17 +242,19 @@ def new_group(
 def new_subgroups(
     group_size: int | None = None, group: ProcessGroup | None = None, **options: Any
 ) -> tuple[ProcessGroup, list[Any]]:
-    """The world as groups of `group_size` neighbours (default: the ranks of a host): (mine, all of them)."""
-    size = get_world_size()
+    """The ranks of `group` as groups of `group_size` neighbours (default: the ranks of a host): (mine, all of them)."""
+    ranks = list(resolve(group).ranks)
+    size = len(ranks)
     if group_size is None:
         group_size = world.current().local_world_size
-    if group_size < 1 or size % group_size:
-        raise ValueError(
-            f"The world size must be divisible by 'group_size={group_size}', and the world has {size} ranks"
-        )
-    return new_subgroups_by_enumeration(
-        [list(range(first, first + group_size)) for first in range(0, size, group_size)], **options
-    )
+    if group_size <= 0:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
+    if size < group_size:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
+    if size % group_size:
+        raise ValueError(f"The world size ({size}) must be divisible by '{group_size=}'")
+    starts = range(0, size, group_size)
+    return new_subgroups_by_enumeration([ranks[first : first + group_size] for first in starts], **options)
 
 
 def new_subgroups_by_enumeration(
@@ -233,9 +263,12 @@ def new_subgroups_by_enumeration(
     """A group for each list of ranks: (the one that this rank is in, all of them)."""
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
-    everyone = list(itertools.chain(*ranks_per_subgroup_list))
-    if len(set(everyone)) != len(everyone):
-        raise ValueError(f"a rank belongs to more than one subgroup: {list(ranks_per_subgroup_list)}")
+    places: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if rank in places:
+                raise ValueError(f"Rank {rank} has appeared in both subgroup {places[rank]} and {ranks}")
+            places[rank] = ranks
     made = [new_group(ranks, **options) for ranks in ranks_per_subgroup_list]
     mine = next((g for g in made if isinstance(g, ProcessGroup)), None)
     return mine, made
@@ -257,6 +290,8 @@ def split_group(
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave `group`, or all groups; after that `init_process_group` may be called again."""
+    if is_outside(group):
+        return
     left = resolve(group)
     groups = _groups.get()
     for gone in list(groups) if left is groups[0] else [left]:
@@ -277,12 +312,13 @@ def default_group() -> ProcessGroup:
 
 
 def resolve(group: Any) -> ProcessGroup:
-    """`group`, or the default one for None; `ValueError` on a rank that is outside it."""
+    """`group`, or the default one for None; `OutsideError`, a ValueError, on a rank that is outside it."""
     if group is None:
         return default_group()
     if group is GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(
-            f"rank {get_rank()} is not part of the group that it uses; ask `get_rank(group) >= 0` before"
+        raise OutsideError(
+            f"Invalid process group specified: rank {get_rank()} is not part of the group that it uses; ask "
+            "`get_rank(group) >= 0` before"
         )
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"expected a ProcessGroup, as new_group() returns it, got {type(group).__name__}")

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
 from ..backend.registry import backend_for, to_device
+from ..core import spans
+from ..core.errors import StallError
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
-from .process_group import ProcessGroup
+from .process_group import OutsideError, ProcessGroup, get_rank, resolve, seconds
+from .transports.base import Patience
 
 if TYPE_CHECKING:
     from ..futures import Future
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Work:
@@ -29,8 +39,18 @@ class Work:
         self._source = source
         self._error: BaseException | None = None
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Return when the results are in the tensors; raises what went wrong."""
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
+        """Return when the results are in the tensors; raises what went wrong.
+
+        timeout: None, or 0, for the group's. StallError where it has passed; the work goes on.
+        """
+        limit = seconds(timeout)
+        if limit and not arrives(self.is_completed, limit) and self._error is None:
+            shapes = [list(t.shape) for t in self._result]
+            raise StallError(
+                f"Work.wait(): Timed out waiting {limit * 1e3:g}ms for what was begun with tensors of the shapes {shapes}. "
+                "It is still under way; other ranks have not come to it, or have not sent."
+            )
         try:
             self._work.wait()
         except BaseException as error:
@@ -71,6 +91,8 @@ class Work:
         self.wait()
         return self._source() if self._source is not None else -1
 
+    _source_rank = source_rank
+
     def get_future(self) -> Future[list[Tensor]]:
         """The results as a future."""
         from ..futures import Future  # here, as few programs ask for one
@@ -81,6 +103,86 @@ class Work:
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()
+
+    def and_then(self, told: Callable[[], None]) -> None:
+        """Call `told` when the results are in the tensors."""
+        finish = self._finish
+
+        def both() -> None:
+            if finish is not None:
+                finish()
+            told()
+
+        self._finish = both
+
+
+def arrives(poll: Callable[[], bool], limit: float) -> bool:
+    """Whether `poll` says yes within `limit` seconds."""
+    deadline, patience = time.monotonic() + limit, Patience()
+    while not poll():
+        if time.monotonic() >= deadline:
+            return False
+        patience.pause()
+    return True
+
+
+def collective(sent: str, outside: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Marks a function that ranks call together, or to one another, with an argument `group`.
+
+    A rank outside the group is warned, and gets `outside`. Profilers are told of the call, as "gloo:all_reduce", with
+    the shapes of the argument `sent`; of none for "".
+    """
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        code = cast(Any, function).__code__
+        names = code.co_varnames[: code.co_argcount]
+
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                if sent and spans.detailed:
+                    return _told(function, sent, names, args, kwargs)
+                return function(*args, **kwargs)
+            except OutsideError:
+                name = cast(Any, function).__name__
+                warnings.warn(
+                    f"Running {name} on global rank {get_rank()} which does not belong to the given group.",
+                    stacklevel=2,
+                )
+                return outside
+
+        return called
+
+    return mark
+
+
+# By the name of a function: PyTorch's of what it does.
+_TITLES = {"isend": "send", "irecv": "recv"}
+
+
+def _told(function: Any, sent: str, names: tuple[str, ...], args: Any, kwargs: Any) -> Any:
+    """Call `function`; profilers hear of it when the results are there."""
+    given = dict(zip(names, args, strict=False)) | kwargs
+    title = _TITLES.get(function.__name__, function.__name__)
+    if title == "recv" and given.get("src") is None and given.get("group_src") is None:
+        title = "recvAnySource"
+    name = f"{resolve(given.get('group')).backend}:{title}"
+    tensors = (
+        given.get(sent) or () if isinstance(given.get(sent), (list, tuple, type(None))) else [given[sent]]
+    )
+    # Complex numbers travel as pairs, which PyTorch shows.
+    shapes = [[*t.shape, 2] if t.is_complex() else [*t.shape] for t in tensors if isinstance(t, Tensor)]
+    began = spans.now()
+    work = function(*args, **kwargs)
+
+    def tell() -> None:
+        spans.tell_detail("collective", name, began, spans.COMMUNICATION, shapes=shapes)
+
+    if isinstance(work, Work):
+        work.and_then(tell)
+    else:
+        tell()
+    return work
 
 
 def on_host(tensor: Tensor) -> np.ndarray:

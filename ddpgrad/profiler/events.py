@@ -32,7 +32,7 @@ class _Times:
     count: int
     cpu_time_total: float
     self_cpu_time_total: float
-    is_async = is_remote = is_legacy = False
+    is_remote = is_legacy = False
     node_id = -1
     device_type, use_device = "CPU", None
 
@@ -85,11 +85,18 @@ class FunctionEvent(_Times):
         return self.kind == "user"
 
     @property
+    def is_async(self) -> bool:
+        """Whether the thread that called may have done something else before the end."""
+        return self.kind == "collective"
+
+    @property
     def cpu_time_total(self) -> float:  # type: ignore[override]
         return self.time_range.elapsed_us()
 
     @property
     def self_cpu_time_total(self) -> float:  # type: ignore[override]
+        if self.is_async:
+            return 0.0
         return self.cpu_time_total - sum(child.cpu_time_total for child in self.cpu_children)
 
     @property
@@ -118,6 +125,7 @@ class FunctionEventAvg(_Times):
     input_shapes: list[list[int]] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
     is_user_annotation: bool = False
+    is_async: bool = False
 
     def add(self, other: FunctionEvent | FunctionEventAvg) -> FunctionEventAvg:
         """Count `other` in."""

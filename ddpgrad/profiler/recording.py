@@ -96,6 +96,8 @@ class Recording(spans.Recorder):
         return events
 
     def add(self, span: spans.Span) -> None:
+        if span.kind == "communication":
+            return  # a "collective" says the same, as the program called it
         if (self.rank is None or span.rank == self.rank) and span.began >= self._began:
             self._told.append((threading.get_ident(), span))
 

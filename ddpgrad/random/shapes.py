@@ -16,7 +16,9 @@ Shape = int | Sequence[int]
 class Shapes:
     """A `Generator` that draws nothing: its methods return arrays on meta, of the shapes and dtypes of draws."""
 
-    def uniform(self, shape: Shape, dtype: Any = np.float32, *bounds: float) -> MetaArray:
+    def uniform(
+        self, shape: Shape, dtype: Any = np.float32, *bounds: float, in_blocks: bool = True
+    ) -> MetaArray:
         """As `Generator.uniform`."""
         return MetaArray(shape_tuple(shape), dtype)
 

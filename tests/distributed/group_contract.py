@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.errors import StallError
 
 
 def check(backend: str | None = None) -> str:
@@ -24,6 +26,7 @@ def check(backend: str | None = None) -> str:
         _differentiable()
         _works()
         _splits()
+        _limits()
     finally:
         dist.destroy_process_group()
     assert not dist.is_initialized()
@@ -62,6 +65,11 @@ def _groups() -> None:
     else:
         assert dist.get_rank(group) == -1
         assert group is dist.GroupMember.NON_GROUP_MEMBER
+    # Disjoint groups made by one call, and one that only its members make.
+    assert _total(rank, dist.new_group([rank])) == rank
+    if rank in even:
+        alone = dist.new_group(even, use_local_synchronization=True)
+        assert _total(rank, alone) == sum(even)
     # Groups in each other's way: every pair of neighbours, while the world goes on.
     pairs = [list(range(i, min(i + 2, size))) for i in range(0, size, 2)]
     mine, made = dist.new_subgroups_by_enumeration(pairs)
@@ -84,6 +92,7 @@ def _groups() -> None:
         with pytest.raises(RuntimeError, match="destroy_process_group was called"):
             dist.all_reduce(torch.ones(1), group=group)
         assert _total(1) == size  # all ranks of this process have left
+        gc.collect()  # what was there before
         held.append((len(os.listdir("/proc/self/fd")), _shared_memory()))
     assert held[0] == held[1] == held[2], held
 
@@ -276,3 +285,35 @@ def _differentiable() -> None:
     (first,) = torch.autograd.grad(d.all_reduce(x * x).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     assert second.tolist() == [2.0 * size]
+
+
+def _limits() -> None:
+    """Rank 1 does not come in time; the group can be used afterwards."""
+    rank, size, one = dist.get_rank(), dist.get_world_size(), torch.ones(1)
+    if size == 1:
+        return
+    if rank == 0:
+        got = torch.zeros(1)
+        work = dist.irecv(got, 1)
+        with pytest.raises(StallError, match=r"Timed out waiting 20ms .*\[\[1\]\]"):
+            work.wait(0.02)
+        for all_ranks, named in (
+            (False, "Rank 1"),
+            (True, f"Rank{'s' * (size > 2)} {', '.join(map(str, range(1, size)))}"),
+        ):
+            with pytest.raises(StallError, match=f"{named} failed to pass monitoredBarrier in 20 ms"):
+                dist.monitored_barrier(timeout=0.02, wait_all_ranks=all_ranks)
+        for other in range(1, size):
+            dist.send(one, other)
+        work.wait(60)
+        assert got.item() == 1 and work._source_rank() == 1
+    else:
+        dist.recv(torch.zeros(1), 0)
+        if rank == 1:
+            dist.send(one, 0)
+        for _ in range(2):  # late
+            with pytest.raises(StallError, match=f"Rank {rank} successfully reached monitoredBarrier"):
+                dist.monitored_barrier(timeout=60)
+    dist.monitored_barrier(timeout=60)
+    work = dist.group.WORLD.allreduce([one])
+    assert work.get_future().wait()[0].item() == size

@@ -42,14 +42,25 @@ def test_a_receive_that_nobody_answers_is_named_at_once():
         dist.simulate(in_a_group(lambda rank: dist.recv(torch.zeros(1), 1 - rank)), 2)
 
 
-def test_use_outside_the_group_is_an_error():
+def test_a_rank_outside_the_group_is_warned_and_takes_no_part():
     def use(rank):
         group = dist.new_group([0])
-        if rank == 1:
-            dist.all_reduce(torch.zeros(1), group=group)
+        x = torch.full((1,), 7.0)
+        if rank == 0:
+            dist.all_reduce(x, group=group)
+            return
+        with pytest.warns(UserWarning, match="Running all_reduce on global rank 1 which does not belong"):
+            assert dist.all_reduce(x, group=group) is None
+        with pytest.warns(UserWarning, match="Running recv"):
+            assert dist.recv(x, 0, group) == -1
+        assert x.item() == 7
+        with pytest.raises(
+            ValueError, match=r"Invalid process group specified.*rank 1 is not part of the group"
+        ):
+            dist.get_backend(group)
+        dist.destroy_process_group(group)
 
-    with pytest.raises(ValueError, match="rank 1 is not part of the group"):
-        dist.simulate(in_a_group(use), 2)
+    dist.simulate(in_a_group(use), 2)
 
 
 def test_a_work_tells_what_went_wrong():

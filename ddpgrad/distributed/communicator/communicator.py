@@ -299,7 +299,7 @@ class Communicator:
                 f"reduce_scatter: the first dimension must be a multiple of {self.size} (the number of "
                 f"ranks), got shape {array.shape}"
             )
-        tree.check(op, array.dtype)
+        tree.check(op, array.dtype, "reduce_scatter")
         part = new(array, (array.shape[0] // self.size, *array.shape[1:]))
         signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
         flat = in_order(array)
@@ -309,6 +309,10 @@ class Communicator:
     def barrier(self, label: str = "") -> None:
         """Return when all ranks have called."""
         self._post(Barrier(guard.signature("barrier", None, (), label))).wait()
+
+    def start_barrier(self) -> ArrayWork:
+        """As `barrier` without waiting."""
+        return ArrayWork(self._post(Barrier(guard.signature("barrier", None, ()), background=True)))
 
     def all_gather_object(self, obj: object) -> list[Any]:
         """The objects of all ranks, by rank: plain data (see `plain_data`), sizes may differ."""

@@ -15,7 +15,7 @@ from ...core.errors import MismatchError
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ..communicator.communicator import Communicator
-from ..process_group import ProcessGroup, default_group
+from ..process_group import ProcessGroup, default_group, resolve
 from ..protocol.guard import blaming
 from ..tensor_work import give_back, on_host
 from . import bucket
@@ -24,6 +24,7 @@ from .reducer import Reducer
 from .replica_check import ReplicaCheck
 
 if TYPE_CHECKING:
+    from ..device_mesh import DeviceMesh
     from .comm_hooks import GradBucket
     from .join import Joining
 
@@ -33,16 +34,19 @@ _BROADCAST_BYTES = 250 * MIB
 class DistributedDataParallel(Module):
     """Makes every rank's copy of `module` train as one: gradients are averaged in backward.
 
-    At construction the ranks compare the model's parameters by name, shape and dtype, and
+    At construction the ranks compare the model's parameters by name, shape and dtype, and, with `init_sync`,
     take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
     by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
-    broadcast_buffers: before each forward in training, buffers become rank 0's.
-    find_unused_parameters, static_graph: a parameter may get no gradient; it counts as zero.
-    device_ids, output_device, gradient_as_bucket_view: accepted for PyTorch's
+    forward_sync_buffers: before each forward in training, buffers become rank 0's. broadcast_buffers: PyTorch's
+    older name of it, under which False means that buffers are not rank 0's at the beginning either.
+    find_unused_parameters: a parameter may get no gradient; it counts as zero. static_graph: likewise, and all
+    backward passes use what the first has used; RuntimeError in one that does not.
+    process_group: the ranks, or device_mesh, a mesh of one dimension.
+    device_ids, output_device, dim, check_reduction, gradient_as_bucket_view: accepted for PyTorch's
     sake (a module lives on one device here, and gradients always are views of the buckets).
     check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
     (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
-    `state_dict` has the names of `module`, without a prefix.
+    `state_dict` has the names of `module`, without a prefix. In the default group the model can be pickled.
     Raises MismatchError, which names the first parameter that differs.
     """
 
@@ -52,13 +56,17 @@ class DistributedDataParallel(Module):
         device_ids: Any = None,
         output_device: Any = None,
         dim: int = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         init_sync: bool = True,
         process_group: ProcessGroup | None = None,
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
+        check_reduction: bool = False,
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
+        *,
+        device_mesh: DeviceMesh | None = None,
+        forward_sync_buffers: bool | None = None,
         check_replicas_every: int | None = None,
     ) -> None:
         super().__init__()
@@ -73,36 +81,87 @@ class DistributedDataParallel(Module):
                 "values that ranks could share. Give them some first: module.to_empty(device=...), then initialise or load "
                 "them, or load_state_dict(..., assign=True)."
             )
-        self.module = module
-        self.process_group = process_group or default_group()
-        self.broadcast_buffers = broadcast_buffers
-        self.joined: Joining | None = None
-        c = self.process_group.communicator
-        verify(c, [*module.named_parameters(), *module.named_buffers()])
-        trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-        self.frozen = [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
-        if not trained:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
-            )
-        if init_sync:
-            self._share_all(0)
-        if bucket_cap_mb is None:
-            cap = bucket.usual_cap(sum(p.nbytes for _, p in trained))
-        elif bucket_cap_mb > 0:
-            cap = int(bucket_cap_mb * MIB)
-        else:
+        if bucket_cap_mb is not None and bucket_cap_mb <= 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
-        self.reducer = Reducer(
-            [n for n, _ in trained], [p for _, p in trained], c, cap, find_unused_parameters or static_graph
+        if process_group is not None and device_mesh is not None:
+            raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+        if device_mesh is not None and device_mesh.ndim != 1:
+            raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+        self.module = module
+        self.process_group = device_mesh.get_group() if device_mesh is not None else resolve(process_group)
+        self.device_mesh, self.device_ids, self.output_device, self.dim = (
+            device_mesh,
+            device_ids,
+            output_device,
+            dim,
         )
-
-        every = (
+        self.bucket_cap_mb, self.gradient_as_bucket_view = bucket_cap_mb, gradient_as_bucket_view
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        with_buffers = broadcast_buffers is not False if forward_sync_buffers is None else True
+        self.forward_sync_buffers = with_buffers if forward_sync_buffers is None else forward_sync_buffers
+        self.check_replicas_every = (
             environment.steps_between_replica_checks()
             if check_replicas_every is None
             else check_replicas_every
         )
-        self.replica_check = ReplicaCheck(list(module.named_parameters()), c, every, self.reducer.finite)
+        # Named by `_set_params_and_buffers_to_ignore_for_model`: what each rank has for itself.
+        self.parameters_to_ignore = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()])
+        if init_sync and any(p.requires_grad for _, p in self._shared_parameters()):
+            self._share_all(0, with_buffers)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what belongs to this process: the reducer with its buckets, and the check of the replicas."""
+        self.joined: Joining | None = None
+        c, shared = self.process_group.communicator, self._shared_parameters()
+        trained = [(n, p) for n, p in shared if p.requires_grad]
+        self.frozen = [(n, p) for n, p in shared if not p.requires_grad]
+        if not trained:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
+            )
+        self.device = trained[0][1].device
+        if self.bucket_cap_mb is None:
+            cap = bucket.usual_cap(sum(p.nbytes for _, p in trained))
+        else:
+            cap = int(self.bucket_cap_mb * MIB)
+        self.reducer = Reducer(
+            [n for n, _ in trained],
+            [p for _, p in trained],
+            c,
+            cap,
+            self.find_unused_parameters,
+            self.static_graph,
+            self.process_group.backend,
+        )
+        self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """`forward_sync_buffers`."""
+        return self.forward_sync_buffers
+
+    def _shared_parameters(self) -> list[tuple[str, Tensor]]:
+        return [(n, p) for n, p in self.module.named_parameters() if n not in self.parameters_to_ignore]
+
+    def _shared_buffers(self) -> list[tuple[str, Tensor]]:
+        return [(n, b) for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The module and the arguments; whoever loads it has the default group."""
+        if self.process_group is not default_group():
+            raise RuntimeError(
+                "DDP Pickling/Unpickling are only supported when using DDP with the default process group. "
+                "Save ddp.state_dict() instead."
+            )
+        own = ("process_group", "device_mesh", "reducer", "replica_check", "frozen", "joined")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Ranks load it together, as they would construct it."""
+        self.__dict__.update(state, process_group=default_group(), device_mesh=None)
+        self._prepare()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
@@ -124,14 +183,14 @@ class DistributedDataParallel(Module):
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
-        buffers = list(self.module.buffers()) if self.broadcast_buffers else []
+        buffers = [b for _, b in self._shared_buffers()] if self.forward_sync_buffers else []
         if buffers:
             src = 0 if self.joined is None else self.joined.first
             broadcast(self.process_group.communicator, buffers, f"buffers of rank {src}", src)
 
-    def _share_all(self, src: int) -> None:
+    def _share_all(self, src: int, with_buffers: bool = True) -> None:
         """Make parameters and buffers those of rank `src`."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
+        tensors = [t for _, t in self._shared_parameters() + (self._shared_buffers() if with_buffers else [])]
         broadcast(self.process_group.communicator, tensors, f"parameters and buffers of rank {src}", src)
 
     def _check_frozen(self) -> None:
@@ -155,7 +214,27 @@ class DistributedDataParallel(Module):
 
     def _set_static_graph(self) -> None:
         """As `static_graph=True`, before the first backward."""
-        self.reducer.find_unused, self.reducer.arrivals = True, None
+        if self.reducer.steps:
+            raise self.reducer.logged(
+                RuntimeError(
+                    "set_static_graph() should be called before training loop starts and after DistributedDataParallel is "
+                    f"constructed; {self.reducer.steps} backward passes have run"
+                )
+            )
+        self.static_graph = self.reducer.static = self.reducer.find_unused = True
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Module, params_and_buffers_to_ignore: Sequence[str]
+    ) -> None:
+        """Before `module` is wrapped: its parameters and buffers of these names are each rank's own."""
+        vars(module)["_ddp_params_and_buffers_to_ignore"] = list(params_and_buffers_to_ignore)
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """What is known of this model and its last steps, by PyTorch's names; see `logging_data`."""
+        from .logging_data import logging_data  # here, as few programs ask
+
+        return logging_data(self)
 
     def join(
         self,
@@ -188,7 +267,12 @@ class DistributedDataParallel(Module):
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         from .comm_hooks import bind  # here, as few programs have hooks
 
-        self.reducer.hook = bind(hook, state)
+        try:
+            self.reducer.hook = bind(hook, state)
+        except (TypeError, ValueError) as error:
+            raise self.reducer.logged(error) from None
+        if getattr(hook, "replicas_differ", False):
+            self.replica_check.every = 0
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of `module`, without a prefix."""

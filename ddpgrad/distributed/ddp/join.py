@@ -38,9 +38,10 @@ class Joining:
             return False
         self.active = np.flatnonzero(present).tolist()
         if self._throws and len(self.active) < size:
+            gone = sorted(set(range(size)) - set(self.active))
             raise RuntimeError(
                 "Detected at least one rank that exhausted inputs. Throwing across all ranks. "
-                f"(ranks without a batch: {sorted(set(range(size)) - set(self.active))})"
+                + " ".join(f"Rank {rank} exhausted all inputs." for rank in gone)
             )
         self._model.reducer.scale = 1.0 if self._divide_by_all else size / len(self.active)
         return True

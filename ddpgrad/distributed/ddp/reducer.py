@@ -9,7 +9,7 @@ reducer waits for what is still under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -26,6 +26,11 @@ from .finite import FiniteWatch
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook, HookedWork
+
+
+E = TypeVar("E", bound=Exception)
+
+UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
 
 
 class Bucket:
@@ -59,6 +64,7 @@ class Bucket:
             self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
         self.missing = len(layout.indices)
         self.work: ArrayWork | HookedWork | None = None
+        self.began = 0.0  # when its average was begun, while a profiler listens
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""
@@ -72,12 +78,17 @@ class Bucket:
             pinned = self.stage.to_host_async(self.flat)
             self.stage.synchronize()
             self.host[...] = pinned
+        self.began = spans.now() if spans.detailed else 0.0
         self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
 
-    def finish(self) -> None:
-        """Wait for the average."""
+    def finish(self, backend: str) -> None:
+        """Wait for the average. backend: how profilers call whoever made it."""
         assert self.work is not None
         self.work.wait()
+        if self.began:
+            name, track = f"{backend}:all_reduce", spans.COMMUNICATION
+            spans.tell_detail("collective", name, self.began, track, shapes=[[self.layout.length]])
+            self.began = 0.0
         averaged, self.work = isinstance(self.work, ArrayWork), None
         if self.stage is not None and averaged:
             self.stage.view(self.flat)[...] = self.host
@@ -100,7 +111,9 @@ def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
 class Reducer:
     """Keeps the gradients of `parameters` equal on all ranks after each backward.
 
-    find_unused: parameters that get no gradient count as zeros, instead of being an error.
+    find_unused: parameters that get no gradient count as zeros, instead of being an error. static: likewise, and they
+    are the same in each backward, or that is an error. backend: the name of the group's, for profilers.
+    `error` is the last that was `logged`.
     `enabled` is off within `no_sync`: gradients then only add up locally.
     A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
     parameters are as if it had never been.
@@ -113,10 +126,18 @@ class Reducer:
         communicator: Communicator,
         cap_bytes: int,
         find_unused: bool,
+        static: bool = False,
+        backend: str = "",
     ) -> None:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
-        self.cap_bytes, self.find_unused = cap_bytes, find_unused
+        self.cap_bytes, self.find_unused = cap_bytes, find_unused or static
+        self.static, self.backend = static, backend
         self.enabled = True
+        self.expected: frozenset[int] | None = (
+            None  # what this rank's backward passes use, once that is known
+        )
+        self.error = ""
+        self.rebuilt = False
         # Parameters that got a gradient since the last average, within `no_sync` too.
         self.used: set[int] = set()
         self.steps = 0  # backward passes after which gradients were averaged
@@ -125,7 +146,7 @@ class Reducer:
         self.finite = FiniteWatch()
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
-        self.arrivals: list[int] | None = None if find_unused else []
+        self.arrivals: list[int] | None = None if find_unused and not static else []
         self.gradients = [
             Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device)))
             for n, p in zip(names, parameters, strict=True)
@@ -233,7 +254,9 @@ class Reducer:
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
         unused = [i for i in range(len(self.parameters)) if i not in self.ready]
         if unused and not self.find_unused:
-            raise DistributedError(self._unused_message(unused))
+            raise self.logged(DistributedError(self._unused_message(unused)))
+        if self.expected is not None and self.expected != self.used:
+            raise self.logged(DistributedError(self._changed_message(self.expected)))
         for i in unused:
             bucket, view = self.place[i]
             self._adopt(i, view)
@@ -255,11 +278,13 @@ class Reducer:
     def _complete(self) -> None:
         """Wait for the averages, and prepare the next pass."""
         for bucket in self.buckets:
-            bucket.finish()
+            bucket.finish(self.backend)
             if self.scale != 1.0:
                 bucket.flat *= self.scale
         if self.find_unused:
             self._share_used()
+        if self.static and self.used:  # a rank that had no batch has seen nothing
+            self.expected = frozenset(self.used)
         self.used.clear()
         self.steps += 1
         self.finite.step(self.steps)
@@ -278,12 +303,35 @@ class Reducer:
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
         """Lay the buckets out in the order in which rank 0's gradients arrived."""
-        # A rank that had no batch (`DistributedDataParallel.join`) has seen no order, and keeps what is there.
-        known = list(arrivals) or [i for bucket in self.buckets for i in bucket.layout.indices]
+        # What has not arrived stays as it was: all, of a rank that had no batch (`DistributedDataParallel.join`).
+        known = list(arrivals)
+        known += [i for bucket in self.buckets for i in bucket.layout.indices if i not in arrivals]
         order = self.communicator.broadcast_object(known)
         layouts = plan(self.gradients, order, self.cap_bytes)
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)
+        self.rebuilt = True
+
+    def logged(self, error: E) -> E:
+        """`error`, remembered for whoever asks the model what went wrong."""
+        self.error = str(error)
+        return error
+
+    def _changed_message(self, expected: frozenset[int]) -> str:
+        new, gone = sorted(self.used - expected), sorted(expected - self.used)
+        what = "one parameter is unused in first iteration, but then got used in the second iteration"
+        if gone:
+            what = "one parameter is used in first iteration, but then got unused in the second iteration"
+        named = ", ".join(f"'{self.names[i]}'" for i in gone or new)
+        indices = (
+            f"\nParameter indices which did not receive grad for rank {self.communicator.rank}: {gone}"
+            if gone
+            else ""
+        )
+        return (
+            f"{UNFINISHED if gone else ''}Your training graph has changed in this iteration, e.g., {what}. This is not "
+            f"compatible with static_graph set to True: {named}.{indices}"
+        )
 
     def _unused_message(self, unused: Sequence[int]) -> str:
         shown = ", ".join(f"'{self.names[i]}'" for i in unused[:8])

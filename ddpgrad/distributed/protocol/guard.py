@@ -199,7 +199,10 @@ def stalled(
     missing: Mapping[int, Sequence[str]], waiting: Mapping[int, Sequence[str]], seconds: float
 ) -> StallError:
     """The error for a collective that did not complete in time: who is missing, who waits."""
-    lines = [f"{_ranks(missing)} did not arrive within {seconds:g} seconds.", "Waiting:", *_listing(waiting)]
+    late = (
+        f"{_ranks(missing)} did not arrive within {seconds:g} seconds: Timed out waiting {seconds * 1e3:g}ms."
+    )
+    lines = [late, "Waiting:", *_listing(waiting)]
     lines += ["The last that the missing ranks began:", *_listing(missing)]
     lines.append(
         "Look at what the missing ranks do after that line (an endless loop, input, a lock). If they only "

@@ -100,14 +100,14 @@ def plan(ranks: int) -> tuple[_Step, ...]:
 
 
 @lru_cache(maxsize=256)
-def check(op: str, dtype: np.dtype) -> None:
+def check(op: str, dtype: np.dtype, caller: str = "all_reduce") -> None:
     """Raise ValueError if `op` is unknown or has no meaning for `dtype`."""
     accepts = _ACCEPTS.get(op)
     if accepts is None:
         raise ValueError(f"unknown reduction {op!r}; expected one of {', '.join(OPS)}")
     if _kind(dtype) not in accepts:
         hint = "; for booleans use 'bor', 'max' or convert to an integer type" if dtype.kind == "b" else ""
-        raise ValueError(f"reduction {op!r} is not defined for dtype {dtype}{hint}")
+        raise ValueError(f"{caller} does not support this: {op!r} is not defined for dtype {dtype}{hint}")
 
 
 def _kind(dtype: np.dtype) -> str:

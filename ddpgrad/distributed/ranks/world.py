@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,10 +46,10 @@ class World:
         self.hosted = [HostedRank(self, rank) for rank in launch.ranks]
         self.baton: Baton | None = None
         self.abort_at_exit = False
-        # By the name of the transport, and for a group by its number.
-        self._meetings: dict[str | int, Meeting] = {}
-        self._transports: dict[str | int, Transport] = {}
-        self._left: dict[int, int] = {}  # how many ranks of this process have left a group
+        # By the name of the transport, and for a group by the group's name.
+        self._meetings: dict[str, Meeting] = {}
+        self._transports: dict[str, Transport] = {}
+        self._left: dict[str, int] = {}  # how many ranks of this process have left a group
         self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
         # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
@@ -84,25 +86,25 @@ class World:
         return transport
 
     def group_transport(
-        self, number: int, launch: Launch, backend: str | None, timeout: float | None
+        self, group: str, launch: Launch, backend: str | None, timeout: float | None
     ) -> Transport:
-        """The transport of the group that every rank makes as its `number`th (collective in the group)."""
-        transport = self._transports.get(number)
+        """The transport of the group of that name, which its ranks alone have (collective in the group)."""
+        transport = self._transports.get(group)
         if transport is None:
             name = transports.choose(launch, backend)
-            transport = transports.connect(launch, name, timeout, f"group{number}")
-            self._transports[number] = transport
+            transport = transports.connect(launch, name, timeout, group)
+            self._transports[group] = transport
         return transport
 
-    def release(self, number: int) -> None:
-        """A rank of this process has left the group `number`: the last of them gives back what the group took."""
-        transport = self._transports[number]
-        left = self._left[number] = self._left.get(number, 0) + 1
+    def release(self, group: str) -> None:
+        """A rank of this process has left the group of that name: the last of them gives back what the group took."""
+        transport = self._transports[group]
+        left = self._left[group] = self._left.get(group, 0) + 1
         if left == len(transport.ranks) and transport.release():
-            del self._transports[number], self._left[number]
-            self._meetings.pop(number, None)
+            del self._transports[group], self._left[group]
+            self._meetings.pop(group, None)
 
-    def port(self, key: str | int, transport: Transport, rank: int) -> Port:
+    def port(self, key: str, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
         if self.baton is None:
             return _watched(Alone(transport))
@@ -168,7 +170,8 @@ class HostedRank:
         self.launch = world.launch
         self.progress = progress.begin(rank)
         self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
-        self._groups = 0  # how many groups this rank has made, or seen others make
+        # How many groups this rank has made, or seen others make; and of those that only members make, by their ranks.
+        self._groups: Counter[tuple[int, ...] | None] = Counter()
 
     def __repr__(self) -> str:
         return f"HostedRank(rank={self.rank}, world_size={self.world_size})"
@@ -206,22 +209,34 @@ class HostedRank:
         return communicator
 
     def group(
-        self, ranks: Sequence[int], backend: str | None = None, timeout: float | None = None
+        self,
+        ranks: Sequence[int],
+        backend: str | None = None,
+        timeout: float | None = None,
+        members_only: bool = False,
     ) -> Communicator | None:
         """The collectives of this rank over `ranks`; None if it is none of them.
 
-        All ranks of the world make the same groups in the same order, members or not.
+        All ranks of the world make groups in the same order, members or not; those of one call are the same or have no
+        rank in common. members_only: only `ranks` call, as one.
         Ranks are numbered anew, in ascending order.
         """
-        self._groups += 1
         ranks = sorted(ranks)
+        kind = tuple(ranks) if members_only else None
+        if members_only and self.rank not in ranks:
+            return None
+        self._groups[kind] += 1
         if self.rank not in ranks:
             return None
         launch = self.launch.subset(ranks)
         assert launch is not None
-        transport = self.world.group_transport(self._groups, launch, backend, timeout)
-        port = self.world.port(self._groups, transport, self.rank)
-        leave = partial(self.world.release, self._groups)
+        named = (
+            str(ranks[0]) if kind is None else hashlib.blake2b(repr(kind).encode(), digest_size=6).hexdigest()
+        )
+        name = f"group{self._groups[kind]}-{named}"
+        transport = self.world.group_transport(name, launch, backend, timeout)
+        port = self.world.port(name, transport, self.rank)
+        leave = partial(self.world.release, name)
         return Communicator(
             ranks.index(self.rank), len(ranks), transport.name, port, self.progress.note, leave
         )

@@ -155,8 +155,8 @@ class Barrier(Call):
 
     __slots__ = ()
 
-    def __init__(self, signature: Signature) -> None:
-        super().__init__(signature)
+    def __init__(self, signature: Signature, background: bool = False) -> None:
+        super().__init__(signature, background=background)
 
 
 class Allocate(Call):

@@ -290,7 +290,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     check_writable("bernoulli_", self)
     if isinstance(p, Tensor):
         chances = np.broadcast_to(_read(p), tuple(self.shape))
-        return _overwrite(self, _source(generator, self).bernoulli(chances.transpose(_memory_order(self._array))))
+        return _overwrite(
+            self, _source(generator, self).bernoulli(chances.transpose(_memory_order(self._array)))
+        )
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return _overwrite(self, _source(generator, self).bernoulli(p, _memory_shape(self)))
