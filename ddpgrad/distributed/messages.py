@@ -142,11 +142,12 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Overwrite the objects in `object_list` with those of rank `src`."""
+    """Overwrite the objects in `object_list`, which has as many on all ranks, with those of rank `src`."""
     g = resolve(group)
     root = root_of(g, "broadcast_object_list", src, group_src)
     mine = pack(list(object_list)) if g.rank() == root else None
-    object_list[:] = unpack(g.communicator.broadcast_object(mine, root))
+    what = f"{len(object_list)} objects"
+    object_list[:] = unpack(g.communicator.broadcast_object(mine, root, what))
 
 
 @collective("")

@@ -145,6 +145,11 @@ class JobProcesses:
         """By rank, the text of `faulthandler` in its process: a crash, or the stacks that were asked for."""
         return {rank: p.receiver.crash_text for p in self._processes for rank in p.ranks}
 
+    def forget_stacks(self) -> None:
+        """Forget the texts so far: stacks are asked for again."""
+        for process in self._processes:
+            process.receiver.crash_text = ""
+
     def preempted(self) -> int | None:
         """The step after which all ranks have ended on request; None if one did not."""
         steps = [process.preempted for process in self._processes]

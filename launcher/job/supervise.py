@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ddpgrad.distributed.failure import blame, exit_codes, summary, watchdog
 from ddpgrad.distributed.failure.channel import HEARTBEAT_S, Failure
+from ddpgrad.distributed.failure.phase import is_busy
 from ddpgrad.distributed.failure.stacks_signal import STACKS_SIGNAL
 from ddpgrad.distributed.failure.watchdog import Stall
 
@@ -109,6 +110,8 @@ class _Supervisor:
         self._lost: dict[str, range] = {}
         self._stopped_by: signal.Signals | None = None
         self._stall: Stall | None = None
+        self._judge_stall_at = _NEVER
+        self._busy_stacks: dict[int, str] = {}
         self._stage = _Stage.RUNNING
         self._asked_at = _NEVER
         self._next_stage_at = _NEVER
@@ -118,7 +121,7 @@ class _Supervisor:
         try:
             self._start()
             while self._running:
-                self._wait(min(self._next_stage_at, self._next_check()))
+                self._wait(min(self._next_stage_at, self._judge_stall_at, self._next_check()))
                 self._check_for_a_stall()
                 for child in self._running[:]:
                     self._look_after(child)
@@ -150,14 +153,37 @@ class _Supervisor:
     def _check_for_a_stall(self) -> None:
         if self._plan.watchdog is not None and self._stage == _Stage.RUNNING and not self._failures:
             self._on_stall(watchdog.find(self._processes.running(), self._plan.watchdog, time.monotonic()))
+        if time.monotonic() >= self._judge_stall_at:
+            self._judge_stall_at = _NEVER
+            if self._works_after_all():
+                self._stall = None
+            else:
+                self._end_by(time.monotonic())
 
     def _on_stall(self, stall: Stall | None) -> None:
-        """Ask all processes for their stacks, and end them after the time for an answer."""
+        """Ask all processes for their stacks, and judge the stall after the time for an answer."""
         if stall is None or self._stall is not None or self._stopped_by is not None:
             return
         self._stall = stall
+        self._processes.forget_stacks()
         self._processes.send(STACKS_SIGNAL)
-        self._end_by(time.monotonic() + _STACKS_S)
+        self._judge_stall_at = time.monotonic() + _STACKS_S
+
+    def _works_after_all(self) -> bool:
+        """Whether the rank that the others wait for has gone on meanwhile, or works on what counts no steps."""
+        if self._stall is None or self._failures or self._plan.watchdog is None:
+            return False
+        now, ranks = time.monotonic(), self._processes.running()
+        if watchdog.find(ranks, self._plan.watchdog, now) is None:
+            return True
+        known = self._processes.progress()
+        rank, stack = blame.suspect(self._stall, known, self._processes.crash_texts())
+        # A compiler or an import that is stuck has the same stack again.
+        if stack is None or not is_busy(stack.frames) or self._busy_stacks.get(rank) == stack.text:
+            return False
+        self._busy_stacks[rank] = stack.text
+        known[rank].changed_at = known[rank].heartbeat_at = now
+        return True
 
     def _on_heartbeat(self, rank: int) -> None:
         if slow := self._stragglers.update(self._processes.progress()):

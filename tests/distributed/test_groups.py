@@ -63,6 +63,14 @@ def test_a_rank_outside_the_group_is_warned_and_takes_no_part():
     dist.simulate(in_a_group(use), 2)
 
 
+def test_lists_of_another_length_are_refused_on_all_ranks():
+    def share(rank):
+        with pytest.raises(MismatchError, match=r"'3 objects'.*\n.*'1 objects'"):
+            dist.broadcast_object_list([1, 2, 3] if rank == 0 else [None])
+
+    dist.simulate(in_a_group(share), 2)
+
+
 def test_a_work_tells_what_went_wrong():
     def differ(rank):
         work = dist.all_reduce(torch.zeros(2 + rank), async_op=True)

@@ -83,6 +83,14 @@ def test_a_model_that_differs_between_ranks_is_refused_by_name(build, message):
         ranks(2, program)
 
 
+def test_options_that_differ_between_ranks_are_refused_by_name():
+    def program():
+        DDP(nn.Linear(3, 3), find_unused_parameters=dist.get_rank() == 1)
+
+    with pytest.raises(MismatchError, match="=False on rank 0 and find_unused_parameters=True on rank 1"):
+        ranks(2, program)
+
+
 def test_names_in_a_checkpoint_are_those_of_the_model():
     def program():
         ddp = DDP(perceptron())

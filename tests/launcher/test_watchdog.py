@@ -66,6 +66,38 @@ wait()
     assert ddprun.run("-n", "2", "--watchdog", str(patience()), script).code == 0
 
 
+def test_a_rank_that_goes_on_when_its_stack_is_asked_for_is_left_alone(ddprun):
+    script = ddprun.script(
+        """
+from ddpgrad.distributed.failure.stacks_signal import STACKS_SIGNAL
+if rank == 1:
+    signal.signal(STACKS_SIGNAL, lambda *_: None)
+    signal.pause()
+wait()
+time.sleep(3)  # longer than stacks are waited for
+"""
+    )
+    result = ddprun.run("-n", "2", "--watchdog", str(patience()), script)
+    assert result.code == 0, result.err
+
+
+@pytest.mark.full
+def test_a_rank_that_compiles_is_left_alone(ddprun):
+    """A compiler takes long, counts no steps, and is not always in the same place."""
+    (ddprun.folder / "numba").mkdir()
+    (ddprun.folder / "numba" / "passes.py").write_text(
+        "import time\ndef work(until):\n    while True:\n"
+        + "".join(f"        time.sleep(0.{n})\n" for n in range(1, 9))
+        + "        if time.monotonic() > until: return\n"
+    )
+    script = ddprun.script(
+        "\nsys.path.insert(0, 'numba')\nimport passes\n"
+        f"if rank == 1: passes.work(time.monotonic() + {3 * patience()})\nwait()\n"
+    )
+    result = ddprun.run("-n", "2", "--watchdog", str(patience()), script)
+    assert result.code == 0, result.err
+
+
 def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
     limit = str(patience())
     script = ddprun.script("\nif rank == 1: time.sleep(60)\nwait()\n")

@@ -323,14 +323,14 @@ class Communicator:
         rows = self._gather(padded, "all_gather_object", "")
         return [plain_data.decode(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
-    def broadcast_object(self, obj: object = None, src: int = 0) -> Any:
-        """The object that rank `src` passed: plain data (see `plain_data`)."""
+    def broadcast_object(self, obj: object = None, src: int = 0, label: str = "size") -> Any:
+        """The object that rank `src` passed: plain data (see `plain_data`). label: compared between ranks."""
         self._check_rank("broadcast_object: src", src)
         name = f"broadcast_object(src={src})"
         mine = self.rank == src
         data = np.frombuffer(plain_data.encode(obj), np.uint8).copy() if mine else np.empty(0, np.uint8)
         size = np.array(data.size, np.int64)
-        self._broadcast(name, size, src, "size")
+        self._broadcast(name, size, src, label)
         if not mine:
             data = np.empty(int(size), np.uint8)
         self._broadcast(name, data, src)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,16 @@ class DistributedDataParallel(Module):
         )
         # Named by `_set_params_and_buffers_to_ignore_for_model`: what each rank has for itself.
         self.parameters_to_ignore = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()])
+        alike = {
+            "init_sync": init_sync,
+            "bucket_cap_mb": bucket_cap_mb,
+            "find_unused_parameters": find_unused_parameters,
+            "static_graph": static_graph,
+            "broadcast_buffers": with_buffers,
+            "forward_sync_buffers": self.forward_sync_buffers,
+            "check_replicas_every": self.check_replicas_every,
+        }
+        verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()], alike)
         if init_sync and any(p.requires_grad for _, p in self._shared_parameters()):
             self._share_all(0, with_buffers)
         self._prepare()
@@ -285,16 +294,26 @@ class DistributedDataParallel(Module):
         return self.module.load_state_dict(state_dict, *args, **kwargs)
 
 
-def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]]) -> None:
-    """Compare names, shapes, dtypes and what is trained between the ranks; `MismatchError` names the first difference."""
-    mine = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
+def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapping[str, Any]) -> None:
+    """Compare options, names, shapes, dtypes and what is trained between the ranks.
+
+    `MismatchError` names the first difference.
+    """
+    described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
+    mine = [dict(options), described]
     digest = hashlib.sha256(repr(mine).encode()).hexdigest()
     digests = c.all_gather_object(digest)
     if len(set(digests)) == 1:
         return
     lists = c.all_gather_object(mine)
     rank = next(r for r, d in enumerate(digests) if d != digests[0])
-    raise blaming(MismatchError(_first_difference(lists[0], lists[rank], rank)), [rank])
+    (first, expected), (other, found) = lists[0], lists[rank]
+    for name in first:
+        if first[name] != other[name]:
+            what = f"{name}={first[name]} on rank 0 and {name}={other[name]} on rank {rank}"
+            error = MismatchError(f"DistributedDataParallel has {what}: pass the same options on every rank")
+            raise blaming(error, [rank])
+    raise blaming(MismatchError(_first_difference(expected, found, rank)), [rank])
 
 
 def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .channel import Failure
-from .phase import main_stack, phase_of
+from .phase import Stack, main_stack, phase_of
 from .watchdog import Progress, Stall
 
 
@@ -55,19 +55,27 @@ def ended_silently(
     )
 
 
-def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]) -> Failure:
-    """The failure of the rank that holds up the others, given the stacks of every rank.
+def suspect(
+    stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]
+) -> tuple[int, Stack | None]:
+    """The rank that holds up the others, given the stacks of every rank, and its own.
 
     It is the first suspect that does not wait in a collective itself; of ranks in one process, whose stacks come
     together, that which runs.
     """
-    suspects = sorted(stall.ranks, key=lambda rank: rank not in progress or not progress[rank].turn)
     stacks = {rank: main_stack(dumps.get(rank, "")) for rank in stall.ranks}
     waits = {
         rank: stack is not None and "collective" in phase_of(stack.frames) for rank, stack in stacks.items()
     }
+    suspects = sorted(stall.ranks, key=lambda rank: rank not in progress or not progress[rank].turn)
     rank = next((rank for rank in suspects if not waits[rank]), suspects[0])
-    stack, known = stacks[rank], progress.get(rank)
+    return rank, stacks[rank]
+
+
+def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]) -> Failure:
+    """The failure of the rank that holds up the others."""
+    rank, stack = suspect(stall, progress, dumps)
+    known = progress.get(rank)
     return Failure(
         (rank,),
         stall.at,

@@ -23,10 +23,12 @@ PHASES = (
     ("ddpgrad/autograd/engine", "backward"),
     ("ddpgrad/optim/", "optimizer"),
     ("ddpgrad/nn/", "forward"),
+    ("/numba/", "compiling"),
+    ("/cupy/cuda/compiler", "compiling"),
     ("<frozen importlib", "import"),
 )
-# These say least: a gradient exchange happens within a backward, a collective within any phase.
-_INNER = ("collective", "gradient exchange")
+# These say least: a gradient exchange happens within a backward, a collective and a compilation within any phase.
+_INNER = ("collective", "gradient exchange", "compiling")
 # Ranks of one process wait for their turn there.
 TURNS = "ddpgrad/distributed/ranks/baton"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -65,6 +67,12 @@ def phase_of(frames: Iterable[tuple[str, str]]) -> str:
         elif name and not found:
             found = name
     return found
+
+
+def is_busy(frames: Iterable[tuple[str, str]]) -> bool:
+    """Whether a stack is of work that takes long and counts as no step: compiling, or importing."""
+    phase = phase_of(frames)
+    return "compiling" in phase or phase.endswith("import")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Progress:
     waited: float = 0.0
     """Total seconds that its process has waited for others."""
 
+    _waits: bool = False
     turn: bool = False
     """Whether it is the one that runs, of several in its process."""
 
@@ -40,9 +41,11 @@ class Progress:
     ) -> None:
         """Take in a heartbeat."""
         self.turn = turn
-        self.waited = waited
+        waits = waited > self.waited
+        went_on = self._waits and not waits
+        self.waited, self._waits = waited, waits
         self.heartbeat_at = time.monotonic()
-        if counters != self.counters:
+        if counters != self.counters or went_on:
             self.counters, self.changed_at = counters, self.heartbeat_at
         self.last.extend(last)
 
@@ -68,7 +71,8 @@ def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
     silent = [p for p in watched if now - p.heartbeat_at > max(_SILENT_S, seconds / 2)]
     suspects = sorted(silent or watched, key=lambda p: p.counters[0])
     behind = suspects[0]
-    if now - behind.changed_at <= seconds:
+    # Whoever waited for it has changed nothing since before.
+    if now - max(p.changed_at for p in suspects if p.counters[0] == behind.counters[0]) <= seconds:
         return None
     if silent:
         why = "its process sent no heartbeat: it is stopped, or native code holds the interpreter lock"
