@@ -12,10 +12,14 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from . import rank_local
 
-__all__ = ["Recorder", "Span", "detailed", "mark", "now", "recorders", "tell", "tell_detail"]
+__all__ = ["Recorder", "Span", "detailed", "long_waits", "mark", "now", "recorders", "tell", "tell_detail"]
 
 PROGRAM, COMMUNICATION = 0, 1
 """Tracks: what the rank's own thread does, and what is on its way to other ranks."""
+
+
+long_waits: dict[int | None, str] = {}
+"""What a rank waits for longer than a moment, in words, if it knows more than its stack says. None: the only rank."""
 
 
 class Span(NamedTuple):

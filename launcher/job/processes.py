@@ -269,7 +269,8 @@ class JobProcesses:
                 self._on_failure(blame.orphaned(process.ranks))
         elif kind == "heartbeat":
             progress = process.progress_of(message["rank"])
-            progress.update(tuple(message["counters"]), message["last"], message["waited"], message["turn"])
+            told = {name: message[name] for name in ("last", "waited", "turn", "waits_for")}
+            progress.update(tuple(message["counters"]), **told)
             self.on_heartbeat(message["rank"])
 
     def _look_for_absent(self) -> None:

@@ -18,6 +18,8 @@ from .signals import Signals
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
+# No errors of the program.
+_FROM_OUTSIDE = tuple(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 # Another attempt would fail in the same way: the ranks run different programs.
 _HOPELESS = ("mismatch",)
 
@@ -46,7 +48,7 @@ class Restarts:
         if failure.cause in _HOPELESS:
             _say(f"no restart: a {failure.cause} comes again")
             return None
-        if steps == 0 and self._before_first_step == failure.error:
+        if steps == 0 and self._before_first_step == failure.error and failure.reason not in _FROM_OUTSIDE:
             _say("no restart: the same error came before the first optimizer step twice")
             return None
         self._before_first_step = failure.error if steps == 0 else None

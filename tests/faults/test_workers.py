@@ -52,3 +52,4 @@ def test_a_worker_that_stalls_is_named_by_the_watchdog(ddprun):
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
     assert any("was in data loading" in line for line in result.said), result.err
+    assert re.search(r"It waits for DataLoader worker 0 .* is reading sample 5", result.err), result.err

@@ -76,12 +76,15 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
     """The failure of the rank that holds up the others."""
     rank, stack = suspect(stall, progress, dumps)
     known = progress.get(rank)
+    lines = [stall.reason, stack.text if stack else "It did not answer when it was asked for its stack."]
+    if known and known.waits_for:
+        lines.insert(1, f"It waits for {known.waits_for}")
     return Failure(
         (rank,),
         stall.at,
         "stalled",
         stall.reason,
-        f"{stall.reason}\n{stack.text if stack else 'It did not answer when it was asked for its stack.'}",
+        "\n".join(lines),
         where=stack.where if stack else "",
         cause="stall",
         phase=phase_of(stack.frames) if stack else "",

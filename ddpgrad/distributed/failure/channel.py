@@ -125,20 +125,21 @@ class Sender:
         self._send({"kind": "preempted", "step": step})
 
     def heartbeat(
-        self, rank: int, counters: tuple[int, ...], last: list[str], waited: float = 0.0, turn: bool = False
+        self,
+        rank: int,
+        counters: tuple[int, ...],
+        last: list[str],
+        waited: float = 0.0,
+        turn: bool = False,
+        waits_for: str = "",
     ) -> None:
         """Report the progress of a rank; see `watchdog.Progress` for the counters.
 
         last: collectives begun since the last heartbeat; waited: total seconds of waiting for others;
-        turn: it is the one that runs, of several in its process.
+        turn: it is the one that runs, of several in its process; waits_for: see `spans.long_waits`.
         """
-        fields = {
-            "kind": "heartbeat",
-            "rank": rank,
-            "counters": counters,
-            "waited": round(waited, 3),
-            "turn": turn,
-        }
+        fields = {"kind": "heartbeat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
+        fields |= {"turn": turn, "waits_for": waits_for}
         while len(message := _encoded({**fields, "last": last})) > select.PIPE_BUF:
             last = last[1:]
         self._write(message)

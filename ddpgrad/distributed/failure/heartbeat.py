@@ -12,7 +12,7 @@ import traceback
 from functools import cache
 from typing import Any
 
-from ...core import rank_local
+from ...core import rank_local, spans
 from ...optim.optimizer import register_optimizer_step_post_hook
 from ..protocol import progress
 from .channel import HEARTBEAT_S, Sender
@@ -86,7 +86,8 @@ def _run(sender: Sender) -> None:
             reported[rank] = count
             try:
                 counters, waited = (count, state.steps, state.signs), progress.waits.seconds()
-                sender.heartbeat(rank, counters, last, waited, rank == progress.turn)
+                waits_for = spans.long_waits.get(rank) or spans.long_waits.get(None, "")
+                sender.heartbeat(rank, counters, last, waited, rank == progress.turn, waits_for)
             except OSError:
                 return  # the launcher has ended, and with it ends this process
         pause.wait(HEARTBEAT_S)

@@ -31,16 +31,23 @@ class Progress:
     _waits: bool = False
     turn: bool = False
     """Whether it is the one that runs, of several in its process."""
+    waits_for: str = ""
+    """What it waits for, where its stack does not tell."""
 
     @property
     def steps(self) -> int:
         return self.counters[1]
 
     def update(
-        self, counters: tuple[int, ...], last: Iterable[str], waited: float = 0.0, turn: bool = False
+        self,
+        counters: tuple[int, ...],
+        last: Iterable[str],
+        waited: float = 0.0,
+        turn: bool = False,
+        waits_for: str = "",
     ) -> None:
         """Take in a heartbeat."""
-        self.turn = turn
+        self.turn, self.waits_for = turn, waits_for
         waits = waited > self.waited
         went_on = self._waits and not waits
         self.waited, self._waits = waited, waits

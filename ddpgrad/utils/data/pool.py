@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core import environment
+from ...core.spans import caller, long_waits
 from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
@@ -148,6 +149,10 @@ class Worker:
                 if self.process.sentinel in ready and not self._connection.poll(0):
                     raise EOFError
                 now = time.monotonic()
+                if not ready:
+                    long_waits[caller()] = (
+                        f"DataLoader worker {self.id} (pid {self.process.pid}), which {self._doing()}"
+                    )
                 if self._progress[0] == STARTING and now - began < _STARTING:
                     waiting_since = now
                 elif timeout and not ready and now - waiting_since > timeout:
@@ -163,6 +168,9 @@ class Worker:
             return result
         except (EOFError, ConnectionResetError):
             raise self._death() from None
+        finally:
+            if long_waits:
+                long_waits.pop(caller(), None)
 
     def _open(self, result: Result) -> Any:
         """The batch, in place where memory may be lent, else copied."""
