@@ -41,7 +41,7 @@ from .backend.dtype import (
 from .compat import (
     __config__ as __config__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
     backends as backends, compiler as compiler, cpu as cpu, fx as fx, hub as hub, jit as jit, mps as mps,
-    overrides as overrides, sparse as sparse, types as types, xpu as xpu,
+    overrides as overrides, types as types, xpu as xpu,
 )
 from .compat.absent import (
     PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter, SymBool as SymBool,
@@ -66,8 +66,15 @@ from .compat.settings import (
     set_num_interop_threads as set_num_interop_threads, set_num_threads as set_num_threads,
     set_warn_always as set_warn_always, use_deterministic_algorithms as use_deterministic_algorithms,
 )
-from .compat.sparse import mm as _sparse_mm, sparse_coo_tensor as sparse_coo_tensor
+from .sparse.construct import sparse_coo_tensor as sparse_coo_tensor
+from .sparse.functions import mm as _sparse_mm
 from .core import environment as environment, errors as errors, return_types as return_types
+from .core.size import (
+    channels_last as channels_last, channels_last_3d as channels_last_3d,
+    contiguous_format as contiguous_format, Layout as _Layout, MemoryFormat as _MemoryFormat,
+    preserve_format as preserve_format, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr,
+    sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr, strided as strided,
+)
 from .core.printing import (
     get_printoptions as get_printoptions, printoptions as printoptions,
     set_printoptions as set_printoptions,

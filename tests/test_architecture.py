@@ -40,6 +40,7 @@ LAYERS = [
     ["core"],
     ["autograd", "random", "cuda"],
     ["ops", "library"],
+    ["sparse"],
     ["nn", "optim", "amp", "func", "utils", "files", "compat", "linalg", "fft", "special", "futures"],
     ["profiler"],
     ["extras"],

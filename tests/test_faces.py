@@ -234,7 +234,7 @@ x.exp_().bar()
 torch.divide(x, 2).baz()
 x.topk(3).indices.foo
 first, second, third = torch.linalg.qr(x)
-x.max().values
+x.max().values[0]
 torch.add(x, x, out=3)
 torch.sum(x, 0, out=x).foo
 torch.split(x, 1, out=x)

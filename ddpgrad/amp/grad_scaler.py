@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import cuda
 from ..backend import dtype as dtypes
-from ..backend.registry import backend_for, backend_of
+from ..backend.registry import backend_for, backend_of, stored
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
 from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -112,7 +112,7 @@ class GradScaler:
                     continue
                 if factor is not None and grad.dtype is dtypes.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
-                array = grad._array
+                array = stored(grad._array, coalesce=grad.dtype is dtypes.float16)
                 bad = backend_for(array).unscale_(array, factor)
                 device = grad.device
                 found[device] = bad if device not in found else found[device] | bad

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from ..backend.registry import SparseArray
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, wrap
 from ..core.view import View
@@ -71,17 +72,20 @@ class AccumulateGrad(Node):
             if array.shape != grad.shape or 0 in array.strides:
                 _check_addable(array, grad)
             array += grad
+            if array is not current._array:  # of a sparse gradient and a dense one, a tensor of its own
+                leaf._grad = wrap(array)
+                return ()
             current._versions[0] += 1
         return ()
 
     def apply_tensor(self, grad: Tensor, F: Any) -> tuple[()]:
         """As `apply`, for a gradient that carries its own history (create_graph)."""
-        leaf = self.variable
+        leaf, sparse = self.variable, isinstance(grad._array, SparseArray)
         if leaf._grad is None:
             # A copy: the same tensor may be the gradient of other leaves, which later add to theirs in place.
-            leaf._grad = F.new_zeros(grad.detach(), grad.shape).copy_(grad)
+            leaf._grad = F.clone(grad) if sparse else F.new_zeros(grad.detach(), grad.shape).copy_(grad)
         else:
-            leaf._grad = leaf._grad + grad
+            leaf._grad = leaf._grad + grad if sparse else grad + leaf._grad
         return ()
 
 
@@ -92,6 +96,8 @@ def _check_addable(array: Any, grad: Any) -> None:
             f"the .grad of a leaf has shape {list(array.shape)}, and the gradient that is to be added to it "
             f"{list(grad.shape)}: set .grad to None after .data was replaced"
         )
+    if isinstance(array, SparseArray):
+        return
     if array.size and any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
         raise GraphError(
             "unsupported operation: more than one element of the .grad of a leaf (shape "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..backend.registry import backend_for
 from ..core.tensor import Tensor, wrap
 from .accumulate import AccumulateGrad
 from .nodes import Edge, Node
@@ -97,7 +98,7 @@ def _fitted(grad: Any, edge: Edge, F: Any, on_tensors: bool) -> Any:
 
 
 def _shown(grad: Any, F: Any, on_tensors: bool) -> Tensor | None:
-    return grad if grad is None or on_tensors else wrap(F.asarray(grad))
+    return grad if grad is None or on_tensors else wrap(backend_for(grad).asarray(grad))
 
 
 def _taken(grad: Tensor | None, on_tensors: bool) -> Any:

@@ -42,8 +42,7 @@ class Walk:
             self._restrict(nodes, inputs, accumulate)
         if not roots:
             return [None] * len(inputs or ())
-        backend = backend_for(grads[0]._array)
-        F = self.vocabulary or backend
+        F = self.vocabulary or backend_for(grads[0]._array)
         seeded = []
         for (node, nr), grad in zip(roots, grads, strict=True):
             if node is None or (self.needed is not None and node not in self.needed):
@@ -59,7 +58,10 @@ class Walk:
         drain(self, F)
         if accumulate:
             return []
-        return [g if g is None or isinstance(g, Tensor) else wrap(backend.asarray(g)) for g in self.captured]
+        return [
+            g if g is None or isinstance(g, Tensor) else wrap(backend_for(g).asarray(g))
+            for g in self.captured
+        ]
 
     def _count_dependencies(self, stack: Iterable[Node]) -> list[Node]:
         """Count, for each reachable node, the edges that lead to it. Returns the nodes."""

@@ -28,6 +28,31 @@ from .device import Device
 
 Kernel = Callable[..., Any]
 
+
+class SparseArray:
+    """The base of raw arrays that hold some of their elements only (`sparse/coo.py`, which is loaded when there is one)."""
+
+    __slots__ = ()
+    values: Any
+
+    def coalesce(self) -> Any:
+        """The same with every place once, in order."""
+        raise NotImplementedError
+
+
+class Unsupported(NotImplementedError, AttributeError):
+    """What is asked for is not defined for sparse tensors. An AttributeError too, so that `hasattr` can ask."""
+
+
+def stored(array: Any, coalesce: bool = False) -> Any:
+    """The values of a sparse array, in its own memory, after it was coalesced if asked; another array as it is."""
+    if not isinstance(array, SparseArray):
+        return array
+    if coalesce:
+        array[...] = array.coalesce()  # type: ignore[index]
+    return array.values
+
+
 # Portable bodies by name, filled by the op declarations: body(F, *args) on arrays.
 _bodies: dict[str, Kernel] = {}
 
@@ -123,6 +148,11 @@ def backend_of(kind: str) -> Backend:
     return backend
 
 
+def add_backend(backend: Backend) -> None:
+    """Let a backend compute on its class of arrays, beside the one that is the backend of its device kind."""
+    _by_array_type[backend.array_type] = backend
+
+
 def loaded() -> list[Backend]:
     """The backends in use so far."""
     return list(_by_kind.values())
@@ -158,5 +188,7 @@ def to_device(array: Any, device: Device) -> Any:
     source = backend_for(array)
     if source.device_of(array) == device:
         return array
+    if source is not _by_kind.get(source.kind):  # of its own class, which consists of others
+        return source.move(array, device, source.device_of(array))
     host = array if source.kind == "cpu" or device.type == "meta" else source.to_host(array)
     return host if device.type == "cpu" else backend_of(device.type).from_host(host, device)

@@ -29,7 +29,6 @@ MODULES = {
     "return_types": "core.return_types",
     "safetensors": "files.safetensors",
     "serialization": "files.serialization",
-    "sparse": "compat.sparse",
     "storage": "core.storage",
     "types": "compat.types",
     "xpu": "compat.xpu",

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backend import device as devices
 from ..backend import dtype as dtypes
+from ..backend.registry import SparseArray, to_device
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -68,32 +69,27 @@ def printoptions(**options: Any) -> Iterator[None]:
 def format_tensor(tensor: Tensor) -> str:
     """`tensor([1., 2.], grad_fn=<MulBackward0>)`, with device and dtype where they are not the default."""
     array: Any = tensor._array
+    if isinstance(array, SparseArray):
+        return _sparse(tensor, to_device(array, devices.CPU))
     place = tensor.device.type
     if place == "cuda":
         array = array.get()
     name = type(tensor).__name__
     prefix = "Parameter containing:\n" if name == "Parameter" else ""
     head = "tensor(" if name in ("Tensor", "Parameter") else f"{name}("
-    default = dtypes.get_default_dtype()
-    kinds = (
-        default,
-        dtypes.complex128 if default is dtypes.float64 else dtypes.complex64,
-        dtypes.int64,
-        dtypes.bool_,
-    )
-    shown = tensor.dtype not in kinds
+    shown = tensor.dtype not in _kinds()
     parts = []
     if place not in (devices.default().type, "meta"):
         parts.append(f"device='{tensor.device}'")
     if place == "meta":
         body = "..."
         parts += ["device='meta'", f"size={tuple(array.shape)}"]
-        shown = tensor.dtype is not default
+        shown = tensor.dtype is not dtypes.get_default_dtype()
     elif not array.size:
         body = "[]"
         if array.ndim != 1:
             parts.append(f"size={tuple(array.shape)}")
-        shown = tensor.dtype is not default
+        shown = tensor.dtype is not dtypes.get_default_dtype()
     else:
         body = _elements(array, len(head))
     if shown:
@@ -104,6 +100,36 @@ def format_tensor(tensor: Tensor) -> str:
     elif tensor._requires_grad:
         parts.append("requires_grad=True")
     return prefix + _with_parts(head + body, parts, len(head))
+
+
+def _sparse(tensor: Tensor, array: Any) -> str:
+    """A sparse tensor: its indices and its values, on lines of their own."""
+    lines = []
+    for name, part in (("indices", array.indices), ("values", array.values)):
+        head = f"{name}=tensor("
+        body = _elements(part, len(head)) if part.size else "[]"
+        size = f", size={tuple(part.shape)}" if not part.size else ""
+        lines.append(f"{head}{body}{size})".replace("\n", f"\n{' ' * 7}"))
+    rest = [f"size={tuple(array.shape)}", f"nnz={array.nnz}"]
+    if tensor.device.type != devices.default().type:
+        rest.insert(0, f"device='{tensor.device}'")
+    if tensor.dtype not in _kinds() or (not array.nnz and tensor.dtype is not dtypes.get_default_dtype()):
+        rest.append(f"dtype={tensor.dtype!r}")
+    rest.append("layout=torch.sparse_coo")
+    node = _node_name(tensor)
+    if node is not None:
+        rest.append(f"grad_fn=<{node}>")
+    elif tensor._requires_grad:
+        rest.append("requires_grad=True")
+    prefix = "Parameter containing:\n" if type(tensor).__name__ == "Parameter" else ""
+    return _with_parts(f"{prefix}tensor(" + ",\n       ".join(lines) + ",\n       " + rest[0], rest[1:], 7)
+
+
+def _kinds() -> tuple[dtypes.DType, ...]:
+    """The dtypes that are not said: those that Python's numbers become."""
+    default = dtypes.get_default_dtype()
+    wide = default is dtypes.float64
+    return default, dtypes.complex128 if wide else dtypes.complex64, dtypes.int64, dtypes.bool_
 
 
 def _node_name(tensor: Tensor) -> str | None:

@@ -1,4 +1,4 @@
-"""Size, the shape of a tensor, and names of layouts, with which programs compare its own."""
+"""Size, the shape of a tensor, and layouts, how elements are stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Size(tuple):
 
 
 class Layout:
-    """How elements are stored: `strided` is the only one of tensors here. The others have names, to compare with."""
+    """How elements are stored: tensors here are `strided` or `sparse_coo`. The others have names, to compare with."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,3 +64,11 @@ sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = ma
 )
 contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
 channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")
+
+
+def require_strided(name: str, layout: Any) -> None:
+    """`NotImplementedError` for a layout that the new tensor cannot have."""
+    if layout is not None and layout is not strided:
+        raise NotImplementedError(
+            f"{name}(): layout {layout} is not supported; leave layout=torch.strided, and call to_sparse() on the result"
+        )

@@ -16,7 +16,7 @@ from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
-from ..backend.registry import backend_for
+from ..backend.registry import SparseArray, backend_for
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
 from .view import View
@@ -309,6 +309,8 @@ class Tensor:
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                 "to host memory first."
             )
+        if isinstance(self._array, SparseArray):
+            raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
         return self._array
 
     # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs (`ops/creation/interop.py`).

@@ -59,8 +59,11 @@ saved_attribute: Upcall[[Node, str], Any] = Upcall("ops.dispatch.packed")
 gpu_count: Upcall[[], int] = Upcall("backend.cuda.library")
 """The number of GPUs of this host, at least 1; `DeviceError` where there is none."""
 
-to_sparse: Upcall[..., Tensor] = Upcall("compat.sparse")
-"""The tensor itself: there are no sparse ones, which is said once."""
-
 group_method: Upcall[[Any, str], Callable[..., Any]] = Upcall("distributed.group_methods")
 """A collective as a method of a process group, by PyTorch's name of that; AttributeError for what is none."""
+
+attach_sparse: Upcall[[], None] = Upcall("sparse.methods")
+"""Give the class Tensor the methods of sparse tensors."""
+
+sparse_zeros: Upcall[..., Tensor] = Upcall("sparse.construct")
+"""(size, dtype, device, requires_grad): a sparse tensor without elements."""

@@ -19,9 +19,11 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import CheckpointError
 from ..core.size import Size
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, wrap
+from ..nn.parameter import Parameter
 
 Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object
+NO_HOOKS = b"ccollections\nOrderedDict\n)R"
 _BATCH = 1000  # items between a mark and the opcode that takes them, as in Python's pickle
 
 
@@ -64,7 +66,10 @@ class Writer:
             self._out.append(b"h%c" % known if known < 256 else b"j" + struct.pack("<L", known))
             return
         if isinstance(obj, Tensor) and plain_tensor(kind):
-            self._out.append(self._tensor(obj, where))
+            if obj.is_sparse:
+                self._sparse(obj, where)
+            else:
+                self._out.append(self._tensor(obj, where))
         elif kind in _FORMS:
             _FORMS[kind](self, obj, where)
             if kind in _MUTABLE:
@@ -81,6 +86,19 @@ class Writer:
         self._memo[id(obj) if key is None else key] = n
         self._alive.append(obj)
         self._out.append(b"q%c" % n if n < 256 else b"r" + struct.pack("<L", n))
+
+    def _sparse(self, obj: Tensor, where: Place) -> None:
+        """A sparse tensor, as `_rebuild_sparse_tensor` of its indices, values and size makes it again."""
+        array, parameter = obj._array, isinstance(obj, Parameter)
+        if parameter:
+            self._out.append(b"ctorch._utils\n_rebuild_parameter\n")
+        layout = b"ctorch.serialization\n_get_layout\n" + text("torch.sparse_coo") + b"\x85R"
+        self._out.append(b"ctorch._utils\n_rebuild_sparse_tensor\n" + layout + b"(")
+        self._out += [self._tensor(wrap(array.indices), where), self._tensor(wrap(array.values), where)]
+        size = b"ctorch\nSize\n" + numbers(array.shape) + b"\x85R"
+        self._out.append(size + number(array.coalesced) + b"t\x86R")
+        if parameter:
+            self._out.append(number(obj.requires_grad) + NO_HOOKS + b"\x87R")
 
     # -- plain data ----------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from . import archive, safe_globals
 from .pickle_reader import Reader, RefusedError
-from .pickle_writer import Place, Writer, number, numbers, text
+from .pickle_writer import NO_HOOKS, Place, Writer, number, numbers, text
 from .tensor_file import fill
 from .torch_names import LANGUAGE, STORAGES, Storage, StorageType
 
@@ -285,7 +285,7 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         out = b"ctorch._utils\n_rebuild_tensor_%b\n" % (b"v3" if word is None else b"v2")
         out += described + number((span.first - first) // array.itemsize)
         out += numbers(array.shape) + numbers(steps)
-        out += number(tensor.requires_grad and not parameter) + _NO_HOOKS
+        out += number(tensor.requires_grad and not parameter) + NO_HOOKS
         out += _name_of(tensor) if word is None else b""
         span.place.extend(_as_parameter(tensor, out + b"tR"))
     return _bytes_at(group[0].array, end - first)
@@ -306,12 +306,11 @@ def _as_parameter(tensor: Tensor, described: bytes) -> bytes:
     """What the pickle says of `tensor`, if that is a parameter, around what it says of its elements."""
     if not isinstance(tensor, Parameter):
         return described
-    end = number(tensor.requires_grad) + _NO_HOOKS + b"\x87R"
+    end = number(tensor.requires_grad) + NO_HOOKS + b"\x87R"
     return b"ctorch._utils\n_rebuild_parameter\n" + described + end
 
 
 _WORDS = {dtype: word for word, dtype in STORAGES.items()}
-_NO_HOOKS = b"ccollections\nOrderedDict\n)R"
 
 
 def _bytes_at(array: Any, count: int) -> np.ndarray:

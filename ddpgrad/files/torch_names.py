@@ -18,7 +18,7 @@ from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import DeviceError
-from ..core.size import Size
+from ..core.size import Size, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from ..core.storage import UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
@@ -137,8 +137,33 @@ def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
     return out
 
 
+def _sparse(layout: Any, parts: Any) -> Tensor:
+    """`torch._utils._rebuild_sparse_tensor`: of (indices, values, size), and whether they are coalesced."""
+    if layout is not sparse_coo:
+        raise Malformed(
+            f"it holds a sparse tensor of layout {layout}, which has no form here; torch.sparse_coo has"
+        )
+    sound = type(parts) is tuple and len(parts) in (3, 4) and type(parts[2]) is Size
+    if not sound or not all(isinstance(part, Tensor) for part in parts[:2]):
+        raise Malformed("a sparse tensor that is not made of indices, values and a size")
+    from ..sparse.construct import sparse_coo_tensor  # here, as few files hold some
+
+    try:
+        return sparse_coo_tensor(*parts[:3], is_coalesced=parts[3] is True if len(parts) > 3 else None)
+    except RuntimeError as error:
+        raise Malformed(f"a sparse tensor whose parts do not fit: {error}") from None
+
+
+def _layout(name: Any) -> Any:
+    """`torch.serialization._get_layout`."""
+    for layout in (sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, strided):
+        if name == repr(layout):
+            return layout
+    raise Malformed("a layout that is not known")
+
+
 def _no_form(*_: Any) -> Any:
-    raise Malformed("it holds a sparse, quantized or nested tensor, which has no form here")
+    raise Malformed("it holds a quantized or nested tensor, which has no form here")
 
 
 def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
@@ -249,11 +274,12 @@ def _names() -> tuple[dict[str, Any], dict[int, Callable[..., Any]]]:
         "torch._utils._rebuild_parameter": _parameter,
         "torch._utils._rebuild_parameter_with_state": _parameter,
         "torch._tensor._rebuild_from_type_v2": _of_type,
+        "torch._utils._rebuild_sparse_tensor": _sparse,
+        "torch.serialization._get_layout": _layout,
         "_codecs.encode": _encoded,
     }
-    for name in ("sparse_tensor", "qtensor", "nested_tensor", "wrapper_subclass"):
+    for name in ("qtensor", "nested_tensor", "wrapper_subclass"):
         functions[f"torch._utils._rebuild_{name}"] = _no_form
-    functions["torch.serialization._get_layout"] = _no_form  # of a sparse tensor
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         functions[f"{module}._reconstruct"] = _empty_array
         functions[f"{module}.scalar"] = _numpy_scalar

@@ -20,7 +20,7 @@ from pkgutil import walk_packages
 
 from ..core.tensor import Tensor as Tensor
 from ..core.tensor import wrap
-from ..core.upcalls import declare_all_ops, new_tensor, tensor_vocabulary
+from ..core.upcalls import attach_sparse, declare_all_ops, new_tensor, tensor_vocabulary
 from . import methods
 from .creation import data, draws, factories, interop
 from .dispatch.declare import OPS
@@ -43,6 +43,7 @@ def load_all() -> None:
     for module in walk_packages(__path__, f"{__name__}."):
         import_module(module.name)
     methods.attach_declared()
+    attach_sparse()
 
 
 def __getattr__(name: str) -> object:

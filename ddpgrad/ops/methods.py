@@ -22,9 +22,9 @@ from .linalg import matrix
 from .shape import diagonal, rearranging, strided
 
 ON_USE = (
-    "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "diff", "dist", "geqrf", "histc", "histogram", "inverse", "istft", "logdet",
-    "lu", "lu_solve", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "stft", "svd",
-    "triangular_solve", "unique", "unique_consecutive",
+    "_indices", "_nnz", "_values", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
+    "lu", "lu_solve", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "sparse_dim",
+    "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_coo", "triangular_solve", "unique", "unique_consecutive", "values",
 )  # fmt: skip
 """Methods whose ops are declared when one of them is first used."""
 

@@ -59,6 +59,7 @@ class Adafactor(Optimizer):
         return loss
 
     def _update(self, parameter: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+        self._refuse_sparse(grad)
         if parameter.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")
         state = self.state[parameter] or self._new_state(parameter)

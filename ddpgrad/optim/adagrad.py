@@ -65,6 +65,13 @@ class Adagrad(Elementwise):
         lr = group["lr"] / (1 + (run.next_step(skip) - 1) * group["lr_decay"])
         return Update(adagrad, (lr, group["eps"]), group["weight_decay"])
 
+    def _sparse_step(
+        self, group: dict[str, Any], options: Mapping[str, Any], parameter: Tensor, grad: Tensor, scale: Any
+    ) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        self._rows_step(group, options, parameter, grad, scale)
+
     def share_memory(self) -> None:
         """As in PyTorch, for training in several processes on shared parameters, which is not done here."""
         raise NotImplementedError("Adagrad.share_memory(): tensors are not shared between processes here")

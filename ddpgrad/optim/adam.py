@@ -41,6 +41,7 @@ class Adam(Elementwise):
     """
 
     _counts_on_device = True
+    _shown_as = "Adam"  # in errors; AdamW's too, as in PyTorch
 
     def __init__(
         self,

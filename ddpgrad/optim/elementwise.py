@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..autograd.grad_mode import set_grad_enabled
+from ..backend.registry import SparseArray, Unsupported
 from ..core.tensor import Tensor
 from ..ops import VOCABULARY
 from ..ops.dispatch.update import Rule
@@ -46,6 +47,7 @@ class Elementwise(Optimizer):
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self._flat = FlatMemory()
+        self._with_sparse: set[int] = set()  # groups that had sparse gradients
         super().__init__(params, defaults)
         if defaults.get("fused"):
             if defaults["differentiable"]:
@@ -84,11 +86,54 @@ class Elementwise(Optimizer):
                 continue
             options = _in_numbers(group)
             scale = -factor if group["maximize"] else factor
-            new = lambda parameter, name, group=group: self._new_state(parameter, name, group)  # noqa: E731
-            for run in self._flat.runs(group, self.state, self._state_names(group), new):
+            for run in self._runs(group, options, scale, skip):
                 update = self._update(options, run, skip)
                 run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
         return loss
+
+    def _runs(self, group: dict[str, Any], options: Mapping[str, Any], scale: Any, skip: Any) -> list[Run]:
+        """What is left to update of `group` when the parameters with sparse gradients were updated."""
+        names, params = self._state_names(group), group["params"]
+        new = lambda parameter, name: self._new_state(parameter, name, group)  # noqa: E731
+        if id(group) not in self._with_sparse:
+            try:
+                return self._flat.runs(id(group), params, self.state, names, new)
+            except Unsupported:
+                self._with_sparse.add(id(group))
+        dense = []
+        for parameter in params:
+            grad = parameter._grad
+            if grad is None or not isinstance(grad._array, SparseArray):
+                dense.append(parameter)
+            elif skip is None or not bool(skip):
+                self._sparse_step(group, options, parameter, grad, scale)
+        return self._flat.runs(id(group), dense, self.state, names, new)
+
+    def _sparse_step(
+        self, group: dict[str, Any], options: Mapping[str, Any], parameter: Tensor, grad: Tensor, scale: Any
+    ) -> None:
+        """Update one parameter from its sparse gradient, which is to be multiplied by `scale`. RuntimeError by default."""
+        self._refuse_sparse(grad)
+
+    def _rows_step(
+        self, group: dict[str, Any], options: Mapping[str, Any], parameter: Tensor, grad: Tensor, scale: Any
+    ) -> None:
+        """Apply the rule to the rows that a sparse gradient names, in the parameter and in its state."""
+        names = self._state_names(group)
+        state = self.state[parameter] if names else {}
+        fresh = [name for name in names if state.get(name) is None]
+        state.update({name: self._new_state(parameter, name, group) for name in fresh})
+        scalars: dict[str, Any] = {name: state[name]._array.reshape(-1) for name in names if name in SCALARS}
+        run = Run((parameter,), (), scalars, {parameter} if fresh else set())
+        rule, numbers, _, shrink = self._update(options, run, None)
+        whole = grad._array.coalesce()
+        rows = tuple(whole.indices)
+        arrays = [parameter._array, *(state[name]._array for name in names if name not in SCALARS)]
+        param, *states = [wide(array[rows]) for array in arrays]
+        new = rule(run.backend, param * shrink, wide(whole.values) * scale, *states, *numbers)
+        for array, values in zip(arrays, new if isinstance(new, tuple) else (new,), strict=True):
+            array[rows] = values
+        parameter._versions[0] += 1
 
     def _amp(self) -> tuple[Any, Any]:
         """What to multiply gradients by; and whether to skip the step: None, True, or a bool array on a device."""
@@ -154,10 +199,14 @@ class Elementwise(Optimizer):
         return super()._loaded(owner, group, number, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_flat"}
+        return {
+            key: value
+            for key, value in super().__getstate__().items()
+            if key not in ("_flat", "_with_sparse")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._flat = FlatMemory()
+        self._flat, self._with_sparse = FlatMemory(), set()
         super().__setstate__(state)
 
 
@@ -176,6 +225,11 @@ def _in_numbers(group: dict[str, Any]) -> dict[str, Any]:
         key: tuple([number(v) for v in value]) if value.__class__ is tuple else number(value)
         for key, value in group.items()
     }
+
+
+def wide(array: Any) -> Any:
+    """A raw array of 16-bit floats in float32, in which steps are computed; another as it is."""
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 def options(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -202,4 +256,5 @@ def check_betas(group: Mapping[str, Any]) -> None:
 
 __all__ = [
     "STEP", "Elementwise", "Update", "check_betas", "check_not_negative", "full_like", "options",
+    "wide",
 ]  # fmt: skip

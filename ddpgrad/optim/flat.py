@@ -23,13 +23,14 @@ import numpy as np
 
 from ..backend import dtype as dtypes
 from ..backend.elementary.shape import address_of
-from ..backend.registry import backend_for, to_device
+from ..backend.registry import SparseArray, Unsupported, backend_for, to_device
 from ..core.tensor import Tensor, wrap
 from ..ops.dispatch.update import Rule
 from .layout import joined, lay_flat, real, tied
 
 Array = Any
 State = dict[str, Any]
+States = dict[Tensor, State]
 NewState = Callable[[Tensor, str], Tensor]
 
 STEP = "step"
@@ -221,22 +222,17 @@ class FlatMemory:
         self._fresh: set[Tensor] = set()
 
     def runs(
-        self, group: dict[str, Any], states: dict[Tensor, State], names: tuple[str, ...], new: NewState
+        self, key: int, params: Sequence[Tensor], states: States, names: tuple[str, ...], new: NewState
     ) -> list[Run]:
-        """The runs that update all parameters of `group` that have a gradient.
+        """The runs that update those of `params` that have a gradient; `Unsupported` if it is sparse. key: of their group.
 
         states: of all parameters of the optimizer. names: the kinds of state that there are. new: makes state of one kind for a parameter that has none.
         """
         owners = _Owners(states, names, new, self._fresh)
-        plan = self._plans.get(id(group))
-        if plan is None or not plan.renew(group["params"], owners):
-            plan = self._plans[id(group)] = _Plan(group["params"], owners, plan)
+        plan = self._plans.get(key)
+        if plan is None or not plan.renew(params, owners):
+            plan = self._plans[key] = _Plan(params, owners, plan)
         return plan.runs
-
-    def forget(self) -> None:
-        """Plan anew at the next step."""
-        self._plans.clear()
-        self._fresh.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FlatMemory:
         return FlatMemory()
@@ -246,8 +242,9 @@ class _Plan:
     """Which parameters of a group are updated together. runs: what to call the kernel for."""
 
     def __init__(self, params: Sequence[Tensor], owners: _Owners, former: _Plan | None) -> None:
-        self.names = owners.names
-        self.members = [_Member(p) for p in params]
+        if any(p._grad is not None and isinstance(p._grad._array, SparseArray) for p in params):
+            raise Unsupported("sparse gradients are no pieces of flat memory")
+        self.names, self.members = owners.names, [_Member(p) for p in params]
         self.joint: list[tuple[list[_Member], Piece]] = []
         for chain in self._chains(owners):
             kept = former.same(chain, owners) if former is not None and former.names == self.names else None

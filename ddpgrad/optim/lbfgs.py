@@ -134,7 +134,7 @@ class LBFGS(Optimizer):
         for p in group["params"]:
             grad = p._grad
             backend = backend_for(p._array)
-            array = backend.new_zeros(p._array, p._array.shape) if grad is None else grad._array
+            array = backend.new_zeros(p._array, p._array.shape) if grad is None else grad.to_dense()._array
             parts.append(real(backend.contiguous(array).reshape(-1)))
         return backend_for(parts[0]).cat(parts, 0)
 

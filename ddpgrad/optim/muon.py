@@ -74,6 +74,7 @@ class Muon(Optimizer):
         return loss
 
     def _update(self, parameter: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+        self._refuse_sparse(grad)
         if parameter.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
         state = self.state[parameter]

@@ -37,6 +37,8 @@ class Optimizer(HasHooks):
     options that differ from `defaults`). A subclass defines `step`.
     """
 
+    _shown_as = ""  # what errors call the class; its own name by default
+
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(
@@ -72,6 +74,13 @@ class Optimizer(HasHooks):
                     parameter._grad = grad = grad.detach()
                 grad._array[...] = 0
                 grad._versions[0] += 1
+
+    def _refuse_sparse(self, grad: Tensor) -> None:
+        """`RuntimeError` for a sparse gradient, by an optimizer that has no rule for such."""
+        if grad.is_sparse:
+            name = self._shown_as or type(self).__name__
+            hint = ", please consider SparseAdam instead" if name == "Adam" else ""
+            raise RuntimeError(f"{name} does not support sparse gradients{hint}")
 
     # -- groups ----------------------------------------------------------------------------
 
@@ -194,7 +203,8 @@ class Optimizer(HasHooks):
         if name == "step":
             return value.detach().clone()
         dtype = owner.dtype if owner.is_floating_point() else value.dtype
-        return value.detach().to(device=owner.device, dtype=dtype, copy=True).contiguous()
+        copied = value.detach().to(device=owner.device, dtype=dtype, copy=True)
+        return copied if copied.is_sparse else copied.contiguous()
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_hooks"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
 from .elementwise import Elementwise, Update, check_not_negative, options
 from .flat import Run
@@ -60,6 +61,30 @@ class SGD(Elementwise):
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
+
+    @no_grad()
+    def _sparse_step(
+        self, group: dict[str, Any], options: Mapping[str, Any], parameter: Tensor, grad: Tensor, scale: Any
+    ) -> None:
+        momentum = options["momentum"]
+        if group["fused"]:
+            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
+        if options["weight_decay"]:
+            raise RuntimeError("SGD: weight_decay is not compatible with sparse gradients; leave it 0")
+        if not momentum:
+            self._rows_step(group, options, parameter, grad, scale)
+            return
+        # The running sum is sparse as well, at all places that a gradient had so far.
+        grad = grad.coalesce() * scale
+        state = self.state[parameter]
+        velocity = state.get("momentum_buffer")
+        gain = 1 - options["dampening"]
+        velocity = grad if velocity is None else velocity * momentum + grad * gain
+        state["momentum_buffer"] = velocity = velocity.coalesce() if velocity.is_sparse else velocity
+        step = velocity
+        if group["nesterov"]:
+            step = velocity * momentum + grad
+        parameter.add_(step, alpha=-options["lr"])
 
     def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]

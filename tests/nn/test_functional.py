@@ -30,7 +30,6 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: nn.Conv2d(3, 4, 3)(torch.ones(1, 2, 5, 5)), RuntimeError, "to have 3 channels, but got 2"),
     (lambda: nn.Linear(3, 4)(torch.ones(2, 5)), RuntimeError, "must end in in_features=3"),
     (lambda: nn.Embedding(3, 2)(torch.tensor([3])), IndexError, "3 with a table of 3 rows"),
-    (lambda: nn.Embedding(3, 2, sparse=True), NotImplementedError, "sparse gradients are not supported"),
     (lambda: nn.EmbeddingBag(3, 2)(torch.tensor([0])), ValueError, "offsets has to be a 1D Tensor"),
     (lambda: nn.LSTM(3, 2)(torch.ones(4, 1, 5)), RuntimeError, "Expected 3, got 5"),
     (lambda: nn.GRUCell(3, 2)(torch.ones(4, 3), torch.ones(3, 2)), RuntimeError, r"hidden state \[3, 2\]"),

@@ -40,7 +40,6 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
         ValueError,
         "doesn't support per-parameter",
     ),
-    (lambda: optim.SparseAdam([P]), NotImplementedError, "SparseAdam: gradients are dense here"),
     (
         lambda: optim.Optimizer([P], {"lr": optim.optimizer.required}),
         ValueError,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.function import Function
-from ...autograd.grad_mode import no_grad
+from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.creation.factories import arange, from_numpy
@@ -20,12 +20,6 @@ from ...ops.reduction.norm import norm
 from ...ops.shape.shape import reshape
 
 _MODES = ("sum", "mean", "max")
-
-
-def refuse_sparse(name: str, sparse: bool) -> None:
-    """`NotImplementedError` for sparse gradients, which ddpgrad does not have."""
-    if sparse:
-        raise NotImplementedError(f"{name}: sparse gradients are not supported; leave sparse=False")
 
 
 def embedding(
@@ -41,9 +35,9 @@ def embedding(
 
     padding_idx: a row that gets no gradient. max_norm: rows that are looked up are first
     shortened to this `norm_type`-norm, in place. scale_grad_by_freq: a row's gradient is
-    divided by how often `input` names it.
+    divided by how often `input` names it. sparse: the gradient of `weight` is a sparse tensor of the rows
+    that were looked up, which SGD, Adagrad and SparseAdam take.
     """
-    refuse_sparse("embedding()", sparse)
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
     if padding_idx is not None:
@@ -52,8 +46,8 @@ def embedding(
                 f"padding_idx must be within num_embeddings={weight.shape[0]}, got {padding_idx}"
             )
         padding_idx %= weight.shape[0]
-    rows = _rows(weight, input, padding_idx, max_norm, norm_type)
-    return _ScaleGradient.apply(rows, _rarity(input, weight)) if scale_grad_by_freq else rows
+    rows = _rows(weight, input, padding_idx, max_norm, norm_type, sparse)
+    return _scaled(rows, input, weight, sparse) if scale_grad_by_freq else rows
 
 
 class _ScaleGradient(Function):
@@ -70,6 +64,13 @@ class _ScaleGradient(Function):
         return grad * scale, None
 
 
+def _scaled(rows: Tensor, indices: Tensor, weight: Tensor, sparse: bool) -> Tensor:
+    """`rows`, whose gradient is divided by how often `indices` has each."""
+    if sparse:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    return _ScaleGradient.apply(rows, _rarity(indices, weight))
+
+
 def _rarity(indices: Tensor, weight: Tensor) -> Tensor:
     """1 / how often each index occurs in `indices`, shaped to multiply the rows (*, width)."""
     ones = weight.detach().new_ones((indices.numel(), 1))
@@ -79,7 +80,12 @@ def _rarity(indices: Tensor, weight: Tensor) -> Tensor:
 
 
 def _rows(
-    weight: Tensor, indices: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    sparse: bool,
 ) -> Tensor:
     """The rows of the table, which are shortened there first if there is a `max_norm`."""
     if max_norm is not None and exporting.get():  # what is written down changes no parameters
@@ -90,6 +96,10 @@ def _rows(
             used = from_numpy(np.unique(indices.numpy(force=True))).to(weight.device)
             rows = index_select(weight, 0, used)
             weight[used] = rows * _factors(rows, max_norm, norm_type)
+    if sparse and weight.requires_grad and is_grad_enabled():
+        from ...sparse.autograd import SparseRows  # here, as few tables have sparse gradients
+
+        return SparseRows.apply(weight, indices, padding_idx)
     return embedding_rows(weight, indices, padding_idx)
 
 
@@ -116,11 +126,15 @@ def embedding_bag(
 
     input: (bags, indices of a bag), or all indices (L,) with `offsets` (bags,), where each bag
     starts. per_sample_weights: factors of the rows, of input's shape, with mode "sum".
-    include_last_offset: `offsets` ends with L. padding_idx: rows that do not count.
+    include_last_offset: `offsets` ends with L. padding_idx: rows that do not count. sparse: see `embedding`.
     """
-    refuse_sparse("embedding_bag()", sparse)
     if mode not in _MODES:
-        raise ValueError(f"mode has to be one of sum, mean or max, got {mode!r}")
+        raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max":
+        if scale_grad_by_freq:
+            raise ValueError("max mode does not support scaling the gradient by the frequency")
+        if sparse:
+            raise ValueError("max mode does not support sparse weights")
     if per_sample_weights is not None:
         if mode != "sum":
             raise NotImplementedError(
@@ -136,9 +150,9 @@ def embedding_bag(
     if padding_idx is not None:
         padding_idx %= weight.shape[0]
     equal = input.ndim == 2 and input.shape[1] > 0
-    rows = _rows(weight, input if equal else flat, padding_idx, max_norm, norm_type)
+    rows = _rows(weight, input if equal else flat, padding_idx, max_norm, norm_type, sparse)
     if scale_grad_by_freq:
-        rows = _ScaleGradient.apply(rows, _rarity(input if equal else flat, weight))
+        rows = _scaled(rows, input if equal else flat, weight, sparse)
     if equal:
         return _of_equal_bags(rows, input, mode, per_sample_weights, padding_idx)
     owner = np.repeat(np.arange(bags), np.diff(np.append(starts, flat.numel())))

@@ -9,7 +9,6 @@ from ...core.tensor import Tensor
 from ...ops.creation.factories import empty
 from .. import functional as F
 from .. import init
-from ..functional.embedding import refuse_sparse
 from ..parameter import Parameter
 from .module import Module
 
@@ -36,7 +35,6 @@ class _Table(Module):
         **where: Any,
     ) -> None:
         self.num_embeddings, self.embedding_dim = rows, width
-        refuse_sparse(self._get_name(), self.sparse)
         if padding_idx is not None:
             if not -rows <= padding_idx < rows:
                 raise AssertionError(f"Padding_idx must be within num_embeddings={rows}, got {padding_idx}")
@@ -83,7 +81,7 @@ class Embedding(_Table):
     """Indices (*) of `num_embeddings` rows in, vectors (*, embedding_dim) out.
 
     padding_idx: a row that starts as zeros and gets no gradient. max_norm, norm_type,
-    scale_grad_by_freq: see `functional.embedding`. sparse gradients are not supported.
+    scale_grad_by_freq: and sparse: see `functional.embedding`.
     """
 
     def __init__(
@@ -132,7 +130,13 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(
-            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
         )
 
     def extra_repr(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...autograd.grad_mode import no_grad
 from ...backend import dtype as dtypes
-from ...backend.registry import backend_for
+from ...backend.registry import backend_for, stored
 from ...core.tensor import Tensor, wrap
 from ...ops.creation.factories import full
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -58,16 +58,15 @@ def get_total_norm(
 
 
 def _euclidean(parts: list[Tensor]) -> Tensor:
-    first = parts[0]._array
-    backend = backend_for(first)
+    arrays = [stored(part._array, coalesce=True) for part in parts]
+    first = arrays[0]
     total: Any = 0.0
-    for part in parts:
-        array = part._array
+    for array in arrays:
         if array.dtype.kind == "c":
             array = array.reshape(-1).view(array.real.dtype)
-        total = total + backend.sum_of_squares(array)
+        total = total + backend_for(array).sum_of_squares(array)
     root = total**0.5
-    return wrap(backend.asarray(root, first.real.dtype))
+    return wrap(backend_for(first).asarray(root, first.real.dtype))
 
 
 @no_grad()
@@ -81,7 +80,7 @@ def clip_grads_with_norm_(
     if not on_device and factor >= 1.0:  # not so for nan, which must reach the gradients
         return
     for grad in _gradients(parameters):
-        array = grad._array
+        array = stored(grad._array)
         if on_device:
             array *= coefficient._array.astype(array.dtype)
         else:

@@ -13,8 +13,10 @@ import numpy as np
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.elementary.shape import strided_view
-from ...backend.registry import backend_of, to_device
+from ...backend.registry import SparseArray, backend_for, backend_of, to_device
+from ...core.size import require_strided, sparse_coo
 from ...core.tensor import Size, Tensor, wrap
+from ...core.upcalls import sparse_zeros
 from ...random import source
 from ..dispatch.out import resize_out, write_out
 
@@ -52,8 +54,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
 def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """Make a public function of one that returns a raw array: `device`, `requires_grad` and `out` are handled here.
 
-    `layout`, `pin_memory` and `memory_format` are taken, and change nothing: tensors are strided, and
-    their elements lie in order. `out` of another shape is resized without a warning, but for `_COUNTED`.
+    `pin_memory` and `memory_format` are taken, and change nothing: elements lie in order. `out` of another shape is resized without a warning, but for `_COUNTED`.
     """
     name = function.__name__
     parameters = inspect.signature(function).parameters
@@ -69,6 +70,7 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
             if name in _COUNTED and out.numel() == made.numel():
                 made._array = made._array.reshape(out._array.shape)
             return write_out(name, out, made, warns=name == "arange")
+        require_strided(name, layout)
         where = devices.of(device if device is not None else devices.default())
         return finish(on(where, *args, **kwargs), where, requires_grad)
 
@@ -187,6 +189,9 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
                 resize_out(name, out, tuple(made.shape), warns=False)
                 return out
             return write_out(name, out, made, warns=False)
+        if layout is sparse_coo and not value:
+            return sparse_zeros(shape_of(name, size), dtype, device, requires_grad)
+        require_strided(name, layout)
         return _filled(name, size, value, dtype, device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -210,6 +215,7 @@ def full(
     if out is not None:
         made = _filled("full", (size,), value, dtype_of_out(dtype, out), out.device, False)
         return write_out("full", out, made, warns=False)
+    require_strided("full", layout)
     return _filled("full", (size,), value, dtype, device, requires_grad)
 
 
@@ -218,24 +224,28 @@ def like(function: Any) -> Any:
     name = f"{function.__name__}_like"
 
     def make(
-        input: Tensor,
-        *args: Any,
-        dtype: Any = None,
-        device: Any = None,
-        requires_grad: bool = False,
-        layout: Any = None,
-        pin_memory: bool | None = None,
-        memory_format: Any = None,
-        **kwargs: Any,
-    ) -> Tensor:
+        input: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+        pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
         if not isinstance(input, Tensor):
             raise TypeError(
                 f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
             )
         kind = dtype if dtype is not None else input.dtype
         where = device if device is not None else input.device
+        if layout is None and isinstance(input._array, SparseArray):
+            if function in (zeros, empty):  # with as many dense dimensions
+                out: Any = wrap(backend_for(input._array).full_like(input._array, 0))
+                return out.to(where, kind).requires_grad_(requires_grad)
+            layout = sparse_coo
         return function(
-            tuple(input.shape), *args, dtype=kind, device=where, requires_grad=requires_grad, **kwargs
+            tuple(input.shape),
+            *args,
+            dtype=kind,
+            device=where,
+            requires_grad=requires_grad,
+            layout=layout,
+            **kwargs,
         )
 
     make.__name__ = make.__qualname__ = name

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...backend.registry import backend_for
-from ...core import size, upcalls
+from ...backend.device import CPU
+from ...backend.registry import SparseArray, backend_for, to_device
+from ...core.size import Layout, sparse_coo, strided
 from ...core.tensor import Tensor, wrap
 from ..shape.strided import view
 from . import data, factories
@@ -47,7 +48,9 @@ def reduce_ex(self: Tensor, protocol: Any) -> Any:
     pickles, load none from people you do not trust; `ddpgrad.save` writes files that are always safe to load.
     """
     array = self._array
-    if not self.is_meta:
+    if _is_sparse(self):
+        array = to_device(array, CPU)
+    elif not self.is_meta:
         array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
     return rebuild, (array, type(self), self._requires_grad, str(self.device), _own_attributes(self))
 
@@ -255,7 +258,8 @@ def type_(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor: ...
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> str | Tensor:
     """The name of the tensor's type ('torch.FloatTensor'), or the tensor in another: a dtype, class or name."""
     if dtype is None:
-        return f"torch.{'' if self.is_cpu else f'{self.device.type}.'}{_NAME_OF[self.dtype.name]}"
+        place = ("" if self.is_cpu else f"{self.device.type}.") + ("sparse." if _is_sparse(self) else "")
+        return f"torch.{place}{_NAME_OF[self.dtype.name]}"
     if isinstance(dtype, TypedTensor):
         return self.to(dtype.place, dtype.dtype)
     if isinstance(dtype, str):
@@ -280,6 +284,10 @@ def is_storage(obj: object) -> bool:
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that the tensor shares with its views, in bytes."""
+    if _is_sparse(self):
+        raise NotImplementedError(
+            "Cannot access storage of SparseTensorImpl: of a sparse tensor, ask values()"
+        )
     from ...core.storage import UntypedStorage  # here and below, as few programs ask for it
 
     return UntypedStorage.of(self._array)
@@ -317,18 +325,12 @@ def dim_order(self: Tensor) -> tuple[int, ...]:
     return tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d)))
 
 
-def to_dense(self: Tensor) -> Tensor:
-    """The tensor itself: there are no sparse ones."""
-    return self
+def _layout(self: Tensor) -> Layout:
+    return sparse_coo if _is_sparse(self) else strided
 
 
-def to_sparse(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The tensor itself, with a warning that there are no sparse ones."""
-    return upcalls.to_sparse(self, *args, **kwargs)
-
-
-def _layout(self: Tensor) -> size.Layout:
-    return size.strided
+def _is_sparse(self: Tensor) -> bool:
+    return isinstance(self._array, SparseArray)
 
 
 def _name(self: Tensor) -> None:
@@ -341,10 +343,6 @@ def _is_cpu(self: Tensor) -> bool:
 
 def _no(self: Tensor) -> bool:
     return False
-
-
-def _yes(self: Tensor) -> bool:
-    return True
 
 
 METHODS: dict[str, Any] = {
@@ -374,18 +372,13 @@ METHODS: dict[str, Any] = {
     "get_device": get_device,
     "ndimension": Tensor.dim,
     "dim_order": dim_order,
-    "to_dense": to_dense,
-    "to_sparse": to_sparse,
-    "to_sparse_coo": to_sparse,
-    "coalesce": to_dense,
-    "is_coalesced": _yes,
+    "is_sparse": property(_is_sparse),
     "layout": property(_layout),
     "name": property(_name),
     "is_cpu": property(_is_cpu),
     **{
         f"is_{kind}": property(_no)
         for kind in (
-            "sparse",
             "sparse_csr",
             "quantized",
             "mps",

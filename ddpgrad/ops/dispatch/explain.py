@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backend.registry import backend_for
+from ...backend.registry import SparseArray, backend_for
 from ...core.errors import DdpgradError, DeviceError, LinAlgError, NoElementsError, OutOfMemoryError
 from ...core.tensor import Tensor
 
@@ -46,13 +46,20 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
         return OutOfMemoryError(f"{said(op)}(): CUDA out of memory. {error}")
+    tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
+    if any(isinstance(t._array, SparseArray) for t in tensors) and isinstance(
+        error, (TypeError, AttributeError)
+    ):
+        return NotImplementedError(
+            f"Could not run 'aten::{said(op)}' with arguments from the 'SparseCPU' backend: {said(op)} is not defined for "
+            f"sparse tensors here. Call to_dense() first. ({error})"
+        )
     if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)) and not isinstance(
         error, NoElementsError
     ):
         return error
     if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
         require_tensors(op, args)
-    tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
     if len({t.device for t in tensors}) > 1:
         return different_devices(op.name, [t._array for t in tensors])
     if isinstance(error, NoElementsError):
@@ -119,7 +126,7 @@ def require_one_kind(name: str, *arrays: Any) -> None:
     """`DeviceError` for raw arrays of which some are on the CPU and some on GPUs."""
     if (
         any(a.__class__ is not arrays[0].__class__ for a in arrays)
-        and len({backend_for(a) for a in arrays}) > 1
+        and len({backend_for(a).kind for a in arrays}) > 1
     ):
         raise different_devices(name, arrays)
 

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 from ...autograd.accumulate import edge_of, refresh_view
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable, written
-from ...backend.registry import backend_for
+from ...backend.registry import SparseArray, Unsupported, backend_for
 from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
@@ -166,12 +166,16 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
     for value in args:
         if value.__class__ is not float and value.__class__ is not int:
             value = getattr(value, "_array", None)
-            if value is None or value.dtype is not dtype or value.__class__ is not kind:
+            if value is None or value.dtype is not dtype:
+                return False
+            if value.__class__ is not kind and not isinstance(
+                value, SparseArray
+            ):  # a sparse one is added to some rows
                 return False
         operands.append(value)
     try:
         kernel(*operands, out=array)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, Unsupported):
         return False  # the other way raises an error that names the op and the shapes
     return True
 

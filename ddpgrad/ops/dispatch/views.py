@@ -9,6 +9,7 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...autograd.views import remember_plain_view
+from ...backend.registry import SparseArray
 from ...core.modes import inference
 from ...core.tensor import Tensor, wrap
 from ...core.view import View
@@ -24,6 +25,8 @@ def memory_of(array: Any) -> Any:
     if isinstance(array, np.ndarray):
         base = array.base
         return base if isinstance(base, np.ndarray) else array
+    if isinstance(array, SparseArray):
+        return array
     return array.data.mem
 
 

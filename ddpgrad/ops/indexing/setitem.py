@@ -8,7 +8,7 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
-from ...backend.registry import backend_for
+from ...backend.registry import SparseArray, backend_for
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
 from ..dispatch.calls import versions_of
@@ -76,6 +76,13 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, broadcast, converted and moved as needed."""
     if isinstance(src, Tensor) and src.device != self.device:
         src = src.to(self.device)
+    if isinstance(src, Tensor) and isinstance(src._array, SparseArray) is not isinstance(
+        self._array, SparseArray
+    ):
+        raise RuntimeError(
+            f"copy_() between dense and sparse Tensors is not implemented! Found self type = {self.type()} and src type "
+            f"= {src.type()}"
+        )
     setitem(self, Ellipsis, src)
     return self
 

@@ -1,0 +1,22 @@
+"""`torch.sparse`: tensors in coordinate form (COO), which hold the elements at some places; all others are 0.
+
+The raw array of such a tensor (`backend/sparse`) consists of two ordinary ones; ops compute on it where they are defined
+for it, and are errors that name the op elsewhere.
+
+autograd    elements of places and back, with gradients: what all else here is made of
+construct   new sparse tensors
+methods     what a Tensor has for its layout, such as `coalesce`, `indices`, `to_dense`
+functions   products, sums and softmax
+"""
+
+from . import construct as _construct
+from . import functions as _functions
+
+ByteTensor, DoubleTensor, FloatTensor = _construct.ByteTensor, _construct.DoubleTensor, _construct.FloatTensor
+HalfTensor, IntTensor, LongTensor = _construct.HalfTensor, _construct.IntTensor, _construct.LongTensor
+check_sparse_tensor_invariants = _construct.check_sparse_tensor_invariants
+addmm = _functions.addmm
+log_softmax = _functions.log_softmax
+mm = _functions.mm
+softmax = _functions.softmax
+sum = _functions.sum
