@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
-from ..backend.registry import backend_for, to_device
+from ..backend.registry import SparseArray, backend_for, to_device
 from ..core import spans
 from ..core.errors import StallError
 from ..core.tensor import Tensor
@@ -205,6 +205,10 @@ def host_of(name: str, tensor: Any, c: Communicator | None = None) -> np.ndarray
     array = tensor._array
     if type(array) is np.ndarray or (c is not None and c.transport == "nccl"):
         return array
+    if isinstance(array, SparseArray):
+        raise NotImplementedError(
+            f"{name}(): sparse tensors are not supported; all_reduce takes them, and to_dense() makes others of them"
+        )
     return on_host(tensor)
 
 

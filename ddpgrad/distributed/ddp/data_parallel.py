@@ -39,6 +39,7 @@ class DistributedDataParallel(Module):
     by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
     forward_sync_buffers: before each forward in training, buffers become rank 0's. broadcast_buffers: PyTorch's
     older name of it, under which False means that buffers are not rank 0's at the beginning either.
+    Sparse gradients of embeddings with `sparse=True` are gathered and stay sparse.
     find_unused_parameters: a parameter may get no gradient; it counts as zero. static_graph: likewise, and all
     backward passes use what the first has used; RuntimeError in one that does not.
     process_group: the ranks, or device_mesh, a mesh of one dimension.
@@ -143,6 +144,7 @@ class DistributedDataParallel(Module):
             self.find_unused_parameters,
             self.static_graph,
             self.process_group.backend,
+            [i for i, (_, p) in enumerate(trained) if id(p) in _with_sparse_gradients(self.module)],
         )
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
 
@@ -274,6 +276,12 @@ class DistributedDataParallel(Module):
         """
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        if self.reducer.sparse:
+            names = ", ".join(self.reducer.names[i] for i in sorted(self.reducer.sparse))
+            raise NotImplementedError(
+                f"register_comm_hook: hooks get flat buckets, and the gradients of {names} are sparse; make these modules "
+                "with sparse=False"
+            )
         from .comm_hooks import bind  # here, as few programs have hooks
 
         try:
@@ -292,6 +300,11 @@ class DistributedDataParallel(Module):
         if state_dict and all(name.startswith("module.") for name in state_dict):
             state_dict = {name.removeprefix("module."): value for name, value in state_dict.items()}
         return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+
+def _with_sparse_gradients(module: Module) -> set[int]:
+    """The ids of the tables of embeddings with `sparse=True`."""
+    return {id(part.weight) for part in module.modules() if getattr(part, "sparse", None) is True}
 
 
 def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapping[str, Any]) -> None:

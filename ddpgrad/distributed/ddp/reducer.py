@@ -8,7 +8,7 @@ reducer waits for what is still under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
@@ -26,6 +26,7 @@ from .finite import FiniteWatch
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook, HookedWork
+    from .sparse_bucket import SparseBucket
 
 
 E = TypeVar("E", bound=Exception)
@@ -65,6 +66,14 @@ class Bucket:
         self.missing = len(layout.indices)
         self.work: ArrayWork | HookedWork | None = None
         self.began = 0.0  # when its average was begun, while a profiler listens
+
+    def clear(self) -> None:
+        """Count as zeros in the next reduction."""
+        self.flat[...] = 0
+
+    def scale_by(self, factor: float) -> None:
+        """Multiply the average by `factor`."""
+        self.flat *= factor
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""
@@ -113,6 +122,7 @@ class Reducer:
 
     find_unused: parameters that get no gradient count as zeros, instead of being an error. static: likewise, and they
     are the same in each backward, or that is an error. backend: the name of the group's, for profilers.
+    sparse: the places of parameters whose gradients are sparse; each has a bucket of its own, without flat memory.
     `error` is the last that was `logged`.
     `enabled` is off within `no_sync`: gradients then only add up locally.
     A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
@@ -128,6 +138,7 @@ class Reducer:
         find_unused: bool,
         static: bool = False,
         backend: str = "",
+        sparse: Collection[int] = (),
     ) -> None:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.cap_bytes, self.find_unused = cap_bytes, find_unused or static
@@ -147,27 +158,42 @@ class Reducer:
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
         self.arrivals: list[int] | None = None if find_unused and not static else []
+        self.sparse = frozenset(sparse)
         self.gradients = [
-            Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device)))
-            for n, p in zip(names, parameters, strict=True)
+            Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device), i if i in self.sparse else None))
+            for i, (n, p) in enumerate(zip(names, parameters, strict=True))
         ]
         # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
         self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
         self.hooks = [node.register_hook(_arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
-        self.buckets: list[Bucket] = []
-        self.place: dict[int, tuple[Bucket, Tensor]] = {}
+        self.buckets: list[Bucket | SparseBucket] = []
+        self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
+        for i in self.sparse:
+            self.accumulators[i].metadata[Reducer] = id(self)
         self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes))
 
     def _build(self, layouts: Sequence[Layout]) -> None:
         """Allocate the buckets and let each accumulator write there."""
-        self.buckets = [Bucket(layout, self.names, self.parameters, self.communicator) for layout in layouts]
+        self.buckets = [self._bucket(layout) for layout in layouts]
         self.place = {}
         for bucket in self.buckets:
-            for i, view in zip(bucket.layout.indices, bucket.views, strict=True):
+            if isinstance(bucket, Bucket):
+                places = zip(bucket.layout.indices, bucket.views, strict=True)
+            else:
+                places = [(bucket.layout.indices[0], None)]
+            for i, view in places:
                 self.place[i] = (bucket, view)
                 self._adopt(i, view)
                 self.accumulators[i].bucket = view
         self._begin()
+
+    def _bucket(self, layout: Layout) -> Bucket | SparseBucket:
+        first = layout.indices[0]
+        if first not in self.sparse:
+            return Bucket(layout, self.names, self.parameters, self.communicator)
+        from .sparse_bucket import SparseBucket  # here, as few models have some
+
+        return SparseBucket(layout, self.names[first], self.parameters[first])
 
     def __del__(self) -> None:
         for hook in self.hooks:
@@ -176,10 +202,10 @@ class Reducer:
             if self.accumulators[i].bucket is view:
                 self.accumulators[i].bucket = None
 
-    def _adopt(self, i: int, view: Tensor) -> None:
-        """Move a gradient that lies elsewhere into the bucket."""
+    def _adopt(self, i: int, view: Tensor | None) -> None:
+        """Move a gradient that lies elsewhere into the bucket, if that has memory."""
         parameter = self.parameters[i]
-        if parameter._grad is not None and parameter._grad is not view:
+        if view is not None and parameter._grad is not None and parameter._grad is not view:
             view._array[...] = parameter._grad._array
             parameter._grad = view
 
@@ -198,6 +224,8 @@ class Reducer:
         """The hook of parameter i's accumulator: its gradient is complete on this rank."""
         bucket, view = self.place[i]
         if self.accumulators[i].bucket is not view:
+            return
+        if view is None and self.accumulators[i].metadata[Reducer] != id(self):
             return
         self.used.add(i)
         if not self.enabled:
@@ -225,16 +253,17 @@ class Reducer:
         """Start the buckets that are complete, in order, and advance those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
             self._look_at(self.buckets[self.next])
-            if self.hook is None:
-                self.buckets[self.next].start(self.communicator)
+            bucket = self.buckets[self.next]
+            if self.hook is not None and isinstance(bucket, Bucket):
+                bucket.start_hook(self.hook, self._for_hook(bucket))
             else:
-                self.buckets[self.next].start_hook(self.hook, self._for_hook(self.next))
+                bucket.start(self.communicator)
             self.next += 1
         for bucket in self.buckets[: self.next]:
-            if bucket.work is not None and not bucket.work.poll():
+            if bucket.work is not None and not bucket.work.poll() and isinstance(bucket, Bucket):
                 break
 
-    def _look_at(self, bucket: Bucket) -> None:
+    def _look_at(self, bucket: Bucket | SparseBucket) -> None:
         """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
         if self.communicator.size > 1 and bucket.stage is None:
             indices, views = bucket.layout.indices, bucket.views
@@ -242,10 +271,10 @@ class Reducer:
                 bucket.flat, lambda: ((self.names[i], v._array) for i, v in zip(indices, views, strict=True))
             )
 
-    def _for_hook(self, index: int) -> GradBucket:
+    def _for_hook(self, bucket: Bucket) -> GradBucket:
         from .comm_hooks import GradBucket
 
-        bucket = self.buckets[index]
+        index = self.buckets.index(bucket)
         parameters = [self.parameters[i] for i in bucket.layout.indices]
         last = index == len(self.buckets) - 1
         return GradBucket(index, last, wrap(bucket.flat), bucket.views, parameters, bucket.label)
@@ -260,7 +289,7 @@ class Reducer:
         for i in unused:
             bucket, view = self.place[i]
             self._adopt(i, view)
-            if self.parameters[i]._grad is None:
+            if view is not None and self.parameters[i]._grad is None:
                 view._array[...] = 0
             bucket.missing -= 1
         self._hand_over()
@@ -269,7 +298,7 @@ class Reducer:
     def shadow(self) -> None:
         """Take part in a backward of the other ranks with gradients of zero."""
         for bucket in self.buckets:
-            bucket.flat[...] = 0
+            bucket.clear()
             bucket.missing = 0
         self._hand_over()
         self.used.clear()
@@ -280,7 +309,7 @@ class Reducer:
         for bucket in self.buckets:
             bucket.finish(self.backend)
             if self.scale != 1.0:
-                bucket.flat *= self.scale
+                bucket.scale_by(self.scale)
         if self.find_unused:
             self._share_used()
         if self.static and self.used:  # a rank that had no batch has seen nothing
@@ -299,7 +328,9 @@ class Reducer:
         used[list(self.used)] = 1
         self.communicator.all_reduce(used, "max", "which parameters were used")
         for i in np.flatnonzero(used).tolist():
-            self.parameters[i]._grad = self.place[i][1]
+            view = self.place[i][1]
+            if view is not None:
+                self.parameters[i]._grad = view
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
         """Lay the buckets out in the order in which rank 0's gradients arrived."""
