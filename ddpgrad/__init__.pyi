@@ -117,9 +117,10 @@ from .nn.functional import (
 from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .ops.creation.data import (
-    as_tensor as as_tensor, asarray as asarray, from_dlpack as from_dlpack, frombuffer as frombuffer,
+    as_tensor as as_tensor, asarray as asarray, frombuffer as frombuffer,
     tensor as tensor, vander as vander,
 )
+from .ops.creation.dlpack import from_dlpack as from_dlpack
 from .ops.creation.draws import (
     bernoulli as bernoulli, binomial as binomial, multinomial as multinomial, normal as normal,
     poisson as poisson, rand as rand, rand_like as rand_like, randint as randint,

@@ -74,7 +74,7 @@ PAGES = {
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",
     "utils.data._utils": "",
-    "utils.dlpack": "from ..ops.creation.data import from_dlpack, to_dlpack",
+    "utils.dlpack": "from ..ops.creation.dlpack import DLDeviceType, from_dlpack, to_dlpack",
     "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url",
 }
 """Modules that have names of others only, as the stub of a package below this one."""

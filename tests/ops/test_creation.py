@@ -70,9 +70,13 @@ def test_memory_is_shared_with_others():
     tensors += [torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensors[0]))]
     array[1] = 7
     assert all(t[1].item() == 7 for t in tensors)
+    with pytest.raises(RuntimeError, match="can be consumed only once"):
+        capsule = torch.utils.dlpack.to_dlpack(tensors[0])
+        torch.from_dlpack(capsule), torch.from_dlpack(capsule)  # pyright: ignore[reportUnusedExpression]
+    apart = torch.from_dlpack(array, copy=True)
     back = np.from_dlpack(tensors[0])
     tensors[0][0] = 5
-    assert back[0] == array[0] == 5 and np.asarray(tensors[0]) is array
+    assert back[0] == array[0] == 5 and apart[0] == 0 and np.asarray(tensors[0]) is array
     assert torch.frombuffer(bytearray(b"ab"), dtype=torch.uint8).tolist() == [97, 98]
 
 

@@ -135,6 +135,29 @@ def test_behaviour(probe: Any):
     assert probe(ddpgrad) == probe(torch)
 
 
+DTYPES = ("bool", "uint8", "int64", "float16", "bfloat16", "float32", "complex64")
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("writer", "reader"), [(ddpgrad, torch), (torch, ddpgrad)])
+def test_dlpack_shares_memory_in_both_directions(writer: Any, reader: Any, name: str):
+    source = writer.zeros(2, 3, dtype=getattr(writer, name))
+    ways = [
+        source,
+        source.__dlpack__(),
+        source.__dlpack__(max_version=(1, 0)),
+        writer.utils.dlpack.to_dlpack(source),
+    ]
+    for number, way in enumerate(ways):
+        shared = reader.utils.dlpack.from_dlpack(way)
+        assert str(shared.dtype) == str(source.dtype) and shared.data_ptr() == source.data_ptr()
+        shared[0, number % 3] = 1
+        assert bool(source[0, number % 3] == 1)
+    assert source.__dlpack_device__() == (1, 0)
+    own = reader.from_dlpack(source.__dlpack__(copy=True))
+    assert own.data_ptr() != source.data_ptr()
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -128,6 +127,8 @@ def asarray(
     elif isinstance(obj, np.ndarray):
         shared = from_numpy(obj)
     elif hasattr(obj, "__dlpack__"):
+        from .dlpack import from_dlpack  # here, as few programs have data of other libraries
+
         shared = from_dlpack(obj)
     elif hasattr(obj, "__array_interface__"):
         shared = from_numpy(np.asarray(obj))
@@ -175,50 +176,6 @@ def frombuffer(
         )
     out = wrap(np.frombuffer(buffer, kind, count, offset))
     return out.requires_grad_() if requires_grad else out
-
-
-class _Capsule:
-    """What `to_dlpack` gave, as an array that can be asked for it; NumPy looks whether it is on the CPU."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-
-def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule on the memory of `tensor`, to be used once by another library."""
-    return tensor.__dlpack__()
-
-
-def _writable(array: np.ndarray) -> np.ndarray:
-    """The memory of an array that NumPy takes for read-only, as it does where the first DLPack protocol cannot say."""
-    if array.flags.writeable or not array.size:
-        return array
-    span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    memory: Any = (ctypes.c_char * span).from_address(array.__array_interface__["data"][0])
-    memory.owner = array
-    return np.ndarray(array.shape, array.dtype, memoryview(memory), 0, array.strides)
-
-
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor on the memory of another library's array, through `__dlpack__`."""
-    if isinstance(ext_tensor, Tensor):
-        return ext_tensor.detach()
-    if type(ext_tensor).__name__ == "PyCapsule":
-        return wrap(_writable(np.from_dlpack(_Capsule(ext_tensor))))
-    if not hasattr(ext_tensor, "__dlpack__"):
-        raise TypeError(f"from_dlpack(): {type(ext_tensor).__name__} has no __dlpack__, and is no capsule")
-    if ext_tensor.__dlpack_device__()[0] in (1, 3):
-        return from_numpy(np.from_dlpack(ext_tensor))
-    from ...backend.cuda.library import cupy_and_count
-
-    cupy, _ = cupy_and_count()
-    return wrap(cupy.from_dlpack(ext_tensor))
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:

@@ -126,13 +126,21 @@ def contains(self: Tensor, value: Any) -> bool:
 # -- other libraries --------------------------------------------------------------------------
 
 
-def dlpack(self: Tensor, **options: Any) -> Any:
-    """A capsule with which another library can use the memory."""
-    if self._requires_grad:
-        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    if self.is_meta:
-        raise BufferError("Cannot pack tensors on meta")
-    return self._array.__dlpack__(**options)
+def dlpack(
+    self: Tensor,
+    *,
+    stream: Any = -1,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A capsule with which another library can use the memory. stream: of a GPU, to be waited for; -1: none.
+
+    max_version: the newest form that the other library reads. copy: True for memory of its own.
+    """
+    from .dlpack import export  # here, as few programs do
+
+    return export(self, stream, max_version, dl_device, copy)
 
 
 def dlpack_device(self: Tensor) -> tuple[int, int]:
