@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -242,3 +243,36 @@ def test_sparse_initial_values() -> None:
     theirs = oracle.nn.init.sparse_(oracle.empty(10, 4), 0.3)
     ours = ddpgrad.nn.init.sparse_(ddpgrad.empty(10, 4), 0.3)
     _close(ours, theirs, 1e-6)
+
+
+BAGS: list[Any] = [
+    lambda t, w, i: t.nn.functional.embedding_bag(w, i, t.tensor([0, 2])),  # the former order
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0, 3]), mode="sum", include_last_offset=True),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([], dtype=t.int64)),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([1, 2])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0, 9])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0.0, 2.0])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i.float(), w, t.tensor([0, 2])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w[0], t.tensor([0])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i + 2, w, t.tensor([0])),
+    lambda t, w, i: t.nn.functional.embedding_bag(-i, w, t.tensor([0])),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), padding_idx=7),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), mode="max", scale_grad_by_freq=True),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), mode="sum", per_sample_weights=t.ones(3)),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), mode="sum", per_sample_weights=w[:, 0].double()),
+    lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([], dtype=t.int64), include_last_offset=True),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("always:Argument order")
+@pytest.mark.parametrize("number", range(len(BAGS)))
+def test_bags_that_are_not_usual(number: int) -> None:
+    found: list[Any] = []
+    for t in (ddpgrad, oracle):
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                result = BAGS[number](t, t.arange(8.0).reshape(4, 2), t.arange(4)).tolist()
+            except Exception as error:
+                result = [type(error).__name__, str(error).partition("\n")[0]]
+        found.append([result, [(str(w.message), w.filename == __file__) for w in caught]])
+    assert found[0] == found[1]

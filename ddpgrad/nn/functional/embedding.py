@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select
 from ...ops.layers.embedding import embedding_backward, embedding_rows
 from ...ops.reduction.norm import norm
-from ...ops.shape.shape import reshape
+from ...ops.shape.shape import narrow, reshape
 
 _MODES = ("sum", "mean", "max")
 
@@ -128,34 +129,34 @@ def embedding_bag(
     starts. per_sample_weights: factors of the rows, of input's shape, with mode "sum".
     include_last_offset: `offsets` ends with L. padding_idx: rows that do not count. sparse: see `embedding`.
     """
-    if mode not in _MODES:
-        raise ValueError("mode has to be one of sum, mean or max")
-    if mode == "max":
-        if scale_grad_by_freq:
-            raise ValueError("max mode does not support scaling the gradient by the frequency")
-        if sparse:
-            raise ValueError("max mode does not support sparse weights")
-    if per_sample_weights is not None:
-        if mode != "sum":
-            raise NotImplementedError(
-                "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
-                f"(got mode='{mode}'). Please open a feature request on GitHub."
-            )
-        if per_sample_weights.shape != input.shape:
-            raise ValueError(
-                f"embedding_bag: If per_sample_weights ({list(per_sample_weights.shape)}) is not None, then it must "
-                f"have the same shape as the input ({list(input.shape)})"
-            )
-    flat, starts, bags = _bags(input, offsets, include_last_offset)
+    if weight.dtype is dtypes.int64 and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            stacklevel=3,
+        )
+        weight, input = input, weight
+    flat, bounds = _bags(input, weight, offsets, include_last_offset, per_sample_weights)
+    _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
+    bags = len(bounds) - 1
     if padding_idx is not None:
-        padding_idx %= weight.shape[0]
+        count = weight.shape[0]
+        if not -count <= padding_idx < count:
+            raise RuntimeError(
+                f"padding_idx must be within the number of embeddings, {-count} through {count - 1}, but got {padding_idx}"
+            )
+        padding_idx %= count
     equal = input.ndim == 2 and input.shape[1] > 0
-    rows = _rows(weight, input if equal else flat, padding_idx, max_norm, norm_type, sparse)
+    indices = input if equal else flat
+    try:
+        rows = _rows(weight, indices, padding_idx, max_norm, norm_type, sparse)
+    except IndexError as error:
+        raise _outside(flat.numpy(force=True), weight.shape[0]) from error
     if scale_grad_by_freq:
-        rows = _scaled(rows, input if equal else flat, weight, sparse)
+        rows = _scaled(rows, indices, weight, sparse)
     if equal:
         return _of_equal_bags(rows, input, mode, per_sample_weights, padding_idx)
-    owner = np.repeat(np.arange(bags), np.diff(np.append(starts, flat.numel())))
+    owner = np.repeat(np.arange(bags), np.diff(bounds))
     counted = np.ones(len(owner), bool)
     if padding_idx is not None and not flat.is_meta:
         counted = flat.numpy(force=True) != padding_idx
@@ -163,7 +164,7 @@ def embedding_bag(
         return _largest(rows, owner, counted, bags)
     counts = np.bincount(owner[counted], minlength=bags)
     if per_sample_weights is not None:
-        rows = rows * reshape(per_sample_weights, (-1, 1))
+        rows = rows * reshape(narrow(per_sample_weights, 0, 0, len(owner)), (-1, 1))
     if not counted.all():
         keep = from_numpy(np.flatnonzero(counted)).to(weight.device)
         rows, owner = index_select(rows, 0, keep), owner[counted]
@@ -174,38 +175,96 @@ def embedding_bag(
     return total / share
 
 
+def _check_mode(mode: str, by_frequency: bool, sparse: bool, weights: Tensor | None) -> None:
+    """The errors of a mode, and of what it cannot do."""
+    if mode not in _MODES:
+        raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and by_frequency:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if weights is not None and mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode='{mode}'). Please open a feature request on GitHub."
+        )
+
+
+def _outside(indices: np.ndarray[Any, Any], rows: int) -> RuntimeError:
+    """The error for the first index that the table has no row for."""
+    place = int(np.flatnonzero((indices < 0) | (indices >= rows))[0])
+    return RuntimeError(
+        f"Index {place} of input takes value {indices[place]} which is not in the valid range [0, {rows})"
+    )
+
+
 def _bags(
-    input: Tensor, offsets: Tensor | None, include_last_offset: bool
-) -> tuple[Tensor, np.ndarray[Any, Any], int]:
-    """(indices of all bags, where each bag starts, number of bags)."""
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None,
+    include_last_offset: bool,
+    weights: Tensor | None,
+) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    """(the indices of all bags, where each bag starts, and the last one ends), checked."""
+    if weights is not None and weights.shape != input.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({weights.shape}) is not None, then it must have the same shape as "
+            f"the input ({input.shape})"
+        )
+    if weight.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if input.ndim not in (1, 2):
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
-                "sequences. However, found offsets of type Tensor"
+                f"sequences. However, found offsets of type {type(offsets)}"
             )
+        _check_types(input, weight, weights)
         bags, length = input.shape
-        return reshape(input, (-1,)), np.arange(bags) * length, bags
-    if input.ndim != 1:
-        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+        return reshape(input, (-1,)), np.arange(bags + 1) * length
     if offsets is None:
         raise ValueError("offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
         raise ValueError("offsets has to be a 1D Tensor")
+    _check_types(input, weight, weights)
+    _check_types(offsets, weight, None)
     # Of a tensor on meta only the number is known.
-    starts = np.zeros(offsets.shape, np.int64) if offsets.is_meta else offsets.numpy(force=True)
-    if include_last_offset:
-        starts = starts[:-1]
-    if len(starts) and starts[0] != 0:
-        raise ValueError(
+    bounds = np.zeros(offsets.shape, np.int64) if offsets.is_meta else offsets.numpy(force=True)
+    length = input.numel()
+    if include_last_offset and not len(bounds):
+        raise RuntimeError("include_last_offset: number of offset should be at least 1")
+    if len(bounds) and bounds[0] != 0:
+        raise RuntimeError(
             f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
-            f"However, got {starts[0]}"
+            f"However, got {bounds[0]}"
         )
-    if len(starts) and starts[-1] > input.numel():
-        raise ValueError(
-            f"offsets[-1] can not be greater than input's length ({input.numel()}), but got offsets[-1] of {starts[-1]}"
+    if len(bounds) and bounds[-1] > length:
+        raise RuntimeError(
+            f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {bounds[-1]}"
         )
-    return input, starts, len(starts)
+    if not include_last_offset:
+        bounds = np.append(bounds, length if len(bounds) else 0)
+    if (np.diff(bounds) < 0).any():
+        raise RuntimeError(f"offsets must not decrease, got {offsets.tolist()}")
+    return narrow(input, 0, 0, int(bounds[-1])), bounds
+
+
+def _check_types(indices: Tensor, weight: Tensor, weights: Tensor | None) -> None:
+    """The errors of dtypes, in PyTorch's words."""
+    wanted = "Expected tensor for argument #1 '{}' to have one of the following scalar types: {}; but got {} instead"
+    where = "(while checking arguments for embedding_bag)"
+    if indices.dtype not in (dtypes.int64, dtypes.int32):
+        raise RuntimeError(f"{wanted.format('indices', 'Long, Int', indices.type())} {where}")
+    if not weight.is_floating_point():
+        kinds = "Half, BFloat16, Float, Double"
+        raise RuntimeError(f"{wanted.format('weight', kinds, weight.type())} {where}")
+    if weights is not None and weights.dtype is not weight.dtype:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type {weight.type()} does not equal {weights.type()} {where}"
+        )
 
 
 def _of_equal_bags(
