@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
+from weakref import ref
 
 from ..core.upcalls import run_node
 
@@ -31,15 +34,44 @@ RETAIN = -1
 """Key of the tensor hook that retains a gradient; the engine runs it after all others."""
 
 
-class RemovableHandle:
-    """Removes a hook: call `remove()`, or use it as a context manager."""
+def _itself(hooks: dict[int, Any]) -> dict[int, Any]:
+    """A reference to a plain dictionary, of which there are no weak ones."""
+    return hooks
 
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks = hooks
+
+class RemovableHandle:
+    """Removes a hook: call `remove()`, or use it as a context manager.
+
+    id: the key of the hook in the dictionary `hooks_dict_ref()`, and in those of `extra_dict_ref`, which say more of
+    it. A handle keeps no OrderedDict alive; once that is gone, the reference returns None.
+    """
+
+    def __init__(
+        self, hooks_dict: dict[int, Any], *, extra_dict: dict[int, Any] | list[dict[int, Any]] | None = None
+    ) -> None:
         self.id = next(_handle_ids)
+        extra = extra_dict if isinstance(extra_dict, list) else [] if extra_dict is None else [extra_dict]
+        self._refer(hooks_dict, extra)
+
+    def _refer(self, hooks_dict: dict[int, Any], extra: Iterable[dict[int, Any]]) -> None:
+        self.hooks_dict_ref, *rest = (
+            ref(each) if isinstance(each, OrderedDict) else partial(_itself, each)
+            for each in (hooks_dict, *extra)
+        )
+        self.extra_dict_ref = tuple(rest)
 
     def remove(self) -> None:
-        self._hooks.pop(self.id, None)
+        for reference in (self.hooks_dict_ref, *self.extra_dict_ref):
+            hooks = reference()
+            if hooks is not None:
+                hooks.pop(self.id, None)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.hooks_dict_ref(), self.id, tuple(reference() for reference in self.extra_dict_ref)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        hooks_dict, self.id, extra = state
+        self._refer(OrderedDict() if hooks_dict is None else hooks_dict, [e for e in extra if e is not None])
 
     def __enter__(self) -> RemovableHandle:
         return self

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
 from collections import OrderedDict
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
+from ddpgrad.utils.hooks import RemovableHandle
 
 
 class Net(nn.Module):
@@ -232,3 +235,30 @@ def test_dropout_follows_the_mode_and_the_seed() -> None:
     assert drop.eval()(x) is x
     with pytest.raises(ValueError, match=r"between 0 and 1, but got 1\.5"):
         nn.Dropout(1.5)
+
+
+def test_a_handle_knows_where_its_hook_stands_and_does_not_keep_it_alive() -> None:
+    layer = nn.Linear(1, 1)
+    handle = layer.register_forward_hook(lambda *_: None, with_kwargs=True, always_call=True)
+    assert handle.hooks_dict_ref() is layer._forward_hooks and handle.id in layer._forward_hooks
+    assert layer._forward_hooks_with_kwargs == layer._forward_hooks_always_called == {handle.id: True}
+    handle.remove()
+    assert not layer._forward_hooks and not layer._forward_hooks_with_kwargs
+    other = layer.register_forward_pre_hook(lambda *_: None)
+    del layer
+    gc.collect()
+    assert other.hooks_dict_ref() is None
+    other.remove()
+    own: dict[int, Any] = {}
+    mine = RemovableHandle(own, extra_dict=own)
+    own[mine.id] = "a hook"
+    with mine:
+        assert mine.hooks_dict_ref() is own
+    assert not own
+    hooks: OrderedDict[int, str] = OrderedDict()
+    kept = RemovableHandle(hooks)
+    hooks[kept.id] = "a hook"
+    copied, again = pickle.loads(pickle.dumps((hooks, kept)))
+    assert again.hooks_dict_ref() is copied
+    again.remove()
+    assert not copied and hooks

@@ -185,3 +185,24 @@ def test_sizes_and_dims_have_to_be_given(name: str):
         with pytest.raises(TypeError, match="missing 1 required positional arguments"):
             getattr(x, name)()
     assert torch.ones(2).flip(()).tolist() == [1.0, 1.0]
+
+
+def test_copies_of_views_go_into_out():
+    x = torch.arange(6.0).reshape(2, 3)
+    for written, out in (
+        (lambda out: torch.alias_copy(x, out=out), torch.zeros(2, 3)),
+        (lambda out: torch.as_strided_copy(x, (3, 2), (1, 3), out=out), torch.zeros(0)),
+        (lambda out: torch.view_copy(x, (3, 2), out=out), torch.zeros(3, 2)),
+        (lambda out: torch.t_copy(x, out=out), torch.zeros(3, 2)),
+    ):
+        assert written(out) is out and sorted(out.reshape(-1).tolist()) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    parts = [torch.zeros(2, 1), torch.zeros(2, 2)]
+    assert torch.split_with_sizes_copy(x, [1, 2], 1, out=parts) is None
+    assert [part.tolist() for part in parts] == [[[0.0], [3.0]], [[1.0, 2.0], [4.0, 5.0]]]
+    rows = [torch.zeros(3), torch.zeros(3)]
+    torch.unbind_copy(x, out=rows)
+    assert [row.tolist() for row in rows] == x.tolist()
+    with pytest.raises(RuntimeError, match="expected an out= argument of size 2, got size 1"):
+        torch.unbind_copy(x, out=rows[:1])
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype float32"):
+        torch.t_copy(x, out=torch.zeros(3, 2, dtype=torch.float64))

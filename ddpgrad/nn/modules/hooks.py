@@ -26,8 +26,12 @@ class Hooks:
     def __init__(self) -> None:
         self.pre: OrderedDict[int, Any] = OrderedDict()
         self.post: OrderedDict[int, Any] = OrderedDict()
-        self.with_kwargs: dict[int, bool] = {}  # of `pre` and `post`: those that are called so
-        self.always: dict[int, bool] = {}  # of `post`: those that are called after an error too
+        self.with_kwargs: OrderedDict[int, bool] = (
+            OrderedDict()
+        )  # of `pre` and `post`: those that are called so
+        self.always: OrderedDict[int, bool] = (
+            OrderedDict()
+        )  # of `post`: those that are called after an error too
         self.backward_pre: OrderedDict[int, Any] = OrderedDict()
         self.backward: OrderedDict[int, Any] = OrderedDict()
         self.on_node: OrderedDict[int, Any] = OrderedDict()  # of the output's own node
@@ -84,9 +88,9 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     return add_backward(_global(), hook, full=False)
 
 
-def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> RemovableHandle:
-    """Register `entry` as the last hook, or as the first."""
-    handle = RemovableHandle(hooks)
+def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False, *said_of_it: Any) -> RemovableHandle:
+    """Register `entry` as the last hook, or as the first. said_of_it: where more is said of it by its number."""
+    handle = RemovableHandle(hooks, extra_dict=[*said_of_it])
     hooks[handle.id] = entry
     if prepend:
         hooks.move_to_end(handle.id, last=False)
@@ -95,7 +99,7 @@ def add(hooks: OrderedDict[int, Any], entry: Any, prepend: bool = False) -> Remo
 
 def add_pre(hooks: Hooks, hook: Callable[..., Any], prepend: bool, with_kwargs: bool) -> RemovableHandle:
     """Register a hook before forward."""
-    handle = add(hooks.pre, hook, prepend)
+    handle = add(hooks.pre, hook, prepend, hooks.with_kwargs)
     if with_kwargs:
         hooks.with_kwargs[handle.id] = True
     return handle
@@ -105,7 +109,7 @@ def add_post(
     hooks: Hooks, hook: Callable[..., Any], with_kwargs: bool, always_call: bool, prepend: bool = False
 ) -> RemovableHandle:
     """Register a hook after forward."""
-    handle = add(hooks.post, hook, prepend)
+    handle = add(hooks.post, hook, prepend, hooks.with_kwargs, hooks.always)
     if with_kwargs:
         hooks.with_kwargs[handle.id] = True
     if always_call:

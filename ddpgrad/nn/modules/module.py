@@ -281,5 +281,7 @@ class Module(Tree, state.ExtraState):
 
     _forward_pre_hooks = hooks.table("pre")
     _forward_hooks = hooks.table("post")
+    _forward_hooks_with_kwargs = _forward_pre_hooks_with_kwargs = hooks.table("with_kwargs")
+    _forward_hooks_always_called = hooks.table("always")
     _backward_pre_hooks = hooks.table("backward_pre")
     _backward_hooks = hooks.table("backward")

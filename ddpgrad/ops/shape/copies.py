@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from ...core.tensor import Tensor
+from ..dispatch.out import write_out
+from ..dispatch.signatures import TakesOut
 from ..elementwise import unary
 from ..indexing import index
 from . import diagonal, rearranging, shape, splitting, strided
@@ -14,12 +16,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _copying(name: str, view: Callable[P, R]) -> Callable[P, R]:
+def _copying(name: str, view: Callable[P, R]) -> TakesOut[P, R]:
+    """The function that copies what `view` shows, or writes it into `out`: a tensor, or a list of as many as there are."""
     show: Any = view
 
-    def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def copy(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         made = show(input, *args, **kwargs)
-        return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
+        if out is None:
+            return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
+        several = isinstance(made, tuple)
+        if several and len(out) != len(made):
+            raise RuntimeError(
+                f"{name}_copy() expected an out= argument of size {len(made)}, got size {len(out)}"
+            )
+        write_out(f"{name}_copy", out, made, (input, *args))
+        return None if several else out
 
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"What `{name}` shows, in new memory."
