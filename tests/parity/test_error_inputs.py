@@ -31,7 +31,7 @@ _REFLECTED = [f"__r{name}__" for name in ("add", "div", "mul", "and", "or", "xor
 # By name, the numbers of the inputs that are accepted here. This list may only shrink.
 ACCEPTED: dict[str, set[int]] = {
     # A number as the first operand, for which PyTorch has no overload: it counts as a tensor.
-    **{name: {0} for name in ("copysign", "fmod", "rsub", *_REFLECTED)},
+    **{name: {0} for name in _REFLECTED},
     # `out` shares memory with the indices: here both are made of one NumPy array, and do not know of each other.
     "gather": {7},
     "take": {2},
@@ -67,31 +67,9 @@ def _accepted(entry: Any, function: Any) -> dict[int, str]:
 DTYPES = (torch.bool, torch.uint8, torch.int64, torch.complex64)
 TAKEN: dict[str, set[torch.dtype]] = {
     # Rules that hold for these dtypes as well; in PyTorch there is no kernel.
-    "addcmul": {torch.bool},
-    "geometric": {torch.complex64},
-    **{f"nn.functional.pad.{mode}": {torch.bool} for mode in ("reflect", "replicate", "replicate_negative")},
-    **{
-        f"nn.functional.conv{kind}": {torch.uint8}
-        for kind in ("1d", "3d", *[f"_transpose{n}d" for n in (1, 2, 3)])
-    },
-    "nn.functional.local_response_norm": {torch.uint8},
+    **{f"nn.functional.conv{kind}": {torch.uint8} for kind in ("1d", "3d")},
     "nn.functional.hinge_embedding_loss": {torch.uint8},
-    **{f"index_reduce.{mode}": {torch.bool} for mode in ("prod", "amin", "amax")},
-    "nn.functional.interpolate.linear": {torch.uint8},
-    "nn.functional.interpolate.trilinear": {torch.uint8},
-    **{
-        f"nn.functional.{name}": {torch.int64}
-        for name in ("interpolate.nearest", "interpolate.nearest-exact", "upsample_nearest")
-    },
     "round.decimals_0": {torch.uint8, torch.int64},
-    "round.decimals_3": {torch.bool, torch.uint8, torch.int64},
-    "round.decimals_neg_3": {torch.bool, torch.uint8, torch.int64},
-    **{
-        f"nn.functional.{name}": set(DTYPES)
-        for name in ("dropout2d", "dropout3d", "feature_alpha_dropout.with_train")
-    },
-    "scatter_reduce.amin": {torch.complex64},
-    "scatter_reduce.amax": {torch.complex64},
 }
 """By name, the dtypes that are taken here and not in PyTorch. This list may only shrink."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.layers import conv
 from ...ops.layers.windows import Ints, per_dimension
@@ -180,6 +181,8 @@ def _convolve_transposed(
 ) -> Tensor:
     ndim = input.ndim
     _check_dims(name, dims, input, weight)
+    if input.dtype.category == 1 and input.dtype is not dtypes.int64:
+        raise NotImplementedError(f"{name}(): not implemented for {input.dtype.name}")
     if ndim == dims + 1:
         input = unsqueeze(input, 0)
     stride, padding = per_dimension(stride, dims, "stride"), per_dimension(padding, dims, "padding")

@@ -7,6 +7,7 @@ import warnings
 
 from ...core.tensor import Tensor
 from ...ops.creation.factories import ones
+from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.dispatch.vocabulary import VOCABULARY as F
 from ...ops.elementwise.binary import eq, ne
@@ -35,6 +36,7 @@ def _channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched:
     """Dropout of channels, which are dimension 0 of inputs of `unbatched` dimensions, else dimension 1."""
     if skipped(p, training):
         return input
+    refuse_dtypes("feature_dropout", "bic", (input,))
     drop = _by_channel_ if inplace else _by_channel
     return drop(input.unsqueeze(0), p).squeeze(0) if input.ndim == unbatched else drop(input, p)
 
@@ -106,4 +108,5 @@ def feature_alpha_dropout(
     """`alpha_dropout` of whole channels (dimension 1)."""
     if skipped(p, training):
         return input
+    refuse_dtypes("feature_alpha_dropout", "bic", (input,))
     return (_alpha_channels_ if inplace else _alpha_channels)(input, p)

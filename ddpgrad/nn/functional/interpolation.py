@@ -70,6 +70,8 @@ def interpolate(
             f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} and output "
             f"{list(sizes)}"
         )
+    if input.dtype.category == 1 and (mode in ("linear", "trilinear") or input.dtype is not dtypes.uint8):
+        raise NotImplementedError(f"interpolate(): mode {mode!r} is not implemented for {input.dtype.name}")
     if mode == "area":
         return _AREA[dims](input, sizes)
     if mode in ("nearest", "nearest-exact"):

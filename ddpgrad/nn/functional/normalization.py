@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...autograd.grad_mode import no_grad
+from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.elementwise.unary import clone, rsqrt
 from ...ops.indexing.setitem import copy_
@@ -120,6 +121,8 @@ def local_response_norm(
     """
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if input.dtype.category == 1 and input.dtype is not dtypes.int64:
+        raise NotImplementedError(f"local_response_norm(): not implemented for {input.dtype.name}")
     if not input.numel():
         return input
     widths = [(0, 0), (size // 2, (size - 1) // 2)] + [(0, 0)] * (input.ndim - 2)

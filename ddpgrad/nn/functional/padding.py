@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ...ops.dispatch.autocast import cast_arguments, casting
+from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.unary import clone
 from ...ops.layers.resample import Bands, resample, windows
 from ...ops.shape.shape import constant_pad, narrow
@@ -42,6 +43,7 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     dims = len(pad) // 2
+    refuse_dtypes(f"{mode}_pad{dims}d", "" if mode == "circular" else "b", (input,))
     if dims > 3 or not 1 <= input.ndim - dims <= 2:
         raise NotImplementedError(
             f"pad(): mode {mode!r} pads the last 1 to 3 dimensions of an input with one or two more, got "

@@ -280,8 +280,8 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Overwrite with the numbers of trials up to the first success, each of probability `p`."""
     check_writable("geometric_", self)
-    if self.dtype.category == 0:
-        raise NotImplementedError('"geometric_" not implemented for bool')
+    if self.dtype.category in (0, 3):
+        raise NotImplementedError(f'"geometric_" not implemented for {self.dtype.name}')
     return _overwrite(self, _source(generator, self).geometric(_memory_shape(self), p))
 
 

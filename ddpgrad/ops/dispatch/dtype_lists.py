@@ -31,8 +31,8 @@ REFUSED_BY_OPS = _by_name({
 })  # fmt: skip
 
 REFUSED_BY_FUNCTIONS = _by_name({
-    "b": "kthvalue linalg_vander median mvlgamma nanmedian topk trace",
-    "c": "bernoulli index_reduce nanmean pdist unique_consecutive",
+    "b": "addcmul kthvalue linalg_vander median mvlgamma nanmedian topk trace",
+    "c": "bernoulli nanmean pdist unique_consecutive",
     "bc": "bucketize isin searchsorted",
 })  # fmt: skip
 """Functions made of ops (`tensor_function`)."""

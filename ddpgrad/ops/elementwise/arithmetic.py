@@ -10,7 +10,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, op, primitive
-from ..dispatch.explain import BOOL_MINUS
+from ..dispatch.explain import BOOL_MINUS, must_be_tensor
 from ..dispatch.out import write_out
 from ..dispatch.samples import two
 from ..dispatch.tensor_function import tensor_function
@@ -110,8 +110,10 @@ def sub(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 
 @tensor_function()
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
+    if not isinstance(input, Tensor):
+        raise must_be_tensor("rsub", "input", 0, input)
     return F.sub(other, scaled("rsub", other, input, alpha))
 
 

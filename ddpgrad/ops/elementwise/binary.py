@@ -137,7 +137,7 @@ def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     reference=np.fmod,
     inplace=True,
 )
-def fmod(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def fmod(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """C's `fmod`: the result has the sign of `input`."""
     ...
 

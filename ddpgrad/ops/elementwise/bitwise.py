@@ -94,7 +94,7 @@ def fmin(F: Any, input: Tensor, other: Tensor) -> Tensor:
     reference=np.copysign,
     inplace=True,
 )
-def copysign(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+def copysign(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """The size of `input` with the sign of `other`."""
     ...
 

@@ -146,10 +146,16 @@ def bitwise_not(F: Any, input: Tensor) -> Tensor:
     ...
 
 
+def _check_round(input: Tensor, decimals: int = 0) -> None:
+    if decimals:
+        refuse_dtypes("round", "bi", (input,))
+
+
 @op(
     grads={"input": _zero},
     samples=lambda rng: [((rng.uniform(-5, 5, (2, 3)),), {}), ((rng.uniform(-5, 5, 4), 2), {})],
     reference=np.round,
+    check=_check_round,
     inplace=True,
 )
 def round(F: Any, input: Tensor, decimals: int = 0) -> Tensor:

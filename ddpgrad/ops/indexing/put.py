@@ -8,6 +8,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
+from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..dispatch.vocabulary import VOCABULARY as F
@@ -113,6 +114,7 @@ def index_reduce(
         raise RuntimeError(
             f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
         )
+    refuse_dtypes("index_reduce", "bc", (input, source))
     wrapped, _ = _slices("index_reduce", input, dim, index)
     _require_source("index_reduce", input, wrapped, index, source)
     if input.ndim:

@@ -11,6 +11,7 @@ from ...autograd.refusal import refuse
 from ...core.errors import GraphError
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, primitive
+from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary
 from ..reduction.reduce import wrap_dim
@@ -227,6 +228,7 @@ def scatter_reduce(
     if reduce not in REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     if reduce not in ("sum", "mean"):
+        refuse_dtypes("scatter_reduce", "" if reduce == "prod" else "c", (input, src))
         return scatter_reduce_by(input, dim, index, src, reduce, include_self)
     start = input if include_self else scatter_src(input, dim, index, 0)
     total = scatter_add(start, dim, index, src)
