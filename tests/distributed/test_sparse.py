@@ -163,6 +163,16 @@ def test_a_table_that_is_used_densely_too_is_an_error() -> None:
         ranks(2, program)
 
 
+def test_a_sparse_buffer_is_refused() -> None:
+    def program() -> None:
+        module = nn.Linear(2, 2)
+        module.register_buffer("adjacency", torch.eye(2).to_sparse())
+        DDP(module)
+
+    with pytest.raises(NotImplementedError, match="'adjacency' is a sparse tensor"):
+        ranks(1, program)
+
+
 def test_hooks_on_buckets_are_refused() -> None:
     def program() -> None:
         DDP(Text()).register_comm_hook(None, lambda state, bucket: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SPARSE = "sparse layouts are not part of this runtime; what programs ask to be sparse is dense"
+SPARSE = "of sparse tensors there are those in coordinate form, with the functions that training needs; no compressed layouts"
 QUANTIZED = "quantized tensors are not part of this runtime"
 INTERNAL = "internal to PyTorch: the public function is another"
 SCRIPT = "TorchScript, compiler and symbolic shapes: programs run as they are here"

@@ -39,7 +39,7 @@ CALLS: dict[str, Any] = {
     "reads": lambda lib, s, h, d: (s[0], s[1, 2], s[:, 2], h[1], s.index_select(1, lib.tensor([2, 0, 2]))),
     "joined": lambda lib, s, h, d: (lib.cat([s, s], 1), lib.stack([s, s])),
     "sums": lambda lib, s, h, d: (s.sum(), s.sum(0), h.sum(1), lib.sparse.sum(s, (0, 1)), lib.sparse.sum(h, 0)),
-    "products": lambda lib, s, h, d: (s @ d.t(), s.mv(lib.ones(3)), lib.mm(s, d.t()), s @ s.t()),
+    "products": lambda lib, s, h, d: (s @ d.t(), s.mv(lib.ones(3)), lib.mm(s, d.t()), s @ s.t(), d.t() @ s, lib.mm(d.t(), s)),
     "addmm": lambda lib, s, h, d: lib.sparse.addmm(lib.ones(2, 2), s, d.t(), beta=2, alpha=3),
     "softmax": lambda lib, s, h, d: (lib.sparse.softmax(s, 0), lib.sparse.log_softmax(s, 1), lib.sparse.softmax(h, 1)),
     "mask": lambda lib, s, h, d: (d.sparse_mask(s.coalesce()), d.sparse_mask(h.coalesce())),
@@ -93,6 +93,7 @@ def test_the_same_text() -> None:
 GRADIENTS: list[Any] = [
     lambda lib, s, w: lib.sparse.mm(s, w),
     lambda lib, s, w: lib.mm(s, w),
+    lambda lib, s, w: (w @ s).pow(2),
     lambda lib, s, w: lib.sparse.addmm(w[:2], s, w, beta=2, alpha=3),
     lambda lib, s, w: s.to_dense() * 2,
     lambda lib, s, w: s.coalesce().values() * 3,

@@ -148,6 +148,7 @@ def test_kinds_and_parts() -> None:
         assert empty.is_sparse and empty._nnz() == 0 and empty.dtype is torch.float64
     assert torch.zeros_like(s).is_sparse and torch.sparse_coo_tensor((2, 3))._nnz() == 0
     assert s.transpose(0, 1).shape == (3, 2, 2) and s.detach().is_sparse
+    assert torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (1,)).item() == 3.0
     with torch.sparse.check_sparse_tensor_invariants():
         assert torch.sparse.check_sparse_tensor_invariants.is_enabled()
 
@@ -208,7 +209,8 @@ def test_errors(act: Any, error: type[Exception], message: str) -> None:
     ("name", "arguments"),
     [("exp", ()), ("eq", (S,)), ("maximum", (D,)), ("reshape", (4,)), ("mean", ()), ("cumsum", (0,)), ("fill_", (2.0,)),
      ("gather", (0, PLACES)), ("softmax", (0,)), ("sort", ()), ("where", (D > 0, D)), ("median", ()), ("logical_and", (S,)),
-     ("masked_fill", (D > 0, 1.0)), ("clamp", (0.0,)), ("expand", (3, 2, 2)), ("diagonal", ())],
+     ("masked_fill", (D > 0, 1.0)), ("clamp", (0.0,)), ("expand", (3, 2, 2)), ("diagonal", ()), ("index_add", (0, PLACES[0], D)),
+     ("__getitem__", (PLACES[0],))],
 )  # fmt: skip
 def test_an_op_without_a_meaning_for_sparse_tensors_says_so(name: str, arguments: Any) -> None:
     with pytest.raises(NotImplementedError, match="sparse"):
@@ -216,7 +218,7 @@ def test_an_op_without_a_meaning_for_sparse_tensors_says_so(name: str, arguments
 
 
 def test_a_dense_op_refuses_a_sparse_operand() -> None:
-    for name in ("maximum", "eq", "matmul", "div", "atan2", "bmm", "dot", "lerp"):
+    for name in ("maximum", "eq", "div", "atan2", "bmm", "dot", "lerp"):
         function = getattr(torch, name)
         with pytest.raises(RuntimeError):  # NotImplementedError is one
             function(D, S) if name != "lerp" else function(D, S, 0.5)

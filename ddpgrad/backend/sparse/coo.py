@@ -87,6 +87,10 @@ class COO(SparseArray):
             raise Unsupported("a sparse tensor is not read by index here; call to_dense() first")
         return self
 
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        return self.dense().item()
+
     # -- other forms -------------------------------------------------------------------------
 
     def like(self, indices: Array, values: Array, shape: Sequence[int], coalesced: bool = False) -> COO:

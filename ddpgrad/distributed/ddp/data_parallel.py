@@ -310,8 +310,14 @@ def _with_sparse_gradients(module: Module) -> set[int]:
 def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapping[str, Any]) -> None:
     """Compare options, names, shapes, dtypes and what is trained between the ranks.
 
-    `MismatchError` names the first difference.
+    `MismatchError` names the first difference; NotImplementedError for sparse tensors.
     """
+    for n, t in tensors:
+        if t.is_sparse:
+            raise NotImplementedError(
+                f"DistributedDataParallel: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
+                "dense: keep it as a plain attribute, or call to_dense()"
+            )
     described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
     mine = [dict(options), described]
     digest = hashlib.sha256(repr(mine).encode()).hexdigest()

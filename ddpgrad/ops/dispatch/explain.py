@@ -47,9 +47,10 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
         return OutOfMemoryError(f"{said(op)}(): CUDA out of memory. {error}")
     tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
-    if any(isinstance(t._array, SparseArray) for t in tensors) and isinstance(
-        error, (TypeError, AttributeError)
-    ):
+    sparse = any(isinstance(t._array, SparseArray) for t in tensors)
+    if sparse and op.name in _SAID and type(error) is NotImplementedError:
+        return NotImplementedError(str(error).replace(op.name, said(op)))
+    if sparse and isinstance(error, (TypeError, AttributeError)):
         return NotImplementedError(
             f"Could not run 'aten::{said(op)}' with arguments from the 'SparseCPU' backend: {said(op)} is not defined for "
             f"sparse tensors here. Call to_dense() first. ({error})"
