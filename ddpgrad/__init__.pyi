@@ -69,12 +69,6 @@ from .compat.settings import (
 from .sparse.construct import sparse_coo_tensor as sparse_coo_tensor
 from .sparse.functions import mm as _sparse_mm
 from .core import environment as environment, errors as errors, return_types as return_types
-from .core.size import (
-    channels_last as channels_last, channels_last_3d as channels_last_3d,
-    contiguous_format as contiguous_format, Layout as _Layout, MemoryFormat as _MemoryFormat,
-    preserve_format as preserve_format, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr,
-    sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr, strided as strided,
-)
 from .core.printing import (
     get_printoptions as get_printoptions, printoptions as printoptions,
     set_printoptions as set_printoptions,

@@ -17,7 +17,7 @@ from ..backend.registry import SparseArray
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup, resolve
-from .tensor_work import Work, collective, give_back, host_of, root_of, run, store
+from .tensor_work import Work, collective, give_back, host_of, root_of, run, store, sum_sparse
 
 
 class ReduceOp:
@@ -49,37 +49,16 @@ def all_reduce(
     async_op: bool = False,
     label: str = "",
 ) -> Work | None:
-    """Combine `tensor` over all ranks, in place, in a fixed order. label: a name for error messages.
-
-    A sparse tensor becomes the coalesced sum of those of all ranks; RuntimeError for another `op` than a sum. With
-    `async_op` all ranks then wait for such works in one order.
-    """
+    """Combine `tensor`, which may be sparse, over all ranks, in place, in a fixed order. label: for error messages."""
     c = resolve(group).communicator
     if isinstance(getattr(tensor, "_array", None), SparseArray):
-        return _sum_sparse(tensor, op, c, async_op, label)
+        return sum_sparse(tensor, op, c, async_op, label)
     host = host_of("all_reduce", tensor, c)
     plain = op if type(op) is str else _prepared(host, op)
     work = c.all_reduce(host, plain, label, async_op)
     if async_op:
         return run(work, lambda: give_back(tensor, host), [tensor], True)
-    give_back(tensor, host)
-    return None
-
-
-def _sum_sparse(tensor: Tensor, op: Any, c: Communicator, async_op: bool, label: str) -> Work | None:
-    from .communicator.sparse import SparseSum  # here, as few programs have sparse tensors
-
-    if op != ReduceOp.SUM:
-        raise RuntimeError(
-            "unsupported reduction operation (allreduce of sparse tensors only works with ReduceOp.SUM)"
-        )
-    work = SparseSum(c, tensor._array, tensor._array, label)
-
-    def finish() -> None:
-        tensor._array[...] = work.result()
-        tensor._versions[0] += 1
-
-    return run(work, finish, [tensor], async_op)  # type: ignore[arg-type]
+    return give_back(tensor, host)
 
 
 def _prepared(host: np.ndarray, op: Any) -> str:

@@ -238,3 +238,23 @@ def root_of(group: ProcessGroup, name: str, of_world: int | None, of_group: int 
             raise ValueError(f"{name}(): give the rank of the world or of the group, not both")
         return of_group
     return group.place(0 if of_world is None else of_world, f"{name}(): rank")
+
+
+def sum_sparse(tensor: Tensor, op: Any, c: Communicator, async_op: bool, label: str) -> Work | None:
+    """`all_reduce` of a sparse tensor, which becomes the coalesced sum of those of all ranks.
+
+    With `async_op` all ranks wait for such works in one order. RuntimeError for another `op` than a sum.
+    """
+    from .communicator.sparse import SparseSum  # here, as few programs have sparse tensors
+
+    if op != "sum":
+        raise RuntimeError(
+            "unsupported reduction operation (allreduce of sparse tensors only works with ReduceOp.SUM)"
+        )
+    work = SparseSum(c, tensor._array, tensor._array, label)
+
+    def finish() -> None:
+        tensor._array[...] = work.result()
+        tensor._versions[0] += 1
+
+    return run(work, finish, [tensor], async_op)  # type: ignore[arg-type]

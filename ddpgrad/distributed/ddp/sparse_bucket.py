@@ -80,7 +80,9 @@ class SparseBucket:
         average, self.work = self.work.result(), None
         if self._began:
             shapes = [list(self._parameter.shape)]
-            spans.tell_detail("collective", f"{backend}:all_reduce", self._began, spans.COMMUNICATION, shapes=shapes)
+            spans.tell_detail(
+                "collective", f"{backend}:all_reduce", self._began, spans.COMMUNICATION, shapes=shapes
+            )
             self._began = 0.0
         if average is not None and not self._shadowed:
             self._parameter._grad = wrap(average)

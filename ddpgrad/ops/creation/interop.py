@@ -127,13 +127,9 @@ def contains(self: Tensor, value: Any) -> bool:
 
 
 def dlpack(
-    self: Tensor,
-    *,
-    stream: Any = -1,
-    max_version: tuple[int, int] | None = None,
-    dl_device: tuple[int, int] | None = None,
-    copy: bool | None = None,
-) -> Any:
+    self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+) -> Any:  # fmt: skip
     """A capsule with which another library can use the memory. stream: of a GPU, to be waited for; -1: none.
 
     max_version: the newest form that the other library reads. copy: True for memory of its own.
