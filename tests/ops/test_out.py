@@ -197,7 +197,7 @@ def test_copies_of_views_go_into_out():
     ):
         assert written(out) is out and sorted(out.reshape(-1).tolist()) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     parts = [torch.zeros(2, 1), torch.zeros(2, 2)]
-    assert torch.split_with_sizes_copy(x, [1, 2], 1, out=parts) is None
+    torch.split_with_sizes_copy(x, [1, 2], 1, out=parts)
     assert [part.tolist() for part in parts] == [[[0.0], [3.0]], [[1.0, 2.0], [4.0, 5.0]]]
     rows = [torch.zeros(3), torch.zeros(3)]
     torch.unbind_copy(x, out=rows)

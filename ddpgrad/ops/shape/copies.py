@@ -24,13 +24,11 @@ def _copying(name: str, view: Callable[P, R]) -> TakesOut[P, R]:
         made = show(input, *args, **kwargs)
         if out is None:
             return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
-        several = isinstance(made, tuple)
-        if several and len(out) != len(made):
+        if isinstance(made, tuple) and len(out) != len(made):
             raise RuntimeError(
                 f"{name}_copy() expected an out= argument of size {len(made)}, got size {len(out)}"
             )
-        write_out(f"{name}_copy", out, made, (input, *args))
-        return None if several else out
+        return write_out(f"{name}_copy", out, made, (input, *args))
 
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"What `{name}` shows, in new memory."
