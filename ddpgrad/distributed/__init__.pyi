@@ -57,4 +57,6 @@ from .store import (
 DistBackendError = _DistributedError
 DistError = _DistributedError
 DistNetworkError = _TransportError
+all_gather_single = all_gather_into_tensor
 reduce_op = ReduceOp
+reduce_scatter_single = reduce_scatter_tensor

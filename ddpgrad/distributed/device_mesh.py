@@ -118,12 +118,15 @@ def init_device_mesh(
     mesh_dim_names: Sequence[str] | None = None,
     **options: Any,
 ) -> DeviceMesh:
-    """All ranks of the world as a grid of `mesh_shape`, row by row. Every rank calls it."""
+    """The first ranks of the world as a grid of `mesh_shape`, row by row. Every rank calls it."""
     if not process_group.is_initialized():
         process_group.init_process_group()
-    size = process_group.get_world_size()
-    if int(np.prod(mesh_shape)) != size:
+    size, wanted = process_group.get_world_size(), int(np.prod(mesh_shape))
+    if wanted > size:
         raise RuntimeError(
-            f"a mesh of shape {tuple(mesh_shape)} needs another number of ranks than the {size} there are"
+            f"Mesh should not be bigger than default world size {size}, but found {wanted} ranks in the shape "
+            f"{tuple(mesh_shape)}"
         )
-    return DeviceMesh(device_type, np.arange(size).reshape(tuple(mesh_shape)), mesh_dim_names=mesh_dim_names)
+    return DeviceMesh(
+        device_type, np.arange(wanted).reshape(tuple(mesh_shape)), mesh_dim_names=mesh_dim_names
+    )

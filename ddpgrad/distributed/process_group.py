@@ -219,8 +219,8 @@ def new_group(
         raise ValueError(
             f"{named}new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
         )
-    if backend is None and whole.backend == "gloo":
-        backend = "gloo"  # the default group's is everyone's, as in PyTorch
+    if backend is None and whole.backend != whole.communicator.transport:
+        backend = whole.backend  # the name that the program gave is that of all groups, as in PyTorch
     name = backends.check("new_group", backend)
     if not use_local_synchronization:
         # Ranks that disagree are told so here; and all are at this line before a smaller group meets.

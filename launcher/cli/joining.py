@@ -1,9 +1,12 @@
-"""ddprun as mpiexec or srun has started it, several times: it runs the script as one rank of their job."""
+"""ddprun as mpiexec, srun or torchrun has started it, several times: it runs the script as one rank of their job."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import runpy
 import shlex
+import sys
 from collections.abc import Sequence
 
 from ddpgrad.core import environment
@@ -17,7 +20,7 @@ _OF_A_RANK = ("as_torch", "module", "threads", "timeout", "trace")
 
 
 def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
-    """Whether this ddprun is one of several that mpiexec or srun has started, and is to run the script itself.
+    """Whether this ddprun is one of several that mpiexec, srun or torchrun has started, and is to run the script itself.
 
     It is not where `--nnodes` asks for a ddprun on each host. Raises LaunchError for options by which each of them
     would start a job of its own.
@@ -33,17 +36,21 @@ def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
         Plan(count, count, target, tuple(arguments), **same).check()
         return True
     script = shlex.join(["-m", *rest] if chosen.module else rest)
-    starter, by_mpi = ("srun", "") if variable.startswith("SLURM") else ("mpirun", " --mpi")
+    starter, count_option, by_mpi = "mpirun", "-n", " --mpi"
+    if variable == "WORLD_SIZE":
+        starter, count_option, by_mpi = "torchrun", "--no-python --nproc-per-node", ""
+    elif variable.startswith("SLURM"):
+        starter, by_mpi = "srun", ""
     torch, python = (" --as-torch", "python -m ddpgrad.run --as-torch") if chosen.as_torch else ("", "python")
     raise LaunchError(
         f"{starter} has started {count} of this ddprun ({variable}={count}), and with {others[0]} each would start a job "
         f"of its own. Start the ranks once, either by `ddprun{torch} -n {count}{by_mpi} {script}` alone, or by "
-        f"`{starter} -n {count} {python} {script}`. (With --nnodes N there may be one ddprun on each of N hosts.)"
+        f"`{starter} {count_option} {count} {python} {script}`. (With --nnodes N there may be one ddprun on each of N hosts.)"
     )
 
 
 def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
-    """Run the script, or the module, as the rank that mpiexec or srun has made of this process."""
+    """Run the script, or the module, as the rank that mpiexec, srun or torchrun has made of this process."""
     variables = {
         "DDPGRAD_AS_TORCH": "1" if chosen.as_torch else None,
         "DDPGRAD_TIMEOUT": None if chosen.timeout is None else f"{chosen.timeout:g}",
@@ -58,4 +65,9 @@ def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
     from ddpgrad.distributed.ranks import host
 
     target, *arguments = rest
+    if environment.launched() is None:  # torchrun's ranks meet by themselves
+        sys.argv = [target, *arguments]
+        sys.path[0] = os.getcwd() if chosen.module else os.path.dirname(os.path.abspath(target))
+        (runpy.run_module if chosen.module else runpy.run_path)(target, run_name="__main__")
+        return
     (host.run_module if chosen.module else host.run_script)(target, arguments, environment.launch())

@@ -58,6 +58,22 @@ def test_what_is_ignored_and_buffers_that_are_not_shared_stay_each_ranks_own():
     assert ranks(2, program)[0] == [1.0] * 4
 
 
+def test_evaluation_begins_with_the_buffers_of_rank_0():
+    def program():
+        rank = dist.get_rank()
+        ddp = DDP(nn.BatchNorm1d(2))
+        for _ in range(2):
+            ddp(torch.randn(5, 2) + 4 * rank).sum().backward()
+        own = ddp.module.running_mean.tolist()
+        ddp.eval()
+        for _ in range(1 + rank):  # ranks may have different numbers of batches
+            ddp(torch.zeros(1, 2))
+        return own, ddp.module.running_mean.tolist()
+
+    (first, kept), (second, taken) = ranks(2, program)
+    assert kept == taken == first != second
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -82,6 +82,9 @@ def test_a_grid_of_ranks():
             mesh.get_group()
         line = dist.DeviceMesh("cpu", [1, 4])
         assert (line.get_coordinate() is None) == (rank not in (1, 4))
+        assert dist.init_device_mesh("cpu", (2, 2)).mesh.tolist() == [[0, 1], [2, 3]]
+        with pytest.raises(RuntimeError, match="Mesh should not be bigger than default world size 6"):
+            dist.init_device_mesh("cpu", (7,))
         dist.destroy_process_group()
         return totals
 

@@ -37,8 +37,9 @@ class DistributedDataParallel(Module):
     At construction the ranks compare the model's parameters by name, shape and dtype, and, with `init_sync`,
     take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
     by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
-    forward_sync_buffers: before each forward in training, buffers become rank 0's. broadcast_buffers: PyTorch's
-    older name of it, under which False means that buffers are not rank 0's at the beginning either.
+    forward_sync_buffers: before each forward in training, and the first in evaluation after it, buffers become
+    rank 0's. broadcast_buffers: PyTorch's older name of it, under which False means that they are not rank 0's at
+    the beginning either.
     Sparse gradients of embeddings with `sparse=True` are gathered and stay sparse.
     find_unused_parameters: a parameter may get no gradient; it counts as zero. static_graph: likewise, and all
     backward passes use what the first has used; RuntimeError in one that does not.
@@ -124,6 +125,7 @@ class DistributedDataParallel(Module):
     def _prepare(self) -> None:
         """Make what belongs to this process: the reducer with its buckets, and the check of the replicas."""
         self.joined: Joining | None = None
+        self.buffers_apart = False  # since the last forward in training
         c, shared = self.process_group.communicator, self._shared_parameters()
         trained = [(n, p) for n, p in shared if p.requires_grad]
         self.frozen = [(n, p) for n, p in shared if not p.requires_grad]
@@ -183,14 +185,20 @@ class DistributedDataParallel(Module):
                 self.replica_check.after(self.reducer.steps)
             else:
                 self.joined.step(has_batch=True)
-        if self.training and self.reducer.enabled:
-            self._share_buffers()
+        if self.training or self.buffers_apart:
+            self._share_buffers_for_forward()
         if not spans.recorders:
             return self.module(*inputs, **kwargs)
         began = spans.now()
         result = self.module(*inputs, **kwargs)
         spans.tell("forward", "forward", began)
         return result
+
+    def _share_buffers_for_forward(self) -> None:
+        """In training for each forward, as each changes them; in evaluation for the first one only."""
+        if (self.training and self.reducer.enabled) or (not self.training and self.joined is None):
+            self._share_buffers()
+        self.buffers_apart = self.training
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""

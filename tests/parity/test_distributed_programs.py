@@ -1,0 +1,68 @@
+"""Programs of two ranks, as PyTorch's users write them, under each way of starting ranks: PyTorch's losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from started_by_hand import free_port
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PROGRAMS = Path(__file__).parent / "programs"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+RUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch"]
+STARTS = {
+    "ddprun": lambda: [*RUN, "-n", "2"],
+    "ddprun, one process": lambda: [*RUN, "-n", "2", "--procs", "1"],
+    "torchrun": lambda: [*TORCHRUN, str(free_port()), "--no-python", *RUN],
+    "mp.spawn": lambda: [sys.executable],
+}
+
+
+def losses(command: list[Any], found: Path, *options: str, **variables: str) -> dict[str, list[float]]:
+    """What is in `found` when the programs have run that `command` starts."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    done = subprocess.run([*command, found, *options], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(found.read_text())
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    found = losses(
+        [*TORCHRUN, str(free_port()), PROGRAMS / "main.py"], tmp_path_factory.mktemp("torch") / "found"
+    )
+    assert len(found) == 23
+    return found
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_losses_are_pytorchs(start: str, theirs: dict[str, list[float]], tmp_path: Path):
+    options = ["--spawn"] if start == "mp.spawn" else []
+    served = {"SERVED_BY_DDPGRAD": "1"} if start == "mp.spawn" else {}
+    ours = losses([*STARTS[start](), PROGRAMS / "main.py"], tmp_path / "found", *options, **served)
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert ours[name] == pytest.approx(expected, rel=1e-5, abs=1e-6), name
+
+
+def test_a_job_that_loses_a_rank_goes_on_as_pytorchs_does(tmp_path: Path):
+    results = []
+    for name, start in (
+        ("torch", [*TORCHRUN, str(free_port()), "--max-restarts", "1"]),
+        ("torchrun", [*TORCHRUN, str(free_port()), "--max-restarts", "1", "--no-python", *RUN]),
+        ("ddprun", [*RUN, "-n", "2", "--max-restarts", "1"]),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        results.append(losses([*start, PROGRAMS / "elastic.py", folder], tmp_path / f"{name}.json"))
+    for ours in results[1:]:
+        assert ours["attempt"] == results[0]["attempt"] == [1, 2]
+        assert ours["losses"] == pytest.approx(results[0]["losses"], rel=1e-5)
