@@ -174,6 +174,29 @@ def test_initialisers_leave_it_as_it_is():
     assert nn.init.sparse_(x, 0.1) is x
 
 
+class Empty(torch.overrides.TorchFunctionMode):
+    """Leaves initial values out, as trainers do that load others."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__module__.endswith("nn.init"):
+            return args[0] if args else kwargs["tensor"]
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_initial_values_can_be_left_out():
+    state = torch.get_rng_state()
+    with Empty():
+        nn.TransformerEncoderLayer(8, 2)
+        assert torch.overrides.has_torch_function(())
+        asked = torch.overrides.handle_torch_function(nn.init.zeros_, (), torch.ones(2))
+    assert asked.tolist() == [1, 1] and torch.equal(state, torch.get_rng_state())
+    assert nn.init.zeros_(asked).tolist() == [0, 0] and not torch.overrides.has_torch_function(())
+    with pytest.raises(ZeroDivisionError), Empty(), Empty():
+        torch.overrides.handle_torch_function(lambda: 1 / 0, ())
+    nn.Linear(2, 2)
+    assert not torch.equal(state, torch.get_rng_state())
+
+
 def test_in_files():
     state = {"a": nn.Parameter(torch.empty(2, 3, device="meta").t()), "b": torch.ones(2)}
     file = io.BytesIO()
