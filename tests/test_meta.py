@@ -69,6 +69,8 @@ def test_every_way_to_make_one():
     try:
         made += [torch.ones(2, 3), torch.tensor([[1.0] * 3] * 2)]
         assert torch.arange(3).dtype is torch.int64 and torch.randperm(4).shape == (4,)
+        made += [f(6).view(2, 3) for f in (torch.hann_window, torch.fft.fftfreq)]
+        assert torch.tril_indices(2, 2).is_meta and torch.LongTensor([1]).is_cpu
     finally:
         torch.set_default_device(None)
     for t in made:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backend import device as devices
 from ..backend import dtype as dtypes
 
 if TYPE_CHECKING:
@@ -83,11 +82,11 @@ def format_tensor(tensor: Tensor) -> str:
     )
     shown = tensor.dtype not in kinds
     parts = []
-    if place not in (devices.default().type, "meta"):
+    if place != "cpu":
         parts.append(f"device='{tensor.device}'")
     if place == "meta":
         body = "..."
-        parts += ["device='meta'", f"size={tuple(array.shape)}"]
+        parts.append(f"size={tuple(array.shape)}")
         shown = tensor.dtype is not default
     elif not array.size:
         body = "[]"
