@@ -150,19 +150,17 @@ class MetaArray(NDArrayOperatorsMixin):
         return self._view(lambda layout: layout[whole])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if hasattr(value, "shape"):
-            refuse_host(value)
-            try:
-                shape = self[index].shape
-            except NoElementsError:  # a mask: anything may fit
-                return
-            given = value.shape
-            while len(given) > len(shape) and given[0] == 1:
-                given = given[1:]
-            if len(given) > len(shape) or np.broadcast_shapes(shape, given) != shape:
-                raise ValueError(
-                    f"could not broadcast input array from shape {value.shape} into shape {shape}"
-                )
+        """Nothing, but the errors of what does not fit."""
+        refuse_host(value)
+        try:
+            shape = self[index].shape
+        except NoElementsError:  # a mask: anything may fit
+            return
+        given = getattr(value, "shape", ())
+        while len(given) > len(shape) and given[0] == 1:
+            given = given[1:]
+        if len(given) > len(shape) or np.broadcast_shapes(shape, given) != shape:
+            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
 
     def transpose(self, *axes: Any) -> MetaArray:
         return self._view(lambda layout: layout.transpose(*axes))
