@@ -56,6 +56,8 @@ class MetaArray(NDArrayOperatorsMixin):
 
     __slots__ = ("__weakref__", "base", "data", "dtype", "shape", "strides")
 
+    device_kind = "meta"
+
     def __init__(
         self, shape: Sequence[int], dtype: Any, memptr: Pointer | None = None, strides: Shape | None = None
     ) -> None:
