@@ -159,9 +159,8 @@ class MetaArray(NDArrayOperatorsMixin):
         except NoElementsError:  # a mask: anything may fit
             return
         given = getattr(value, "shape", ())
-        while len(given) > len(shape) and given[0] == 1:
-            given = given[1:]
-        if len(given) > len(shape) or np.broadcast_shapes(shape, given) != shape:
+        extra = max(0, len(given) - len(shape))
+        if set(given[:extra]) - {1} or np.broadcast_shapes(shape, given[extra:]) != shape:
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
 
     def transpose(self, *axes: Any) -> MetaArray:
