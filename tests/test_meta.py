@@ -69,6 +69,8 @@ def test_every_way_to_make_one():
     try:
         made += [torch.ones(2, 3), torch.tensor([[1.0] * 3] * 2)]
         assert torch.arange(3).dtype is torch.int64 and torch.randperm(4).shape == (4,)
+        made += [f(6).view(2, 3) for f in (torch.hann_window, torch.fft.fftfreq)]
+        assert torch.tril_indices(2, 2).is_meta and torch.LongTensor([1]).is_cpu
     finally:
         torch.set_default_device(None)
     for t in made:
@@ -172,6 +174,29 @@ def test_initialisers_leave_it_as_it_is():
     ):
         assert fill(x if fill is not nn.init.dirac_ else x.view(4, 4, 1)).is_meta
     assert nn.init.sparse_(x, 0.1) is x
+
+
+class Empty(torch.overrides.TorchFunctionMode):
+    """Leaves initial values out, as trainers do that load others."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__module__.endswith("nn.init"):
+            return args[0] if args else kwargs["tensor"]
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_initial_values_can_be_left_out():
+    state = torch.get_rng_state()
+    with Empty():
+        nn.TransformerEncoderLayer(8, 2)
+        assert torch.overrides.has_torch_function(())
+        asked = torch.overrides.handle_torch_function(nn.init.zeros_, (), torch.ones(2))
+    assert asked.tolist() == [1, 1] and torch.equal(state, torch.get_rng_state())
+    assert nn.init.zeros_(asked).tolist() == [0, 0] and not torch.overrides.has_torch_function(())
+    with pytest.raises(ZeroDivisionError), Empty(), Empty():
+        torch.overrides.handle_torch_function(lambda: 1 / 0, ())
+    nn.Linear(2, 2)
+    assert not torch.equal(state, torch.get_rng_state())
 
 
 def test_in_files():

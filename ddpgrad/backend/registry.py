@@ -166,6 +166,8 @@ def backend_for(array: Any) -> Backend:
         pass
     if isinstance(array, (np.ndarray, np.generic)):  # a subclass, such as numpy.memmap, or a scalar
         return backend_of("cpu")
+    if hasattr(array, "device_kind"):  # of a backend that was not used yet, out of a pickle
+        return backend_of(array.device_kind)
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
 
 
@@ -178,7 +180,7 @@ class KernelByArray(dict[type, Kernel]):
         self.name = name
 
     def __missing__(self, array_type: type) -> Kernel:
-        backend = _by_array_type.get(array_type) or backend_of("cpu")
+        backend = _by_array_type.get(array_type) or backend_of(getattr(array_type, "device_kind", "cpu"))
         kernel = self[array_type] = backend.find(self.name)
         return kernel
 

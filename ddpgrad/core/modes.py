@@ -1,4 +1,4 @@
-"""The modes of a thread: grad mode and inference mode.
+"""The modes of a thread: grad mode, inference mode, and what functions ask before they run.
 
 The version counter of a tensor is a list of one number, shared by all tensors on the same
 memory. A tensor made in inference mode has an `InferenceVersions` instead: it counts nothing,
@@ -32,6 +32,26 @@ inference = _Inference()
 
 inferring: list[int] = []
 """Not empty while any thread is in inference mode."""
+
+
+class _FunctionModes(threading.local):
+    """The `TorchFunctionMode`s that this thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.entered: list[Any] = []
+
+
+function_modes = _FunctionModes()
+
+
+def ask_mode(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the innermost mode makes of a call of `function`, which it may pass on to the mode around it."""
+    entered = function_modes.entered
+    asked = entered.pop()
+    try:
+        return asked.__torch_function__(function, (), args, kwargs)
+    finally:
+        entered.append(asked)
 
 
 class InferenceVersions(list[int]):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.registry import SparseArray, to_device
 
@@ -79,11 +78,11 @@ def format_tensor(tensor: Tensor) -> str:
     head = "tensor(" if name in ("Tensor", "Parameter") else f"{name}("
     shown = tensor.dtype not in _kinds()
     parts = []
-    if place not in (devices.default().type, "meta"):
+    if place != "cpu":
         parts.append(f"device='{tensor.device}'")
     if place == "meta":
         body = "..."
-        parts += ["device='meta'", f"size={tuple(array.shape)}"]
+        parts.append(f"size={tuple(array.shape)}")
         shown = tensor.dtype is not dtypes.get_default_dtype()
     elif not array.size:
         body = "[]"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.grad_mode import no_grad
+from ..core.modes import ask_mode, function_modes
 from ..core.tensor import Tensor
 from ..ops.creation.factories import from_numpy
 from ..ops.indexing.setitem import copy_, fill_
@@ -21,10 +22,12 @@ from ..random import Generator, default_generator
 
 
 def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Run without recording: initial values have no history."""
+    """Run without recording, as initial values have no history; and ask the mode that the thread is in."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Tensor:
+        if function_modes.entered:
+            return ask_mode(wrapper, args, kwargs)
         with no_grad():
             return function(*args, **kwargs)
 

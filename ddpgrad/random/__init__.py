@@ -32,7 +32,7 @@ def source(generator: Generator | None, kind: str) -> Generator:
     if kind == "meta":
         from .shapes import Shapes
 
-        return Shapes()  # type: ignore[return-value] # it has the methods that draw
+        return Shapes(default_generator())  # type: ignore[return-value] # it has the methods that draw
     return default_generator() if generator is None else generator
 
 

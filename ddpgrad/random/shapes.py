@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,23 +14,26 @@ Shape = int | Sequence[int]
 
 
 class Shapes:
-    """A `Generator` that draws nothing: its methods return arrays on meta, of the shapes and dtypes of draws."""
+    """What makes, in place of the draws of a generator, arrays on meta of their shapes and dtypes.
 
-    def uniform(
-        self, shape: Shape, dtype: Any = np.float32, *bounds: float, in_blocks: bool = True
-    ) -> MetaArray:
-        """As `Generator.uniform`."""
-        return MetaArray(shape_tuple(shape), dtype)
+    The methods that take a shape first are the generator's own: asked for no numbers, they draw none, say the
+    dtype, and refuse wrong arguments.
+    """
 
-    normal = exponential = cauchy = log_normal = uniform
+    def __init__(self, source: Any) -> None:
+        self._source = source
 
-    def integers(self, low: int, high: int, shape: Shape, dtype: Any = np.int64) -> MetaArray:
+    def __getattr__(self, name: str) -> Callable[..., MetaArray]:
+        draw = getattr(self._source, name)
+
+        def shaped(shape: Shape, *args: Any, **options: Any) -> MetaArray:
+            return MetaArray(shape_tuple(shape), draw(0, *args, **options).dtype)
+
+        return shaped
+
+    def integers(self, low: int, high: int, shape: Shape) -> MetaArray:
         """As `Generator.integers`."""
-        return MetaArray(shape_tuple(shape), dtype)
-
-    def whole(self, shape: Shape, dtype: Any) -> MetaArray:
-        """As `Generator.whole`."""
-        return MetaArray(shape_tuple(shape), np.int64)
+        return MetaArray(shape_tuple(shape), self._source.integers(low, high, 0).dtype)
 
     def permutation(self, n: int) -> MetaArray:
         """As `Generator.permutation`."""
@@ -39,10 +42,6 @@ class Shapes:
     def bernoulli(self, p: Any, shape: Shape | None = None) -> MetaArray:
         """As `Generator.bernoulli`."""
         return MetaArray(p.shape if shape is None else shape_tuple(shape), np.bool_)
-
-    def geometric(self, shape: Shape, p: float) -> MetaArray:
-        """As `Generator.geometric`."""
-        return MetaArray(shape_tuple(shape), np.float64)
 
     def poisson(self, rates: Any) -> MetaArray:
         """As `Generator.poisson` and `Generator.standard_gamma`."""
@@ -56,4 +55,6 @@ class Shapes:
 
     def multinomial(self, weights: Any, num_samples: int, replacement: bool = False) -> MetaArray:
         """As `Generator.multinomial`."""
+        if num_samples < 1:
+            raise RuntimeError(f"cannot sample num_samples={num_samples}; it must be at least 1")
         return MetaArray((*weights.shape[:-1], num_samples), np.int64)

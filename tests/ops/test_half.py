@@ -65,3 +65,11 @@ def test_float32_parameters_of_a_norm_of_bfloat16_have_gradients_of_float32(norm
         found.append([p.grad for p in parameters])
     for got, wanted in zip(*found, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sizes_may_be_given_one_by_one(dtype: torch.dtype, device: str) -> None:
+    x = torch.tensor([1.0, 2.0], dtype=dtype, device=device, requires_grad=True)
+    out = x.repeat(2, 2)
+    out.sum().backward()
+    assert (out.tolist(), out.dtype, x.grad.tolist()) == ([[1, 2, 1, 2]] * 2, dtype, [4, 4])

@@ -170,3 +170,14 @@ def test_a_file_without_checksums_is_read(tmp_path):
     finally:
         torch.serialization.set_crc32_options(True)
     assert ddpgrad.load(tmp_path / "plain.pt")["a"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize(("writer", "reader"), [(torch, ddpgrad), (ddpgrad, torch)])
+def test_tensors_on_meta_go_through_a_file(writer, reader, weights_only, tmp_path):
+    parameter = writer.nn.Parameter(writer.empty(2, 3, device="meta").t())
+    half = writer.empty(3, dtype=writer.bfloat16, device="meta", requires_grad=True)
+    writer.save({"p": parameter, "t": half, "b": writer.ones(2)}, tmp_path / "x.pt")
+    loaded = reader.load(tmp_path / "x.pt", weights_only=weights_only)
+    assert isinstance(loaded["p"], reader.nn.Parameter) and loaded["p"].stride() == (1, 3)
+    assert (repr(loaded["t"]), loaded["b"].tolist()) == (repr(half), [1, 1])

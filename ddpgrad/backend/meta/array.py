@@ -56,6 +56,8 @@ class MetaArray(NDArrayOperatorsMixin):
 
     __slots__ = ("__weakref__", "base", "data", "dtype", "shape", "strides")
 
+    device_kind = "meta"
+
     def __init__(
         self, shape: Sequence[int], dtype: Any, memptr: Pointer | None = None, strides: Shape | None = None
     ) -> None:
@@ -150,19 +152,16 @@ class MetaArray(NDArrayOperatorsMixin):
         return self._view(lambda layout: layout[whole])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if hasattr(value, "shape"):
-            refuse_host(value)
-            try:
-                shape = self[index].shape
-            except NoElementsError:  # a mask: anything may fit
-                return
-            given = value.shape
-            while len(given) > len(shape) and given[0] == 1:
-                given = given[1:]
-            if len(given) > len(shape) or np.broadcast_shapes(shape, given) != shape:
-                raise ValueError(
-                    f"could not broadcast input array from shape {value.shape} into shape {shape}"
-                )
+        """Nothing, but the errors of what does not fit."""
+        refuse_host(value)
+        try:
+            shape = self[index].shape
+        except NoElementsError:  # a mask: anything may fit
+            return
+        given = getattr(value, "shape", ())
+        extra = max(0, len(given) - len(shape))
+        if set(given[:extra]) - {1} or np.broadcast_shapes(shape, given[extra:]) != shape:
+            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
 
     def transpose(self, *axes: Any) -> MetaArray:
         return self._view(lambda layout: layout.transpose(*axes))

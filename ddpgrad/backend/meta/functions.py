@@ -49,7 +49,7 @@ def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dic
     refuse_host(*(inputs[::2] if method == "at" else inputs))  # an index may be on the host
     out = kwargs.pop("out", None)
     if method == "at":
-        _ = inputs[0][inputs[1]]  # which raises the errors of a wrong index
+        inputs[0][inputs[1]] = inputs[2] if len(inputs) > 2 else 0
         return None
     if method == "reduce":
         return _into(out, reduced(ufunc.reduce, *inputs, **{"axis": 0, **kwargs}))

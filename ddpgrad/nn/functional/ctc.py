@@ -46,6 +46,9 @@ def ctc_loss(
     steps, count, classes = scores.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
+    if scores.is_meta:  # whose lengths and labels need not be known
+        losses = scores.sum((0, 2))
+        return reduced(losses if batched else reshape(losses, ()), reduction)
     times, sizes = (
         _lengths(input_lengths, count, "input_lengths"),
         _lengths(target_lengths, count, "target_lengths"),

@@ -216,7 +216,7 @@ class TypedTensor(type):
     place: str  # "cpu" or "cuda"
 
     def __call__(cls, *args: Any) -> Tensor:
-        made = data.tensor(args[0], dtype=cls.dtype) if _is_data(args) else Tensor(*args)
+        made = data.tensor(args[0], dtype=cls.dtype, device="cpu") if _is_data(args) else Tensor(*args)
         return made.to(cls.place, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:

@@ -234,10 +234,12 @@ def _declare(
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
     set_rules(op, grads or {}, joint)
     if body is not None:
+        if op.varargs is not None:
+            body = _unpacking(body)
         if not view:
             place = op.params.index("dtype") if "dtype" in op.params else None
             body = rounded_once(op.name, body, op.tensors, outputs, place)
-        register_body(op.name, body if op.varargs is None else _unpacking(body))
+        register_body(op.name, body)
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
     op.call.__doc__ = op.doc

@@ -6,6 +6,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, composite, op, primitive
 from ..dispatch.samples import calls
@@ -145,6 +146,8 @@ def _name_of_write(index: Any) -> str:
 
 
 def _index_put_value_rule(F: Any, g: Any, index: Any, value_shape: Any) -> Any:
+    if backend_for(getattr(g, "_array", g)).kind == "meta":  # how many places a mask has is not known
+        return F.new_zeros(g, tuple(value_shape))
     region = F.getitem(g, index)
     # NumPy and PyTorch let a value have more leading dimensions of length 1 than the region.
     extra = len(value_shape) - len(region.shape)

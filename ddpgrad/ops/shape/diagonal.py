@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import device as devices
 from ...backend import dtype as dtypes
-from ...backend.registry import to_device
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import Tensor
+from ..creation.factories import finish
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
@@ -63,7 +62,7 @@ def _indices(name: str, find: Any) -> Any:
         if kind.name not in ("int32", "int64"):
             raise RuntimeError(f'"{name}" not implemented for {kind.name}; use int32 or int64')
         found = np.stack(find(row, offset, col)).astype(kind.numpy)
-        return wrap(to_device(found, devices.of(device)))
+        return finish(found, device)
 
     indices.__name__ = name
     indices.__doc__ = f"Rows and columns, (2, count), of the {name[:4]} part of a row x col matrix."

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.elementary.fourier import SWAPPED
-from ...backend.registry import to_device
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import Tensor
+from ..creation.factories import finish
 from ..dispatch.declare import primitive
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.vocabulary import VOCABULARY
@@ -289,8 +288,7 @@ def fft_hfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | Non
 
 def _frequencies(values: np.ndarray, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
-    out = wrap(to_device(values.astype(target.numpy), devices.of(device)))
-    return out.requires_grad_() if requires_grad else out
+    return finish(values.astype(target.numpy), device, requires_grad)
 
 
 def fftfreq(

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import device as devices
 from ...backend import dtype as dtypes
-from ...backend.registry import to_device
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import Tensor
+from ..creation.factories import finish
 
 
 def _window(
@@ -33,8 +32,7 @@ def _window(
         values = np.ones(length)
     else:
         values = formula(np.arange(length) / (length if periodic else length - 1))
-    out = wrap(to_device(values.astype(target.numpy), devices.of(device)))
-    return out.requires_grad_() if requires_grad else out
+    return finish(values.astype(target.numpy), device, requires_grad)
 
 
 def hann_window(
