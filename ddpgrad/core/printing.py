@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backend import dtype as dtypes
+from ..backend.device import CPU
 from ..backend.registry import SparseArray, to_device
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def format_tensor(tensor: Tensor) -> str:
     """`tensor([1., 2.], grad_fn=<MulBackward0>)`, with device and dtype where they are not the default."""
     array: Any = tensor._array
     if isinstance(array, SparseArray):
-        return _sparse(tensor, to_device(array, devices.CPU))
+        return _sparse(tensor, to_device(array, CPU))
     place = tensor.device.type
     if place == "cuda":
         array = array.get()
@@ -110,7 +111,7 @@ def _sparse(tensor: Tensor, array: Any) -> str:
         size = f", size={tuple(part.shape)}" if not part.size else ""
         lines.append(f"{head}{body}{size})".replace("\n", f"\n{' ' * 7}"))
     rest = [f"size={tuple(array.shape)}", f"nnz={array.nnz}"]
-    if tensor.device.type != devices.default().type:
+    if tensor.device.type != "cpu":
         rest.insert(0, f"device='{tensor.device}'")
     if tensor.dtype not in _kinds() or (not array.nnz and tensor.dtype is not dtypes.get_default_dtype()):
         rest.append(f"dtype={tensor.dtype!r}")
