@@ -128,6 +128,9 @@ def test_what_needs_elements_says_so():
         with pytest.raises(errors.DeviceError, match="cpu and meta"):
             mixed()
     assert (x + torch.tensor(1.0)).is_meta
+    torch.testing.assert_close(x, x + 1)
+    with pytest.raises(AssertionError, match="'shape' do not match"):
+        torch.testing.assert_close(x, one)
 
 
 def test_text():
