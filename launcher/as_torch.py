@@ -28,7 +28,8 @@ from types import ModuleType
 from typing import Any
 
 import ddpgrad
-from ddpgrad.compat.finder import AliasLoader
+from ddpgrad.compat import absent
+from ddpgrad.compat.finder import AliasLoader, MadeLoader
 from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
 
@@ -42,6 +43,9 @@ _MOVED = {
     "torchvision.datasets": "ddpgrad.datasets",
     "torchvision.utils": "ddpgrad.transforms.pictures",
 }
+
+# What libraries import as soon as they find a torchvision, and only an installed one has.
+_INSTALLED_ONLY = ("torchvision.models", "torchvision.ops")
 
 
 def install() -> None:
@@ -98,6 +102,9 @@ class _Finder(MetaPathFinder):
         installed = _installed(fullname) if top == "torchvision" else None
         if installed is not None:
             return installed
+        if fullname in _INSTALLED_ONLY:
+            module = absent.blank(fullname, "install torchvision (pip install --no-deps torchvision)")
+            return ModuleSpec(fullname, MadeLoader(module), is_package=True)
         name = _home(fullname)
         if name and exists(name):
             return ModuleSpec(fullname, _Loader(name))
@@ -141,7 +148,11 @@ class _Torchvision(Loader):
 
         def look_up(name: str) -> Any:
             full = f"torchvision.{name}"
-            if name in known or (not name.startswith("__") and _installed(full) is not None):
+            if (
+                name in known
+                or full in _INSTALLED_ONLY
+                or (not name.startswith("__") and _installed(full) is not None)
+            ):
                 return importlib.import_module(full)
             if name == "__version__" and _installed("torchvision.version") is not None:
                 return version("torchvision")

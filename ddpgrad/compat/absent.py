@@ -44,6 +44,9 @@ READERS = Part(
 )
 """Names of `torch` itself."""
 
+DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
+"""Names of `torch.distributed.optim`."""
+
 VALUES = Part(_GRAPHS, "Graph Node Value")
 """Names of `torch._C`."""
 
@@ -90,7 +93,6 @@ PARTS = {
         "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
         "set_optimizer_state_dict set_state_dict",
     ),
-    "distributed.constants": Part("give timeouts as timedelta", "default_pg_timeout"),
     "distributed.fsdp": Part(
         _SHARDS,
         "BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig FullStateDictConfig "
@@ -228,6 +230,19 @@ def find(name: str) -> ModuleType | None:
     return module
 
 
+def blank(name: str, why: str) -> ModuleType:
+    """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list."""
+    module = ModuleType(name, f"{name}: ddpgrad has none; {why}.")
+
+    def look_up(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
+        return _stand_in(name, attribute, "", why)
+
+    vars(module).update(__path__=[], __getattr__=look_up)
+    return module
+
+
 def looks_below(name: str) -> Any:
     """A `__getattr__` for the module `name`: it finds the modules below, absent ones too, and explains what is not there."""
     return lambda attribute: below(sys.modules[name], attribute)
@@ -235,3 +250,4 @@ def looks_below(name: str) -> Any:
 
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
+(DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
