@@ -48,6 +48,13 @@ def test_compile_decorates_and_checks_its_arguments(warned_anew):
         return 2
 
     assert (one(), two()) == (1, 2)
+    assert (
+        not isinstance(torch.nn.Linear(1, 1), torch.jit.ScriptModule)
+        and torch.jit.Attribute(1, int).value == 1
+    )
+    assert isinstance(torch.jit.ScriptModule(), torch.nn.Module) and not isinstance(
+        one, torch.jit.ScriptFunction
+    )
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,10 @@ def test_assignment_decides_what_a_name_is() -> None:
     assert net.absent is None
     net._modules["second"] = nn.Flatten()  # as programs that operate on models do
     assert isinstance(net.second, nn.Flatten)
+    last_first = [
+        list(reversed(view())) for view in (net._modules.keys, net._modules.values, net._modules.items)
+    ]
+    assert last_first[2] == list(zip(*last_first[:2], strict=True)) and last_first[0] == [*net._modules][::-1]
 
 
 @pytest.mark.parametrize(
