@@ -179,6 +179,13 @@ def test_modules_of_few_programs_are_loaded_on_use():
     assert out.stdout.strip() == "[] ddpgrad.multiprocessing export"
 
 
+def test_what_loaders_of_other_libraries_are_made_of():
+    parts = torch.utils.data._utils
+    assert parts.worker.get_worker_info is torch.utils.data.get_worker_info
+    assert parts.collate.collate_tensor_fn([torch.ones(2), torch.zeros(2)]).tolist() == [[1, 1], [0, 0]]
+    assert parts.collate.np_str_obj_array_pattern.search("<U3") and torch.serialization.DEFAULT_PROTOCOL == 2
+
+
 def test_nothing_warns_at_import():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -61,6 +61,7 @@ MODULES = {
     "optim.adamw": "optim.adam",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinning",
+    "utils.data._utils.worker": "utils.data.worker",
 }
 """Name below this package -> the module that it stands for, likewise; modules below the one are below the other."""
 
