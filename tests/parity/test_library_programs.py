@@ -1,0 +1,83 @@
+"""Programs of libraries above PyTorch: run as they are with PyTorch, and in its place, they print the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+PROGRAMS = Path(__file__).with_name("libraries")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+DDPRUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n"]
+TOLERANCE = 1e-4
+ROUNDED = 2e-3
+"""Of what is computed in bfloat16, where a sum in another order may round to a neighbour."""
+
+
+def said(command: list[str], folder: Path) -> dict[str, list[Any]]:
+    """The values that the ranks of a program printed under each key."""
+    folder.mkdir()
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    # A thread of Gloo in PyTorch may abort a process that has ended.
+    assert not done.returncode or "SIGABRT" in done.stderr, done.stderr[-4000:]
+    lines = [json.loads(line.partition("=> ")[2]) for line in done.stdout.splitlines() if "=> " in line]
+    found: dict[str, list[Any]] = {}
+    for key, values in lines:
+        found.setdefault(key, []).append(values)
+    return found
+
+
+def alike(one: Any, other: Any, tolerance: float) -> bool:
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return (
+            math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance / 10)
+            or one != one != other != other
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other, [tolerance] * len(one)))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[k], other[k], tolerance) for k in one)
+    return one == other
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks", "library"),
+    [
+        ("trainer", 1, "lightning"),
+        ("trainer", 2, "lightning"),
+        ("fabric", 2, "lightning"),
+        ("metrics", 2, "torchmetrics"),
+        ("attention", 1, "x_transformers"),
+        ("graphs", 1, "torch_geometric"),
+        ("privacy", 1, "opacus"),
+        ("privacy", 2, "opacus"),
+        ("engines", 2, "ignite"),
+        ("small", 1, "torchdiffeq"),
+    ],
+)
+def test_a_program_prints_what_it_prints_with_pytorch(
+    program: str, ranks: int, library: str, tmp_path: Path
+) -> None:
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed: pip install -r {PROGRAMS}/requirements.txt torch==2.13.0")
+    script = str(PROGRAMS / f"{program}.py")
+    start = [*TORCHRUN, str(ranks)] if ranks > 1 else [sys.executable]
+    expected = said([*start, script], tmp_path / "torch")
+    found = said([*DDPRUN, str(ranks), script], tmp_path / "ddpgrad")
+    assert expected and found.keys() == expected.keys()
+    for key, values in expected.items():
+        # Ranks print in any order, and each begins with what tells it from the others.
+        for one, other in zip(sorted(values, key=repr), sorted(found[key], key=repr), strict=True):
+            tolerance = ROUNDED if "bf16" in key else TOLERANCE
+            assert alike(one, other, tolerance), f"{key}: PyTorch {one}, here {other}"
