@@ -24,10 +24,10 @@ ROUNDED = 2e-3
 """Of what is computed in bfloat16, where a sum in another order may round to a neighbour."""
 
 
-def said(command: list[str], folder: Path) -> dict[str, list[Any]]:
+def said(command: list[str], folder: Path, **more: str) -> dict[str, list[Any]]:
     """The values that the ranks of a program printed under each key."""
     folder.mkdir()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | more
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     # A thread of Gloo in PyTorch may abort a process that has ended.
     assert not done.returncode or "SIGABRT" in done.stderr, done.stderr[-4000:]
@@ -57,6 +57,7 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
         ("trainer", 1, "lightning"),
         ("trainer", 2, "lightning"),
         ("fabric", 2, "lightning"),
+        ("launched", 0, "lightning"),
         ("metrics", 2, "torchmetrics"),
         ("attention", 1, "x_transformers"),
         ("graphs", 1, "torch_geometric"),
@@ -74,7 +75,8 @@ def test_a_program_prints_what_it_prints_with_pytorch(
     script = str(PROGRAMS / f"{program}.py")
     start = [*TORCHRUN, str(ranks)] if ranks > 1 else [sys.executable]
     expected = said([*start, script], tmp_path / "torch")
-    found = said([*DDPRUN, str(ranks), script], tmp_path / "ddpgrad")
+    start = [*DDPRUN, str(ranks)] if ranks else [sys.executable]  # 0: the program starts its ranks
+    found = said([*start, script], tmp_path / "ddpgrad", IN_PLACE_OF_PYTORCH="1")
     assert expected and found.keys() == expected.keys()
     for key, values in expected.items():
         # Ranks print in any order, and each begins with what tells it from the others.
