@@ -236,7 +236,7 @@ def _declare(
     if body is not None:
         if not view:
             place = op.params.index("dtype") if "dtype" in op.params else None
-            body = rounded_once(op.name, body, op.tensors, outputs, place)
+            body = rounded_once(op.name, body, op.tensors, differentiable, place)
         register_body(op.name, body if op.varargs is None else _unpacking(body))
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name
