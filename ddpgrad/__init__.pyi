@@ -168,6 +168,10 @@ from .ops.elementwise.unary import (
     signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt, square as square, tan as tan,
     tanh as tanh, trunc as trunc,
 )
+from .ops.indexing.compressed import (
+    _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr,
+    _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo,
+)
 from .ops.indexing.gather import gather as gather, index_select as index_select
 from .ops.indexing.index import index_put as index_put, nonzero as nonzero, select as select
 from .ops.indexing.put import (

@@ -123,6 +123,7 @@ PARTS = {
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
     ),
+    "fx._symbolic_trace": Part(_GRAPHS, "Tracer compatibility is_fx_symbolic_tracing? symbolic_trace"),
     "fx.experimental": Part(_GRAPHS, ""),
     "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),

@@ -236,3 +236,14 @@ def test_dropout_follows_the_mode_and_the_seed() -> None:
     assert drop.eval()(x) is x
     with pytest.raises(ValueError, match=r"between 0 and 1, but got 1\.5"):
         nn.Dropout(1.5)
+
+
+def test_a_module_says_what_a_deep_copy_of_it_restores():
+    class Restored(nn.Linear):
+        def __setstate__(self, state):
+            super().__setstate__(state)
+            self.restored = True
+
+    first = Restored(2, 1)
+    other = copy.deepcopy(first)
+    assert other.restored and torch.equal(other.weight, first.weight) and not hasattr(first, "restored")

@@ -53,6 +53,10 @@ class Module(Tree, state.ExtraState):
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What deep copies and pickles hand over. A subclass that has more to restore calls it."""
+        self.__dict__.update(state)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None and not _of_all.raised:
             return self.forward(*args, **kwargs)
