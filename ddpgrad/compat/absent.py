@@ -128,8 +128,10 @@ PARTS = {
     "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
     "fx.graph": Part(_GRAPHS, "Graph"),
-    "fx.graph_module": Part(_GRAPHS, "GraphModule"),
-    "fx.node": Part(_GRAPHS, "Node map_arg"),
+    "fx.graph_module": Part(
+        _GRAPHS, "GraphModule _CodeOnlyModule _copy_attr _USER_PRESERVED_ATTRIBUTES_KEY"
+    ),
+    "fx.node": Part(_GRAPHS, "Node Target map_arg"),
     "fx.proxy": Part(_GRAPHS, "Proxy TraceError"),
     "nested": Part(
         "tensors are dense here; pad them, or use nn.utils.rnn.pack_sequence",
@@ -147,6 +149,9 @@ PARTS = {
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
     "quantization": Part(_QUANTIZED, "DeQuantStub QuantStub convert fuse_modules prepare prepare_qat"),
+    "utils._python_dispatch": Part(
+        "ops ask nobody before they run", "TorchDispatchMode is_traceable_wrapper_subclass?"
+    ),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CppExtension include_paths load load_inline",

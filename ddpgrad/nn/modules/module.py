@@ -18,7 +18,8 @@ from .tree import Tree
 T = TypeVar("T", bound="Module")
 
 _of_all = hooks.of_all
-_IncompatibleKeys = state.IncompatibleKeys  # PyTorch's name, which libraries import
+# PyTorch's names, which libraries import.
+_IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state.IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook
