@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -27,7 +28,7 @@ ROUNDED = 2e-3
 def said(command: list[str], folder: Path, **more: str) -> dict[str, list[Any]]:
     """The values that the ranks of a program printed under each key."""
     folder.mkdir()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | more
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     # A thread of Gloo in PyTorch may abort a process that has ended.
     assert not done.returncode or "SIGABRT" in done.stderr, done.stderr[-4000:]
@@ -51,6 +52,21 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
     return one == other
 
 
+@pytest.fixture(scope="module")
+def with_torchvision(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What PyTorch's CPU build needs to load torchvision from PyPI, which is built for CUDA; libraries import it."""
+    if find_spec("torchvision") is None:
+        return {}
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler, without which PyTorch's CPU build cannot import torchvision")
+    folder = tmp_path_factory.mktemp("no_cuda")
+    for name in ("libcudart.so.13", "libc10_cuda.so", "libtorch_cuda.so"):
+        versioned = [f"-Wl,--version-script,{PROGRAMS}/no_cuda.map"] if "cudart" in name else []
+        make = ["cc", "-shared", "-fPIC", "-o", folder / name, PROGRAMS / "no_cuda.c", f"-Wl,-soname,{name}"]
+        subprocess.run([*make, *versioned], check=True)
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
 @pytest.mark.parametrize(
     ("program", "ranks", "library"),
     [
@@ -65,16 +81,23 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
         ("privacy", 2, "opacus"),
         ("engines", 2, "ignite"),
         ("small", 1, "torchdiffeq"),
+        ("language", 1, "transformers"),
+        ("finetune", 1, "transformers"),
+        ("finetune", 2, "transformers"),
+        ("accelerated", 2, "accelerate"),
+        ("adapters", 1, "peft"),
+        ("pictures", 1, "timm"),
+        ("detection", 1, "torchvision"),
     ],
 )
 def test_a_program_prints_what_it_prints_with_pytorch(
-    program: str, ranks: int, library: str, tmp_path: Path
+    program: str, ranks: int, library: str, tmp_path: Path, with_torchvision: dict[str, str]
 ) -> None:
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed: pip install -r {PROGRAMS}/requirements.txt torch==2.13.0")
     script = str(PROGRAMS / f"{program}.py")
     start = [*TORCHRUN, str(ranks)] if ranks > 1 else [sys.executable]
-    expected = said([*start, script], tmp_path / "torch")
+    expected = said([*start, script], tmp_path / "torch", **with_torchvision)
     start = [*DDPRUN, str(ranks)] if ranks else [sys.executable]  # 0: the program starts its ranks
     found = said([*start, script], tmp_path / "ddpgrad", IN_PLACE_OF_PYTORCH="1")
     assert expected and found.keys() == expected.keys()
