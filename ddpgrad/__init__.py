@@ -14,11 +14,15 @@ newaxis = None
 
 
 def _unlisted(name: str) -> object:
-    """What belongs to the calling rank."""
+    """What belongs to the calling rank, and the forms of ops for lists of tensors."""
     if name == "default_generator":
         from .random import default_generator
 
         return default_generator()
+    if name.startswith("_foreach_"):
+        from .ops.elementwise.foreach import foreach
+
+        return foreach(name)
     return None
 
 

@@ -50,9 +50,11 @@ from .compat.absent import (
 from .compat.checks import (
     _assert as _assert, _assert_async as _assert_async, _check as _check, _check_index as _check_index,
     _check_is_size as _check_is_size, _check_not_implemented as _check_not_implemented,
-    _check_type as _check_type, _check_value as _check_value,
+    _check_type as _check_type, _check_value as _check_value, sym_float as sym_float, sym_int as sym_int,
+    sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
 from .compat.compiler import compile as compile
+from .compat.accelerator import get_device_module as get_device_module
 from .compat.jit import ScriptModule as ScriptModule
 from .compat.settings import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
@@ -85,6 +87,7 @@ from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream a
 from .extras import (
     datasets as datasets, distributions as distributions, onnx as onnx, transforms as transforms,
 )
+from .extras.distributions.dirichlet import _sample_dirichlet as _sample_dirichlet
 from .extras.summary import summary as summary
 from .files import safetensors as safetensors, serialization as serialization
 from .files.serialization import load as load, save as save
@@ -169,6 +172,10 @@ from .ops.elementwise.unary import (
     reciprocal as reciprocal, round as round, rsqrt as rsqrt, sigmoid as sigmoid, sign as sign,
     signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, sqrt as sqrt, square as square, tan as tan,
     tanh as tanh, trunc as trunc,
+)
+from .ops.indexing.compressed import (
+    _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr,
+    _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo,
 )
 from .ops.indexing.gather import gather as gather, index_select as index_select
 from .ops.indexing.index import index_put as index_put, nonzero as nonzero, select as select
@@ -322,6 +329,7 @@ grid_sampler_3d = grid_sampler
 half = float16
 int = int32
 layout = _Layout
+legacy_contiguous_format = contiguous_format
 less = lt
 less_equal = le
 long = int64

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import (
     Array,
@@ -43,11 +44,13 @@ from multiprocessing import (
     set_start_method,
 )
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from .core.environment import Launch
 from .distributed.ranks import host
 
+__path__: list[str] = []
 _GRACE_SECONDS = 5.0
 
 
@@ -103,7 +106,7 @@ class ProcessContext:
         failed = self._failed()
         if failed:
             told = self._collect(grace_period)
-            self._stop(grace_period)
+            self.stop(grace_period)
             first = min(told, key=lambda i: told[i][0], default=failed[0])
             raise self._error(first, told[first][1] if first in told else None)
         if any(process.exitcode is None for process in self.processes):
@@ -133,7 +136,8 @@ class ProcessContext:
                 return told
             connection.wait(running, left)
 
-    def _stop(self, grace_period: float) -> None:
+    def stop(self, grace_period: float = _GRACE_SECONDS) -> None:
+        """End the processes that still run: they are terminated, after `grace_period` seconds killed."""
         for process in self.processes:
             if process.exitcode is None:
                 process.terminate()
@@ -168,10 +172,16 @@ def spawn(
     """Run `fn(i, *args)` in `nprocs` new processes, which are the ranks of one job on this host.
 
     In each of them `init_process_group` meets the others, as under ddprun. With `join` wait for
-    all, and raise what the first that failed says; without, return a ProcessContext.
+    all, and raise what the first that failed says; without, return a ProcessContext. Processes that are asked to be
+    forked are started anew too, with a warning: they would share the state of BLAS, MPI and CUDA.
     """
     if start_method == "fork":
-        raise ValueError("spawn(): forked processes would share the state of BLAS, MPI and CUDA; use 'spawn'")
+        warnings.warn(
+            "start_method='fork': a fork would share the state of BLAS, MPI and CUDA; the processes are started anew "
+            f"('spawn'), and import {getattr(fn, '__module__', 'the program')}",
+            stacklevel=2,
+        )
+        start_method = "spawn"
     context = _mp.get_context(start_method)
     job = secrets.token_hex(6)
     processes, reports = [], []
@@ -191,7 +201,7 @@ def spawn(
         while not started.join():
             pass
     except BaseException:
-        started._stop(_GRACE_SECONDS)
+        started.stop(_GRACE_SECONDS)
         raise
     return None
 
@@ -230,6 +240,16 @@ def get_all_sharing_strategies() -> set[str]:
     """PyTorch's names, all of which mean the same here."""
     return {"file_system", "file_descriptor"}
 
+
+class _Spawn(ModuleType):
+    """This module, which programs import as `torch.multiprocessing.spawn` too; that name stays the function's."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "spawn" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Spawn
 
 __all__ = [
     "Array", "Barrier", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",

@@ -10,8 +10,8 @@ itself, before its first import of `torch`:
 ddpgrad does not have raises the ImportError or AttributeError that Python would raise, with the nearest
 names. Parts of PyTorch that libraries import without using them can be imported (`ddpgrad.compat.absent`).
 `torch.__version__`, and the version in `importlib.metadata`, is that of the PyTorch whose vocabulary ddpgrad
-has. If torchvision is installed, its Python modules run on ddpgrad; if not, ddpgrad serves the parts of
-torchvision that it has itself.
+has. If torchvision is installed, its Python modules run on ddpgrad, and its ops in C++ are those of
+`ddpgrad.extras.torchvision_ops`; if not, ddpgrad serves the parts of torchvision that it has itself.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.metadata import Distribution, version
+from importlib.metadata import Distribution
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 import ddpgrad
-from ddpgrad.compat.finder import AliasLoader
+from ddpgrad.compat import absent
+from ddpgrad.compat.finder import AliasLoader, MadeLoader
 from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
 
@@ -42,6 +43,9 @@ _MOVED = {
     "torchvision.datasets": "ddpgrad.datasets",
     "torchvision.utils": "ddpgrad.transforms.pictures",
 }
+
+# What libraries import as soon as they find a torchvision, and only an installed one has.
+_INSTALLED_ONLY = ("torchvision.models", "torchvision.ops")
 
 
 def install() -> None:
@@ -91,13 +95,16 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         top = fullname.partition(".")[0]
-        if fullname == "torchvision":
-            return ModuleSpec(fullname, _Torchvision(), is_package=True)
         if top not in ("torch", "torchvision"):
             return None
         installed = _installed(fullname) if top == "torchvision" else None
         if installed is not None:
             return installed
+        if fullname == "torchvision":
+            return ModuleSpec(fullname, _Torchvision(), is_package=True)
+        if fullname in _INSTALLED_ONLY:
+            module = absent.blank(fullname, "install torchvision (pip install --no-deps torchvision)")
+            return ModuleSpec(fullname, MadeLoader(module), is_package=True)
         name = _home(fullname)
         if name and exists(name):
             return ModuleSpec(fullname, _Loader(name))
@@ -129,7 +136,7 @@ class _Loader(AliasLoader):
 
 
 class _Torchvision(Loader):
-    """Makes the package `torchvision` from the parts that ddpgrad has, and those of an installed one."""
+    """Makes the package `torchvision`, where none is installed, from the parts that ddpgrad has."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -141,10 +148,8 @@ class _Torchvision(Loader):
 
         def look_up(name: str) -> Any:
             full = f"torchvision.{name}"
-            if name in known or (not name.startswith("__") and _installed(full) is not None):
+            if name in known or full in _INSTALLED_ONLY:
                 return importlib.import_module(full)
-            if name == "__version__" and _installed("torchvision.version") is not None:
-                return version("torchvision")
             raise AttributeError(
                 f"module 'torchvision' has no attribute '{name}'; ddpgrad has {', '.join(known)} of it"
             )

@@ -206,3 +206,46 @@ def test_an_absent_part_is_imported_as_any_module():
     code = "from ddpgrad.distributed.fsdp import FullyShardedDataParallel as F, wrap; print(F.__module__, wrap.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.stdout.split() == ["torch.distributed.fsdp", "ddpgrad.distributed.fsdp.wrap"], run.stderr
+
+
+def test_a_library_has_ops_by_schema():
+    mine = torch.library.Library("tests_mine", "DEF")
+    mine.define("scale(Tensor x, float by=2.0, *, int[2] k=[1, 1], bool? f=None) -> (Tensor, Tensor)")
+    scale = torch.ops.tests_mine.scale
+    with pytest.raises(NotImplementedError, match="no kernel for tensors on 'cpu'"):
+        scale(torch.ones(2))
+    mine.impl("scale", lambda x, by, *, k, f: (x * by, k), "CPU")
+    torch.library.register_fake("tests_mine::scale", lambda x, by, *, k, f: (torch.empty_like(x), k))
+    assert scale(torch.ones(2), by=3.0, k=[1, 2])[0].tolist() == [3.0, 3.0]
+    assert scale.default(torch.ones(2, device="meta"))[0].is_meta
+    torch.library.define("tests_mine::add", "(Tensor x, int n=1) -> Tensor")
+    torch.library.impl("tests_mine::add", "default", lambda x, n: x + n)
+    assert torch.ops.tests_mine.add(torch.ones(2)).tolist() == [2.0, 2.0]
+
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def in_float32(x, n):
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return torch.ops.tests_mine.add(x.float(), n)
+
+    torch.library.Library("tests_mine", "IMPL").impl("add", in_float32, "AutocastCPU")
+    half = torch.ones(2, dtype=torch.bfloat16)
+    assert torch.ops.tests_mine.add(half).dtype is torch.bfloat16
+    with torch.autocast("cpu"):
+        assert torch.ops.tests_mine.add(half).dtype is torch.float32
+    with pytest.raises(NotImplementedError, match="register_autograd"):
+        mine.impl("scale", lambda x: x, "AutogradCPU")
+    with pytest.raises(RuntimeError, match="is no schema"):
+        mine.define("scale Tensor")
+
+
+def test_arithmetic_that_compilers_read():
+    assert (torch.sym_int(-2.7), torch.sym_float(3), torch.sym_not(True)) == (-2, 3.0, False)
+    assert (
+        torch.sym_max(2, 3.0),
+        torch.sym_min(1, 2.0),
+        torch.sym_ite(True, 1, 2),
+        torch.sym_sum([1, 2]),
+    ) == (3, 1, 1, 3)
+    assert isinstance(torch.sym_min(1, 2.0), float)
+    assert torch.get_device_module("cpu") is torch.cpu and torch.get_device_module("cuda") is torch.cuda

@@ -68,7 +68,7 @@ ROOMS = {
         ["algorithms"],
     ],
     "launcher": [
-        ["as_torch", "preemption"],
+        ["as_torch", "elastic", "preemption"],
         ["torch_shim", "checkpoint", "job"],
         ["sharding", "run_folder"],
         ["shared_loop", "cli"],

@@ -48,6 +48,13 @@ def test_compile_decorates_and_checks_its_arguments(warned_anew):
         return 2
 
     assert (one(), two()) == (1, 2)
+    assert (
+        not isinstance(torch.nn.Linear(1, 1), torch.jit.ScriptModule)
+        and torch.jit.Attribute(1, int).value == 1
+    )
+    assert isinstance(torch.jit.ScriptModule(), torch.nn.Module) and not isinstance(
+        one, torch.jit.ScriptFunction
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,13 @@ def test_modules_of_few_programs_are_loaded_on_use():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == "[] ddpgrad.multiprocessing export"
+
+
+def test_what_loaders_of_other_libraries_are_made_of():
+    parts = torch.utils.data._utils
+    assert parts.worker.get_worker_info is torch.utils.data.get_worker_info
+    assert parts.collate.collate_tensor_fn([torch.ones(2), torch.zeros(2)]).tolist() == [[1, 1], [0, 0]]
+    assert parts.collate.np_str_obj_array_pattern.search("<U3") and torch.serialization.DEFAULT_PROTOCOL == 2
 
 
 def test_nothing_warns_at_import():

@@ -138,6 +138,20 @@ def test_two_at_once_and_what_other_threads_do():
     assert sorted(event.name for event in outer.events()) == ["aten::add", "aten::mul"]
 
 
+def test_a_profiler_that_runs_can_be_ended_from_elsewhere():
+    assert torch.profiler.kineto_available() and not torch.autograd._profiler_enabled()
+    with profile() as recorded:
+        _ = torch.ones(2) * 2
+        assert torch.autograd._profiler_enabled()
+        torch.autograd._disable_profiler()
+        assert not torch.autograd._profiler_enabled()
+        _ = torch.ones(2) + 2
+    assert [event.name for event in recorded.events()] == ["aten::mul"]
+    recorded = torch.profiler.profile()
+    recorded.schedule = torch.profiler.profiler._default_schedule_fn
+    assert recorded.schedule(3) is torch.profiler.ProfilerAction.RECORD
+
+
 RANKS = """
 import ddpgrad as torch, ddpgrad.distributed as dist
 from ddpgrad.profiler import profile

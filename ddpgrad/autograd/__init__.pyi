@@ -5,6 +5,9 @@ from . import (
     grad_mode as grad_mode, graph as graph,
 )
 from ..profiler import autograd_profiler as _autograd_profiler
+from ..profiler.autograd_profiler import (
+    _disable_profiler as _disable_profiler, _profiler_enabled as _profiler_enabled,
+)
 from .anomaly_mode import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from .draw import draw as draw
 from .entry import backward as backward, grad as grad

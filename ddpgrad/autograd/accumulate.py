@@ -216,7 +216,7 @@ def tensor_at(array: Any, edge: Edge) -> Tensor:
     if isinstance(node, AccumulateGrad):
         # A cast or moved copy of a leaf: its gradient goes where the leaf's goes.
         t._accumulator = node.variable._accumulator
-        t.__dict__["_accumulator_kept"] = node
+        t._accumulator_kept = node
     else:
         t._grad_fn, t._output_nr = node, nr
     return t

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+from collections.abc import Iterator
 from typing import Any
 
+from ..amp.autocast_mode import autocast
 from ..core.tensor import Tensor
 from ..nn.modules import conversion
 from ..random.generator import Generator
@@ -49,6 +52,37 @@ class DisableTorchFunctionSubclass(contextlib.AbstractContextManager[None]):
 
 
 DisableTorchFunction = DisableTorchFunctionSubclass
+
+
+DispatchKey = enum.Enum(
+    "DispatchKey",
+    "CPU CUDA Meta CompositeImplicitAutograd CompositeExplicitAutograd AutocastCPU AutocastCUDA AutocastXPU",
+)
+"""What kernels can be registered for (`torch.library`), by PyTorch's names."""
+
+
+class DispatchKeySet(frozenset[DispatchKey]):
+    """A set of dispatch keys, made of one; `|` joins sets."""
+
+    def __new__(cls, key: DispatchKey | frozenset[DispatchKey]) -> DispatchKeySet:
+        return super().__new__(cls, [key] if isinstance(key, DispatchKey) else key)
+
+    def __or__(self, other: Any) -> DispatchKeySet:
+        return DispatchKeySet(frozenset(self) | frozenset(other))
+
+    def has(self, key: DispatchKey) -> bool:
+        """Whether `key` is one of the set."""
+        return key in self
+
+
+@contextlib.contextmanager
+def _ExcludeDispatchKeyGuard(keys: DispatchKeySet) -> Iterator[None]:
+    """A block without the kernels of some dispatch keys: without autocast, of the devices whose key is excluded."""
+    with contextlib.ExitStack() as stack:
+        for key, device in ((DispatchKey.AutocastCPU, "cpu"), (DispatchKey.AutocastCUDA, "cuda")):
+            if key in keys:
+                stack.enter_context(autocast(device, enabled=False))
+        yield
 
 
 def _log_api_usage_once(event: str) -> None:

@@ -44,6 +44,9 @@ READERS = Part(
 )
 """Names of `torch` itself."""
 
+DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
+"""Names of `torch.distributed.optim`."""
+
 VALUES = Part(_GRAPHS, "Graph Node Value")
 """Names of `torch._C`."""
 
@@ -90,7 +93,6 @@ PARTS = {
         "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
         "set_optimizer_state_dict set_state_dict",
     ),
-    "distributed.constants": Part("give timeouts as timedelta", "default_pg_timeout"),
     "distributed.fsdp": Part(
         _SHARDS,
         "BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig FullStateDictConfig "
@@ -121,12 +123,15 @@ PARTS = {
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
     ),
+    "fx._symbolic_trace": Part(_GRAPHS, "Tracer compatibility is_fx_symbolic_tracing? symbolic_trace"),
     "fx.experimental": Part(_GRAPHS, ""),
     "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
     "fx.graph": Part(_GRAPHS, "Graph"),
-    "fx.graph_module": Part(_GRAPHS, "GraphModule"),
-    "fx.node": Part(_GRAPHS, "Node map_arg"),
+    "fx.graph_module": Part(
+        _GRAPHS, "GraphModule _CodeOnlyModule _copy_attr _USER_PRESERVED_ATTRIBUTES_KEY"
+    ),
+    "fx.node": Part(_GRAPHS, "Node Target map_arg"),
     "fx.proxy": Part(_GRAPHS, "Proxy TraceError"),
     "nested": Part(
         "tensors are dense here; pad them, or use nn.utils.rnn.pack_sequence",
@@ -144,6 +149,9 @@ PARTS = {
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
     "quantization": Part(_QUANTIZED, "DeQuantStub QuantStub convert fuse_modules prepare prepare_qat"),
+    "utils._python_dispatch": Part(
+        "ops ask nobody before they run", "TorchDispatchMode is_traceable_wrapper_subclass?"
+    ),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CppExtension include_paths load load_inline",
@@ -228,6 +236,19 @@ def find(name: str) -> ModuleType | None:
     return module
 
 
+def blank(name: str, why: str) -> ModuleType:
+    """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list."""
+    module = ModuleType(name, f"{name}: ddpgrad has none; {why}.")
+
+    def look_up(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
+        return _stand_in(name, attribute, "", why)
+
+    vars(module).update(__path__=[], __getattr__=look_up)
+    return module
+
+
 def looks_below(name: str) -> Any:
     """A `__getattr__` for the module `name`: it finds the modules below, absent ones too, and explains what is not there."""
     return lambda attribute: below(sys.modules[name], attribute)
@@ -235,3 +256,4 @@ def looks_below(name: str) -> Any:
 
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
+(DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from .. import cuda
 from ..backend.device import Device
+from . import cpu
 
 
 def is_available() -> bool:
@@ -36,6 +38,12 @@ def set_device_index(device: Any) -> None:
 def synchronize(device: Any = None) -> None:
     """`torch.cuda.synchronize`."""
     cuda.synchronize(device)
+
+
+def get_device_module(device: Any = None) -> ModuleType:
+    """The module of a kind of device, `torch.cuda` or `torch.cpu`; without an argument, of the GPU if there is one."""
+    kind = current_accelerator() or "cpu" if device is None else device
+    return cuda if Device(kind).type == "cuda" else cpu
 
 
 __all__ = [

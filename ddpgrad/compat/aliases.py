@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 
 from ..core.face import homes, new_face
@@ -48,7 +49,9 @@ MODULES = {
     "distributed.algorithms.model_averaging.hierarchical_model_averager": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.utils": "distributed.algorithms.model_averaging",
     "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",
+    "distributed.launcher.api": "launcher.elastic",
     "distributed.optim.post_localSGD_optimizer": "distributed.algorithms.model_averaging",
+    "multiprocessing.spawn": "multiprocessing",
     "nn.modules.channelshuffle": "nn.modules.fold",
     "nn.modules.flatten": "nn.modules.linear",
     "nn.modules.instancenorm": "nn.modules.batchnorm",
@@ -59,23 +62,29 @@ MODULES = {
     "optim.adamw": "optim.adam",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinning",
+    "utils.data._utils.worker": "utils.data.worker",
 }
 """Name below this package -> the module that it stands for, likewise; modules below the one are below the other."""
 
 PAGES = {
+    "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
+    "distributed.constants": "from ..distributed.backends import default_pg_timeout",
+    "_custom_ops": "",
     "distributed.distributed_c10d": "from ..distributed import *\n"
     "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group",
     "distributed.elastic": "",
     "distributed.elastic.multiprocessing": "",
+    "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch",
     "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"
-    "from ..distributed.ddp.zero import ZeroRedundancyOptimizer",
+    "from ..distributed.ddp.zero import ZeroRedundancyOptimizer\nfrom ..compat.absent import DistributedOptimizer",
+    "distributed.utils": "from ..distributed.ddp.data_parallel import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",
     "utils.data._utils": "",
     "utils.dlpack": "from ..ops.creation.dlpack import DLDeviceType, from_dlpack, to_dlpack",
-    "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url",
+    "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url, tqdm",
 }
 """Modules that have names of others only, as the stub of a package below this one."""
 
@@ -98,6 +107,7 @@ def called(name: str) -> str:
     return _CALLED[above] + name[len(above) :] if above else name
 
 
+@cache
 def page(name: str) -> ModuleType | None:
     """A module with the names of others, if `name` is one."""
     if name not in PAGES:

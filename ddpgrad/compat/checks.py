@@ -1,8 +1,9 @@
-"""Checks as functions, which compilers can read: `torch._assert`, `torch._check` and their like."""
+"""Checks and arithmetic as functions, which compilers can read: `torch._check`, `torch.sym_max` and their like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Message = Callable[[], Any] | None
@@ -57,3 +58,38 @@ def _check_not_implemented(cond: Any, message: Message = None) -> None:
 def _check_is_size(i: int, message: Message = None, *, max: int | None = None) -> None:
     """RuntimeError unless `i` is a size: not negative, and at most `max`."""
     _check(i >= 0 and (max is None or i <= max), message)
+
+
+def sym_float(a: Any) -> float:
+    """`a` as a float."""
+    return float(a)
+
+
+def sym_int(a: Any) -> int:
+    """`a` as an int, towards zero."""
+    return math.trunc(a)
+
+
+def sym_not(a: bool) -> bool:
+    """`not a`."""
+    return not a
+
+
+def sym_max(a: float, b: float) -> float:
+    """The larger number; a float if one of them is."""
+    return float(max(a, b)) if float in (type(a), type(b)) else max(a, b)
+
+
+def sym_min(a: float, b: float) -> float:
+    """The smaller number; a float if one of them is."""
+    return float(min(a, b)) if float in (type(a), type(b)) else min(a, b)
+
+
+def sym_ite(b: bool, t: Any, f: Any) -> Any:
+    """`t` if `b`, else `f`."""
+    return t if b else f
+
+
+def sym_sum(args: Iterable[Any]) -> Any:
+    """The sum of numbers."""
+    return sum(args)

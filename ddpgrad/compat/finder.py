@@ -34,7 +34,7 @@ class AliasLoader(Loader):
         module.__spec__ = self._spec
 
 
-class _MadeLoader(Loader):
+class MadeLoader(Loader):
     """Hands out a module that has no file."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -56,9 +56,9 @@ class Finder(MetaPathFinder):
         if not fullname.startswith(f"{ROOT}."):
             return None
         name = fullname.partition(".")[2]
-        made = aliases.page(name) or absent.find(aliases.called(name))
+        made = aliases.page(aliases.called(name)) or absent.find(aliases.called(name))
         if made is not None:
-            return ModuleSpec(fullname, _MadeLoader(made), is_package=True)
+            return ModuleSpec(fullname, MadeLoader(made), is_package=True)
         # `from ddpgrad.transforms import x` asks below the module's own name, which is another.
         home = aliases.home(name) or aliases.home(aliases.called(name))
         found = home not in (None, name) and exists(f"{ROOT}.{home}")

@@ -54,6 +54,8 @@ class _Stub:
         """The class Tensor: first its state, then everything else by name."""
         yield from self.fields(node)
         for name, value in sorted(vars(Tensor).items()):
+            if name == "__dict__":
+                continue  # type checkers know it
             if isinstance(value, property):
                 yield from self._property(name, value)
             elif isinstance(value, staticmethod):

@@ -25,28 +25,37 @@ if TYPE_CHECKING:
     from ..autograd.graph import Node
 
 
-class Tensor:
+class _Attributed:
+    __slots__ = ("__dict__", "__weakref__")
+
+
+_everything: Any = _Attributed.__dict__["__dict__"]  # what lies on a tensor, with what autograd keeps there
+
+
+class Tensor(_Attributed):
     """A multi-dimensional array that can record operations for automatic differentiation."""
 
-    # Hot state in slots; what few tensors have lives in `__dict__`, with these class defaults.
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_array",
-        "_grad_fn",
-        "_output_nr",
-        "_requires_grad",
-        "_versions",
-        "_view",
-    )  # fmt: skip
+    # Hot state in slots; what few tensors have lies beside the program's attributes, with these class defaults.
+    __slots__ = ("_array", "_grad_fn", "_output_nr", "_requires_grad", "_versions", "_view")
     _grad: Tensor | None = None
     _retains_grad: bool = False
     _accumulator: ref[Any] | None = None
+    _accumulator_kept: Any = None  # the node, where nothing else keeps it
     _accumulator_hooks: tuple[dict[int, Any], dict[int, Any]] | None = None
     _plain_views: list[ref[Tensor]] | None = None  # views made while this base had no history
+    _shared: bool = False  # its memory is, with other processes
     _reshaped: bool = False  # in place, by t_() and its like: views of it made before know another shape
     _hooks: dict[int, Any] | None = None
     _post_accumulate_hooks: dict[int, Any] | None = None
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dict__(self) -> Any:
+            """What the program has set, see `attributes.py`."""
+            from .attributes import Attributes  # here, as few programs ask
+
+            return Attributes(_everything.__get__(self), Tensor)
 
     if TYPE_CHECKING:
         _array: Any

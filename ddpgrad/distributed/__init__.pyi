@@ -38,7 +38,7 @@ from .process_group import (
     get_group_rank as get_group_rank, get_local_rank as get_local_rank,
     get_node_local_rank as get_node_local_rank, get_pg_count as get_pg_count,
     get_process_group_ranks as get_process_group_ranks, get_rank as get_rank,
-    get_world_size as get_world_size, group as group, GroupMember as GroupMember,
+    get_world_size as get_world_size, group as group, is_outside as _rank_not_in_group, GroupMember as GroupMember,
     init_process_group as init_process_group, is_available as is_available,
     is_initialized as is_initialized, is_torchelastic_launched as is_torchelastic_launched,
     new_group as new_group, new_subgroups as new_subgroups,

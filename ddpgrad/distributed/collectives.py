@@ -7,6 +7,7 @@ world also when `group` is smaller; `group_src` and `group_dst` are ranks of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -190,15 +191,14 @@ def all_gather_coalesced(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
-    """Fill `output_tensor` with the tensors of all ranks: one after the other along the first dimension, or stacked."""
+    """Fill `output_tensor` with the elements of all ranks, one rank after the other, in whatever shape it has."""
     c = resolve(group).communicator
     host = host_of("all_gather_into_tensor", input_tensor, c)
     shape = tuple(output_tensor.shape)
-    joined = (c.size * host.shape[0], *host.shape[1:]) if host.ndim else (c.size,)
-    if shape not in (joined, (c.size, *host.shape)):
+    if math.prod(shape) != c.size * host.size:
         raise ValueError(
-            f"all_gather_into_tensor(): the output must have shape {list(joined)} or {[c.size, *host.shape]} for "
-            f"inputs of shape {list(host.shape)} from {c.size} ranks, got {list(shape)}"
+            f"all_gather_into_tensor(): the output must have {c.size * host.size} elements for inputs of shape "
+            f"{list(host.shape)} from {c.size} ranks, got shape {list(shape)}"
         )
     rows, work = c.start_all_gather(host, "", async_op)
     return run(

@@ -13,6 +13,9 @@ from . import torch_file
 from .plain import MapLocation, PlainFile, load_plain, placed
 from .safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 
+DEFAULT_PROTOCOL = 2
+"""The protocol of pickles in PyTorch's files, for programs that hand one to `save`."""
+
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
 
 File = str | os.PathLike[str] | IO[bytes]

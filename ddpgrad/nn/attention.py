@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+__path__: list[str] = []  # absent modules are found below
+
 
 class SDPBackend(enum.IntEnum):
     """PyTorch's kernels of `scaled_dot_product_attention`, by name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.elementary.shape import address_of
+from ..backend.elementary.shape import address_of, part
 from ..backend.registry import backend_for
 from ..core.tensor import Tensor
 
@@ -42,6 +42,9 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
         for tensor, array, place in zip(tensors, arrays, places, strict=True):
             tensor._array = flat[place : place + array.size].reshape(array.shape)
             tensor._array[...] = array
+        # Each tensor is complete in a storage of its own, as programs find that save what shares a storage once.
+        starts = [place * flat.itemsize for place in places]
+        part(flat, starts, [start + array.nbytes for start, array in zip(starts, arrays, strict=True)])
     return flat
 
 

@@ -1,5 +1,6 @@
 """`torch.profiler`: what one rank did when, as a table and as a timeline for ui.perfetto.dev."""
 
+from .autograd_profiler import kineto_available as kineto_available
 from .label import record_function as record_function
 from .profiler import (
     profile as profile, supported_activities as supported_activities,

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from ..compat import absent
+from ..core import spans
 from .events import EventList, FunctionEvent, FunctionEventAvg
 from .label import record_function
 from .recording import Options, ProfilerActivity, Recording, check_activities
@@ -96,8 +97,23 @@ class profile:
 
 
 def kineto_available() -> bool:
-    """Whether PyTorch's library for recording GPUs is there: never."""
-    return False
+    """Whether `torch.profiler.profile` records: always. What it records of a GPU is when the host launches."""
+    return True
+
+
+def _running() -> list[Recording]:
+    return [r for r in spans.recorders if isinstance(r, Recording) and r.rank == spans.caller()]
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profiler records the calling rank."""
+    return bool(_running())
+
+
+def _disable_profiler() -> None:
+    """Let profilers hear nothing more of the calling rank: they have what was recorded until here."""
+    for recording in _running():
+        spans.detach(recording)
 
 
 globals().update(

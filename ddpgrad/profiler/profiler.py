@@ -15,7 +15,8 @@ from ..core import environment
 from .events import EventList
 from .label import record_function
 from .recording import Options, ProfilerActivity, Recording, check_activities
-from .scheduling import RECORDING, ProfilerAction, always
+from .scheduling import RECORDING, ProfilerAction
+from .scheduling import always as _default_schedule_fn
 
 
 def supported_activities() -> set[ProfilerActivity]:
@@ -57,7 +58,7 @@ class profile:
     ) -> None:
         chosen = [ProfilerActivity.CPU] if activities is None else list(activities)
         self.activities = check_activities([*chosen, *([ProfilerActivity.CUDA] if use_cuda else [])])
-        self.schedule = schedule or always
+        self.schedule = schedule or _default_schedule_fn
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules

@@ -127,6 +127,7 @@ def _exchanges() -> None:
     rows = torch.arange(size * 2).reshape(size, 2) + 100 * rank
     for output in (
         torch.empty(size * size, 2, dtype=torch.int64),
+        torch.empty(size * size * 2, dtype=torch.int64),
         torch.empty(size, size, 2, dtype=torch.int64),
     ):
         work = dist.all_gather_into_tensor(output, rows, async_op=True)

@@ -10,6 +10,8 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad._C._distributed_c10d import Reducer
+from ddpgrad.distributed.utils import _sync_module_states as sync_module_states
 from ddpgrad.errors import DistributedError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -56,6 +58,30 @@ def test_no_sync_accumulates_and_the_next_backward_averages_the_sum():
     assert not np.array_equal(local_0["0.weight"], local_1["0.weight"])
     assert_close(sum_0, gradients(alone))
     assert_close(sum_1, gradients(alone))
+
+
+def test_a_program_that_drives_the_wrapper_itself_finds_pytorchs_names():
+    def program():
+        torch.manual_seed(dist.get_rank())
+        model = nn.Linear(2, 2)
+        sync_module_states(model, dist.group.WORLD, 1 << 20, 1, ["bias"])
+        ddp = DDP(model, init_sync=False, find_unused_parameters=True)
+        assert isinstance(ddp.reducer, Reducer) and ddp.find_unused_parameters and not ddp.static_graph
+        assert dist.constants.default_pg_timeout is dist.default_pg_timeout
+        ddp.require_backward_grad_sync = False
+        ddp(torch.ones(1, 2) * dist.get_rank()).sum().backward()
+        own = model.weight.grad.tolist()
+        ddp.require_backward_grad_sync = True
+        ddp.reducer._rebuild_buckets()
+        ddp.reducer.prepare_for_backward([])
+        (ddp(torch.ones(1, 2)) * 0).sum().backward()
+        assert not ddp._get_ddp_logging_data().get("can_set_static_graph")
+        return model.weight.tolist(), model.bias.tolist(), own, model.weight.grad.tolist()
+
+    first, second = ranks(2, program)
+    assert first[0] == second[0] and first[1] != second[1]
+    assert (first[2], second[2]) == ([[0, 0]] * 2, [[1, 1]] * 2)
+    assert first[3] == second[3] == [[0.5, 0.5]] * 2
 
 
 def test_gradients_are_views_of_the_buckets():

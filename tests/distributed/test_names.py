@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 
@@ -183,6 +186,16 @@ def test_mpi_stands_for_what_carries_the_job():
 
     assert dist.simulate(program, 2) == [("mpi", "mpi", [2.0, 2.0])] * 2
     assert dist.Backend.default_device_backend_map["cuda"] == "nccl"
+
+
+def test_asking_for_mpi_does_not_start_it(tmp_path):
+    """A process where MPI runs cannot fork, so that the workers of a DataLoader may not start."""
+    code = "import sys, ddpgrad.distributed as d; print(d.is_mpi_available(), 'mpi4py.MPI' in sys.modules)"
+    for library, told in ({}, "True"), ({"MPI4PY_LIBMPI": str(tmp_path / "none.so")}, "False"):
+        out = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | library, capture_output=True, text=True, check=True
+        ).stdout
+        assert out.split() == [told, "False"]
 
 
 def test_levels_of_checks_are_read_back(monkeypatch):

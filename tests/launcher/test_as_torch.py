@@ -86,7 +86,8 @@ for text in (
     "from torch import randm",
     "from torch.nn import Linaer",
     "from torch.utils.tensorboard import SumaryWriter",
-    "from torchvision import models",
+    "from torchvision import modles",
+    "from torchvision.models import resnet50; resnet50()",
     "torch.optim.AdmW",
     "torch.hub.load('a', 'b')",
 ):
@@ -110,7 +111,8 @@ def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
             ["ModuleNotFoundError", "'randm' from 'torch'", "did you mean", "randn"],
             ["ModuleNotFoundError", "'Linaer' from 'torch.nn'", "did you mean Linear"],
             ["ModuleNotFoundError", "'SumaryWriter'", "did you mean SummaryWriter"],
-            ["ImportError", "models"],
+            ["ImportError", "modles"],
+            ["NotImplementedError", "torchvision.models.resnet50", "install torchvision"],
             ["AttributeError", "AdmW", "did you mean", "AdamW"],
             ["NotImplementedError", "torch.hub.load", "safetensors"],
         ],
@@ -237,3 +239,35 @@ def test_spawned_processes_are_the_ranks_of_one_job_and_the_first_that_fails_is_
     result = ddprun.run("--as-torch", "script.py")
     assert result.code == 0, result.err
     assert result.out.strip() == "process 1 ValueError: on purpose"
+
+
+NOTEBOOK = """\
+import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.multiprocessing.spawn import ProcessRaisedException
+
+def main(start):
+    if start < 0:
+        raise ValueError("below zero")
+    torch.distributed.init_process_group("gloo", rank=int(__import__("os").environ["RANK"]))
+    total = torch.tensor(start + torch.distributed.get_rank())
+    torch.distributed.all_reduce(total)
+    torch.distributed.destroy_process_group()
+    return total.item()
+
+if __name__ == "__main__":
+    assert callable(torch.multiprocessing.spawn) and torch.multiprocessing.spawn.__name__ == "spawn"
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork")
+    print(elastic_launch(config, main)(5))
+    try:
+        elastic_launch(config, main)(-1)
+    except ProcessRaisedException as error:
+        print("failed:", str(error).splitlines()[-1])
+"""
+
+
+def test_a_function_is_started_as_notebooks_do(ddprun):
+    ddprun.script(NOTEBOOK, prelude="")
+    result = ddprun.run("--as-torch", "script.py")
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == ["{0: 11, 1: 11}", "failed: ValueError: below zero"]

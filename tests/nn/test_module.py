@@ -66,6 +66,10 @@ def test_assignment_decides_what_a_name_is() -> None:
     assert net.absent is None
     net._modules["second"] = nn.Flatten()  # as programs that operate on models do
     assert isinstance(net.second, nn.Flatten)
+    last_first = [
+        list(reversed(view())) for view in (net._modules.keys, net._modules.values, net._modules.items)
+    ]
+    assert last_first[2] == list(zip(*last_first[:2], strict=True)) and last_first[0] == [*net._modules][::-1]
 
 
 @pytest.mark.parametrize(
@@ -262,3 +266,28 @@ def test_a_handle_knows_where_its_hook_stands_and_does_not_keep_it_alive() -> No
     assert again.hooks_dict_ref() is copied
     again.remove()
     assert not copied and hooks
+
+
+def test_a_module_says_what_a_deep_copy_of_it_restores():
+    class Restored(nn.Linear):
+        def __setstate__(self, state):
+            super().__setstate__(state)
+            self.restored = True
+
+    first = Restored(2, 1)
+    other = copy.deepcopy(first)
+    assert other.restored and torch.equal(other.weight, first.weight) and not hasattr(first, "restored")
+
+
+def test_the_attributes_of_a_parameter_are_those_that_the_program_set():
+    """Libraries give them to the constructor of another parameter, which must not get this one's place in the graph."""
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.mine = 3
+    (parameter * 2).sum().backward()
+    other = nn.Parameter(torch.zeros(2))
+    other.__dict__.update(parameter.__dict__)
+    (other * 5).sum().backward()
+    assert vars(parameter) == {"mine": 3} and parameter.__dict__.copy() == vars(other) and other.mine == 3
+    assert parameter.grad.tolist() == [2.0, 2.0] and other.grad.tolist() == [5.0, 5.0]
+    del parameter.__dict__["mine"]
+    assert not vars(parameter) and type(parameter)(parameter.to("cpu"), **vars(parameter)).shape == (2,)

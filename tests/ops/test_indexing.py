@@ -144,6 +144,21 @@ def test_values_broadcast_and_convert():
     assert n.tolist() == [1, 0]
 
 
+def test_rows_are_compressed_and_back():
+    rows, columns = torch.tensor([0, 0, 2, 3, 3]), torch.arange(5)
+    begins = torch._convert_indices_from_coo_to_csr(rows, 5)
+    assert begins.tolist() == [0, 2, 2, 3, 5, 5]
+    assert torch._convert_indices_from_coo_to_csr(rows[:0], 2, out_int32=True).tolist() == [0, 0, 0]
+    assert torch._convert_indices_from_csr_to_coo(begins, columns).tolist() == [
+        rows.tolist(),
+        columns.tolist(),
+    ]
+    turned = torch._convert_indices_from_csr_to_coo(begins, columns, out_int32=True, transpose=True)
+    assert turned.tolist() == [columns.tolist(), rows.tolist()] and turned.dtype is torch.int32
+    with pytest.raises(RuntimeError, match="supposed to be a vector"):
+        torch._convert_indices_from_coo_to_csr(rows[None], 5)
+
+
 def test_places_that_are_not_zero():
     x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
     for found in (torch.where(x > 0), x.nonzero(as_tuple=True), torch.nonzero(x).unbind(1)):

@@ -107,6 +107,20 @@ def test_state_is_laid_out_as_the_parameters_are() -> None:
     assert [optimizer.state[p]["step"].item() for p in params] == [1.0] * len(params)
 
 
+def test_a_parameter_in_flat_memory_is_a_storage_of_its_own() -> None:
+    """Programs save what shares a storage once: they would leave out all parameters of a bucket but one."""
+    params = parameters()
+    optimizer = optim.Adam(params, lr=0.1)
+    give(params, 0, bucket(params, [0, 1, 2, 3, 4]))
+    optimizer.step()
+    assert in_order(params, [0, 1, 2, 3, 4])
+    for parameter in params:
+        storage = parameter.detach().reshape(-1).untyped_storage()
+        assert (storage.data_ptr(), storage.nbytes()) == (parameter.data_ptr(), parameter.nbytes)
+    assert (params[0].storage_offset(), params[0][1:].storage_offset()) == (0, 5)
+    assert params[0].as_strided((2,), (1,), 3).tolist() == params[0].flatten()[3:5].tolist()
+
+
 def test_only_the_bucket_that_changed_is_laid_out_anew() -> None:
     params = parameters()
     optimizer = optim.AdamW(params, lr=0.1)

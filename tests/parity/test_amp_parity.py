@@ -110,6 +110,19 @@ def _network(stack: Any) -> Any:
     )
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_running_statistics_are_those_before_rounding(kind: str) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
+    found = []
+    for stack in (oracle, ddpgrad):
+        layer = stack.nn.BatchNorm1d(4)
+        layer(stack.tensor(values).to(getattr(stack, kind)))
+        found.append([layer.running_mean.numpy(), layer.running_var.numpy()])
+    for expected, got in zip(*found, strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, expected, rtol=2e-6)
+
+
 @pytest.mark.parametrize(("kind", "tolerance"), [("bfloat16", 3e-2), ("float16", 4e-3)])
 def test_training_like_pytorch(kind: str, tolerance: float) -> None:
     """20 steps with scaled losses and clipped gradients: parameters and gradients stay float32."""

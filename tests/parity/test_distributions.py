@@ -325,3 +325,24 @@ def test_transforms(make):
 
     for theirs, ours in zip(run(torch), run(ddpgrad), strict=True):
         np.testing.assert_allclose(numpy(ours), numpy(theirs), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("which", ["covariance_matrix", "precision_matrix", "scale_tril"])
+def test_wishart(which):
+    """Draws are those of PyTorch's decomposition: its `rsample` draws again what is fine, since it asks the wrong way round."""
+    found = []
+    for library in LIBRARIES:
+        library.manual_seed(3)
+        matrix = library.tensor(TRIL if which == "scale_tril" else COVARIANCE, requires_grad=True)
+        df = library.tensor(POSITIVE[:, 0] + 5, requires_grad=True)
+        p = library.distributions.Wishart(df, **{which: matrix}).expand((2, 3))
+        draw = p._bartlett_sampling if library is torch else p.rsample
+        outs = [p.log_prob(library.tensor(COVARIANCE)), p.entropy(), p.mean, p.variance, draw((2,))]
+        mode = library.distributions.Wishart(df, **{which: matrix}).mode
+        slopes = gradients(library, sum(out.sum() for out in outs), [df, matrix])
+        found.append(([numpy(mode), *map(numpy, outs)], slopes))
+    for part, rtol in ((0, 1e-9), (1, ROUGH["Chi2"])):
+        for theirs, ours in zip(found[0][part], found[1][part], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-9)
+    with pytest.raises(ValueError, match="greater than ndim - 1 = 3"):
+        ddpgrad.distributions.Wishart(2.5, ddpgrad.tensor(COVARIANCE))

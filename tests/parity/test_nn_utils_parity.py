@@ -202,3 +202,36 @@ def test_module_lists_print_repeated_layers_once() -> None:
         doubled += nn.Sequential(nn.Identity())
         texts[-1] += repr(doubled) + repr(nn.Sequential(nn.ReLU()) + doubled)
     assert texts[1] == texts[0]
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_gradients_of_each_example(reduction: str) -> None:
+    found = []
+    for stack in (oracle, ddpgrad):
+        call = importlib.import_module(
+            f"{stack.__name__}.nn.utils._per_sample_grad"
+        ).call_for_per_sample_grads
+        stack.manual_seed(0)
+        module = stack.nn.Sequential(
+            stack.nn.Linear(5, 4), stack.nn.Tanh(), stack.nn.Linear(4, 2, bias=False)
+        )
+        module[0].bias.requires_grad_(False)
+        x = stack.tensor(VALUES).requires_grad_()
+        out = call(module, loss_reduction=reduction)(x)
+        getattr(out.square(), reduction)().backward()
+        assert module[0].weight.grad is None and getattr(module[0].bias, "grad_sample", None) is None
+        found.append([out, x.grad, module[0].weight.grad_sample, module[2].weight.grad_sample])
+        for wrong, message in (
+            ({}, "grad_sample"),
+            ({"batch_size": 0}, "positive"),
+            ({"loss_reduction": "max"}, "sum or mean"),
+        ):
+            with pytest.raises(RuntimeError, match=message):
+                call(module, **wrong)
+        module.zero_grad()
+        module[0].weight.grad_sample = module[2].weight.grad_sample = None
+        with pytest.raises(RuntimeError, match="batch"):
+            call(module)()
+    for one, other in zip(*found, strict=True):
+        assert one.shape == other.shape
+        _close(other, one)

@@ -12,6 +12,7 @@ import pytest
 import ddpgrad
 from ddpgrad.utils.tensorboard import SummaryWriter
 from ddpgrad.utils.tensorboard.event_file import _checksum
+from ddpgrad.utils.tensorboard.summary import hparams
 
 
 def fields(message: bytes) -> dict[int, list]:
@@ -79,6 +80,38 @@ def test_scalars_lie_on_their_curves(tmp_path):
     for tag, number in (("a", 1.0), ("b", 2.5)):
         (event,) = events(tmp_path / f"both_{tag}")
         assert (event[2], value(event)[1], value(event)[2]) == ([7], [b"both"], [number])
+
+
+def test_hyperparameters_are_a_run_of_their_own(tmp_path):
+    parameters = {"lr": 0.5, "name": "adam", "on": True, "beta": ddpgrad.tensor(2.0), "none": None}
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_hparams(
+            parameters, {"loss": 1.5}, {"name": ["adam", "sgd"]}, run_name="run", global_step=4
+        )
+        for wrong, error in (
+            (([], {}), TypeError),
+            (({"a": []}, {}), ValueError),
+            (({"a": 1}, {}, {"a": ["b"]}), TypeError),
+        ):
+            with pytest.raises(error, match=r"dictionary|hyperparameter"):
+                writer.add_hparams(*wrong)
+        writer.file_writer.add_summary(hparams({}, {})[2], 2)
+    assert events(tmp_path)[0][2] == [2]
+    found = events(tmp_path / "run")
+    assert [e[2] for e in found] == [[4]] * 4 and value(found[3])[2] == [1.5]
+    about, begun, ended = (fields(fields(fields(value(e)[9][0])[1][0])[2][0]) for e in found[:3])
+    infos = [fields(info) for info in fields(about[2][0])[4]]
+    assert [(info[1][0], info[4][0]) for info in infos] == [
+        (b"lr", 3),
+        (b"name", 1),
+        (b"on", 3),
+        (b"beta", 3),
+    ]
+    assert [fields(v)[3][0] for v in fields(infos[1][5][0])[1]] == [b"adam", b"sgd"]
+    assert fields(fields(fields(about[2][0])[5][0])[1][0])[2] == [b"loss"]
+    pairs = {entry[1][0]: fields(entry[2][0]) for entry in map(fields, fields(begun[3][0])[1])}
+    assert pairs == {b"lr": {2: [0.5]}, b"name": {3: [b"adam"]}, b"on": {2: [1.0]}, b"beta": {2: [2.0]}}
+    assert fields(ended[4][0])[1] == [1]
 
 
 @pytest.mark.parametrize("bins", ["tensorflow", "auto", 4, [-10.0, 0.0, 10.0]])

@@ -108,7 +108,11 @@ def test_ranks_have_workers_of_their_own(tmp_path, procs):
 @pytest.mark.parametrize("how", ["ddprun", "python", "prompt"])
 def test_an_unguarded_program_has_workers(tmp_path, how):
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT + "\nprint('once')\nmain()\n")
+    bar = (
+        "class Monitor(threading.Thread):\n    __module__ = 'tqdm._monitor'\n"  # the thread of a progress bar
+    )
+    started = f"import threading\n{bar}Monitor(target=threading.Event().wait, daemon=True).start()"
+    script.write_text(f"{SCRIPT}\n{started}\nprint('once')\nmain()\n")
     if how == "prompt":
         done = python("-", cwd=tmp_path, input=script.read_text())
     else:

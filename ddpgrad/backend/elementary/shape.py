@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from bisect import bisect_right
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -155,10 +157,28 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
+_parts: dict[int, tuple[list[int], list[int]]] = {}
+"""Memory that counts as several: by the id of the array that has it, where each part starts and ends, in bytes."""
+
+
+def part(owner: Array, starts: Sequence[int], ends: Sequence[int]) -> None:
+    """Let stretches of the memory of `owner`, from start to end in bytes, count as memory of their own (`owner_of`)."""
+    _parts[id(owner)] = (list(starts), list(ends))
+    weakref.finalize(owner, _parts.pop, id(owner)).atexit = False
+
+
 def owner_of(array: Any) -> Any:
-    """The raw array that has the memory under `array`."""
+    """The raw array that has the memory under `array`: all of it, or the part that counts as memory of its own."""
     base = array.base
-    return array if base is None or base.__class__ is not array.__class__ else base
+    owner = array if base is None or base.__class__ is not array.__class__ else base
+    if id(owner) not in _parts:
+        return owner
+    starts, ends = _parts[id(owner)]
+    first = address_of(array) - address_of(owner)
+    place = bisect_right(starts, first) - 1
+    if place < 0 or first + array.nbytes > ends[place]:
+        return owner
+    return owner.reshape(-1).view(np.uint8)[starts[place] : ends[place]]
 
 
 def bytes_before(array: Array, owner: Array) -> int:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ...nn.modules.module import Module
 from ..settings import say_once
 
 T = TypeVar("T")
 
-ScriptModule = Module
-"""What `script` returns for a module is the module."""
+
+class ScriptModule(Module):
+    """A base class like Module. Nothing else is one: what `script` returns for a module is the module."""
+
+
+class ScriptFunction:
+    """For questions and annotations: nothing is one, since `script` returns the function itself."""
+
+
+class Attribute(NamedTuple):
+    """A value with the type that a compiler should take it for."""
+
+    value: Any
+    type: Any
 
 
 def script(obj: T, *args: Any, **kwargs: Any) -> T:
@@ -114,7 +126,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 __all__ = [
-    "Final", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing",
+    "Attribute", "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing",
     "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "trace",
     "trace_module", "unused", "wait",
 ]  # fmt: skip

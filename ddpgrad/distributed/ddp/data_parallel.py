@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +200,15 @@ class DistributedDataParallel(Module):
             self._share_buffers()
         self.buffers_apart = self.training
 
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """Whether the next backward averages gradients over the ranks; it does not within `no_sync`."""
+        return self.reducer.enabled
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self.reducer.enabled = value
+
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
         buffers = [b for _, b in self._shared_buffers()] if self.forward_sync_buffers else []
@@ -225,11 +234,11 @@ class DistributedDataParallel(Module):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of backward passes inside only add up locally; the next one outside averages the sum."""
-        before, self.reducer.enabled = self.reducer.enabled, False
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            self.reducer.enabled = before
+            self.require_backward_grad_sync = before
 
     def _set_static_graph(self) -> None:
         """As `static_graph=True`, before the first backward."""
@@ -362,6 +371,20 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
     longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
     first = names[min(len(reference), len(other))][0]
     return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
+
+
+def sync_module_states(
+    module: Module,
+    process_group: ProcessGroup | None,
+    broadcast_bucket_size: int = _BROADCAST_BYTES,
+    src: int = 0,
+    params_and_buffers_to_ignore: Container[str] = (),
+    broadcast_buffers: bool = True,
+) -> None:
+    """Make parameters and buffers those of rank `src`, but for the names to ignore. broadcast_bucket_size: no effect."""
+    named = [*module.named_parameters(), *(module.named_buffers() if broadcast_buffers else ())]
+    tensors = [tensor for name, tensor in named if name not in params_and_buffers_to_ignore]
+    broadcast(resolve(process_group).communicator, tensors, f"parameters and buffers of rank {src}", src)
 
 
 def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int = 0) -> None:

@@ -376,6 +376,14 @@ class Reducer:
             "DistributedDataParallel(model, find_unused_parameters=True)."
         )
 
+    def prepare_for_backward(self, outputs: Sequence[Tensor] = ()) -> None:
+        """For programs that do what DistributedDataParallel does: a backward that begins needs nothing more."""
+        self.check_idle()
+
+    def _rebuild_buckets(self) -> bool:
+        """False: the end of the first backward lays the buckets out anew."""
+        return False
+
     def check_idle(self) -> None:
         """Called before forward: the last backward must have run to its end."""
         if self.backward_runs:

@@ -125,7 +125,7 @@ def why_no_nccl() -> str | None:
 
 
 def mpi_available() -> bool:
-    """True when an MPI library can be loaded; loads it."""
+    """True when an MPI library can be loaded."""
     from .mpi import library as mpi_world
 
     return mpi_world.available()

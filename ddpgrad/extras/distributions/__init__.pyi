@@ -51,3 +51,4 @@ from .transforms import (
 from .uniform import Uniform as Uniform
 from .von_mises import VonMises as VonMises
 from .weibull import Weibull as Weibull
+from .wishart import Wishart as Wishart

@@ -12,6 +12,13 @@ from .distribution import Distribution
 from .gamma import StandardGamma
 
 
+def _sample_dirichlet(input: Tensor, generator: Any = None) -> Tensor:
+    """A draw for each row of weights, as `torch._sample_dirichlet`; from the default generator."""
+    if generator is not None:
+        raise NotImplementedError("_sample_dirichlet(): draws come from the default generator here")
+    return Dirichlet(input).sample()
+
+
 class Dirichlet(Distribution):
     """Probabilities of K categories, with weights `concentration` (..., K).
 

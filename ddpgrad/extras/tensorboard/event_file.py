@@ -93,6 +93,12 @@ class EventFile:
         parts = (length, struct.pack("<I", _checksum(length)), message, struct.pack("<I", _checksum(message)))
         self._file.write(b"".join(parts))
 
+    def add_summary(
+        self, summary: bytes, global_step: int | None = None, walltime: float | None = None
+    ) -> None:
+        """Append what was seen at a step: a Summary message."""
+        self.write(event(int(global_step or 0), block(5, summary), walltime))
+
     def flush(self) -> None:
         """Hand what was written to the system."""
         self._file.flush()

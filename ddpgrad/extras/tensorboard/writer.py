@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from ...compat.settings import say_once
 from ...core.missing import nearest
 from ...core.tensor import Tensor
-from .event_file import EventFile, block, double, doubles, event, integer, single
+from .event_file import EventFile, block, double, doubles, integer, single
+from .summary import hparams
 
 _TEXT, _STRING = "text", 7  # TensorBoard's plugin for texts; TensorFlow's number of the type string
 _number = itertools.count()
@@ -163,6 +164,30 @@ class SummaryWriter:
         content += block(8, integer(1, _STRING) + block(2, block(2, integer(1, 1))) + block(8, text_string))
         self._add(f"{tag}/text_summary", content, global_step, walltime)
 
+    def add_hparams(
+        self,
+        hparam_dict: Mapping[str, Any],
+        metric_dict: Mapping[str, Any],
+        hparam_domain_discrete: Mapping[str, Sequence[Any]] | None = None,
+        run_name: str | None = None,
+        global_step: int | None = None,
+    ) -> None:
+        """Hyperparameters and the metrics they led to: a run of its own, in the folder `run_name` (default: the time)."""
+        messages = hparams(hparam_dict, metric_dict, hparam_domain_discrete)
+        with SummaryWriter(Path(self.log_dir, run_name or str(time.time()))) as run:
+            for message in messages:
+                run.file_writer.add_summary(message, global_step)
+            for name, value in metric_dict.items():
+                run.add_scalar(name, value, global_step)
+
+    @property
+    def file_writer(self) -> EventFile:
+        """The event file of `log_dir`, for Summary messages that a program has made."""
+        return self._file(self.log_dir)
+
+    def _get_file_writer(self) -> EventFile:
+        return self.file_writer
+
     def add_graph(self, model: Any, input_to_model: Any = None, *args: Any, **kwargs: Any) -> None:
         """Without effect, which one warning says; `ddpgrad.summary` prints a model's layers."""
         say_once(
@@ -207,8 +232,7 @@ class SummaryWriter:
     def _add(
         self, tag: str, content: bytes, step: int | None, walltime: float | None, place: str | None = None
     ) -> None:
-        value = block(1, block(1, tag) + content)
-        self._file(place or self.log_dir).write(event(int(step or 0), block(5, value), walltime))
+        self._file(place or self.log_dir).add_summary(block(1, block(1, tag) + content), step, walltime)
         if time.monotonic() - self._flushed > self._flush_secs:
             self.flush()
 

@@ -18,7 +18,8 @@ from .tree import Tree
 T = TypeVar("T", bound="Module")
 
 _of_all = hooks.of_all
-_IncompatibleKeys = state.IncompatibleKeys  # PyTorch's name, which libraries import
+# PyTorch's names, which libraries import.
+_IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state.IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook
@@ -52,6 +53,10 @@ class Module(Tree, state.ExtraState):
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What deep copies and pickles hand over. A subclass that has more to restore calls it."""
+        self.__dict__.update(state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None and not _of_all.raised:

@@ -15,7 +15,7 @@ from ..parameter import Parameter, is_lazy
 if TYPE_CHECKING:
     from .module import Module
 
-_EXTRA = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
@@ -77,7 +77,7 @@ def collect_own(module: Module, destination: dict[str, Any], prefix: str, keep_v
         if tensor is not None:
             destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
     if _has_extra(module, "get_extra_state"):
-        destination[prefix + _EXTRA] = module.get_extra_state()
+        destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = module.get_extra_state()
 
 
 def _persistent(module: Module) -> dict[str, Any]:
@@ -202,10 +202,10 @@ def load_own(
                     f"whose dimensions in the checkpoint are {value.shape}, an exception occurred : {error.args}."
                 )
     if _has_extra(module, "set_extra_state"):
-        if prefix + _EXTRA in state_dict:
-            module.set_extra_state(state_dict[prefix + _EXTRA])
+        if prefix + _EXTRA_STATE_KEY_SUFFIX in state_dict:
+            module.set_extra_state(state_dict[prefix + _EXTRA_STATE_KEY_SUFFIX])
         else:
-            missing.append(prefix + _EXTRA)
+            missing.append(prefix + _EXTRA_STATE_KEY_SUFFIX)
     for key in state_dict:
         if key.startswith(prefix) and not _belongs(module, key[len(prefix) :], members):
             unexpected.append(key)
@@ -230,6 +230,6 @@ def _belongs(module: Module, name: str, members: dict[str, Any]) -> bool:
     first, dot, _ = name.partition(".")
     if dot:
         return first in module._modules
-    if name == _EXTRA:
+    if name == _EXTRA_STATE_KEY_SUFFIX:
         return _has_extra(module, "set_extra_state")
     return name in members

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...core.tensor import Tensor
@@ -53,6 +53,15 @@ class Members(MutableMapping[str, Any]):
 
     def __reversed__(self) -> Iterator[str]:
         return reversed(self._names)
+
+    def keys(self) -> KeysView[str]:
+        return self._names.keys()  # a dict's views can be reversed
+
+    def values(self) -> ValuesView[Any]:
+        return self.copy().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.copy().items()
 
     def popitem(self) -> tuple[str, Any]:
         """Take out the last pair and return it, as a dict does."""

@@ -32,15 +32,6 @@ def rebuild(array: Any, kind: type, requires_grad: bool, device: str, attributes
     return out
 
 
-def _own_attributes(tensor: Tensor) -> dict[str, Any]:
-    """What the user has set on a tensor, without what autograd keeps there."""
-    return {
-        k: v
-        for k, v in tensor.__dict__.items()
-        if not hasattr(Tensor, k) and not k.startswith("_accumulator")
-    }
-
-
 def reduce_ex(self: Tensor, protocol: Any) -> Any:
     """A pickle holds the array, whether it requires grad, the device, and the user's attributes.
 
@@ -52,7 +43,7 @@ def reduce_ex(self: Tensor, protocol: Any) -> Any:
         array = to_device(array, CPU)
     elif not self.is_meta:
         array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
-    return rebuild, (array, type(self), self._requires_grad, str(self.device), _own_attributes(self))
+    return rebuild, (array, type(self), self._requires_grad, str(self.device), dict(self.__dict__))
 
 
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -67,7 +58,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     out = wrap(backend_for(self._array).clone(self._array), type(self))
     memo[id(self)] = out
     out._requires_grad = self._requires_grad
-    out.__dict__.update(copy.deepcopy(_own_attributes(self), memo))
+    out.__dict__.update(copy.deepcopy(dict(self.__dict__), memo))
     if self._grad is not None:
         out._grad = copy.deepcopy(self._grad, memo)
     return out
@@ -78,7 +69,7 @@ def shallow_copy(self: Tensor) -> Tensor:
     out = wrap(self._array, type(self))
     out._versions, out._view = self._versions, self._view
     out._requires_grad, out._grad_fn, out._output_nr = self._requires_grad, self._grad_fn, self._output_nr
-    out.__dict__.update(_own_attributes(self))
+    out.__dict__.update(self.__dict__)
     return out
 
 
@@ -161,7 +152,7 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
 
 def is_shared(self: Tensor) -> bool:
     """True when other processes can be given the memory itself: on a GPU, or after `share_memory_`."""
-    return self.is_cuda or bool(self.__dict__.get("_shared"))
+    return self.is_cuda or self._shared
 
 
 def share_memory_(self: Tensor) -> Tensor:
@@ -176,7 +167,7 @@ def share_memory_(self: Tensor) -> Tensor:
         shared = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
         shared[...] = array
         self._array = shared
-        self.__dict__["_shared"] = True
+        self._shared = True
     return self
 
 

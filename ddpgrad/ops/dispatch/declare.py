@@ -238,7 +238,7 @@ def _declare(
             body = _unpacking(body)
         if not view:
             place = op.params.index("dtype") if "dtype" in op.params else None
-            body = rounded_once(op.name, body, op.tensors, outputs, place)
+            body = rounded_once(op.name, body, op.tensors, differentiable, place)
         register_body(op.name, body)
     op.call = make_call(op)
     op.call.__name__ = op.call.__qualname__ = op.name

@@ -48,11 +48,11 @@ def rounded_once(
 ) -> Callable[..., Any]:
     """The body of kernel `name`, computing in float32 if the first of its arrays is of a 16-bit type.
 
-    The results users see get that type.
+    The results that have a gradient get that type.
 
     The others are of that type, or float32, as the parameters of a norm may be. tensors: positions of
-    the arrays among the arguments, None for all; outputs: how many results users see. What the forward keeps
-    besides them stays float32. dtype_place: position of the result's dtype, which is as the user says if given.
+    the arrays among the arguments, None for all; outputs: how many results have a gradient. What there is besides, the
+    statistics of a batch norm and what a forward keeps, stays float32. dtype_place: position of the result's dtype, which is as the user says if given.
     """
 
     @functools.wraps(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -52,41 +53,44 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
     raise _refusal("default_collate", first)
 
 
-def _collate_tensors(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Tensor:
+def collate_tensor_fn(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Tensor:
     from ... import stack
 
     return stack(list(batch), 0)
 
 
-def _collate_arrays(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
+def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
     if batch[0].dtype not in dtypes.BY_NUMPY:
         raise _refusal("default_collate", batch[0])
     return wrap(np.stack(batch))
 
 
-def _collate_floats(batch: Sequence[float], *, collate_fn_map: Any = None) -> Tensor:
+def collate_float_fn(batch: Sequence[float], *, collate_fn_map: Any = None) -> Tensor:
     return wrap(np.array(batch, dtype=np.float64))
 
 
-def _collate_ints(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor:
+def collate_int_fn(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor:
     numbers = np.array(batch)
     floating = numbers.dtype.kind == "f"
     return wrap(numbers.astype(dtypes.get_default_dtype().numpy) if floating else numbers)
 
 
-def _collate_texts(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Sequence[Any]:
+def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Sequence[Any]:
     return batch
 
 
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+"""Found in `dtype.str` of arrays of texts and objects, which no tensor can hold."""
+
 CollateMap = dict[Any, Callable[..., Any]]
 default_collate_fn_map: CollateMap = {
-    Tensor: _collate_tensors,
-    np.ndarray: _collate_arrays,
-    (np.bool_, np.number, np.object_): _collate_arrays,
-    float: _collate_floats,
-    int: _collate_ints,
-    str: _collate_texts,
-    bytes: _collate_texts,
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_array_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
 }
 
 

@@ -81,7 +81,12 @@ def why_not_fork() -> str | None:
         return "MPI is initialised"
     if "cupy" in sys.modules and cuda.is_initialized():
         return "CUDA is in use"
-    running = [thread.name for thread in threading.enumerate() if not hasattr(thread, HARMLESS)]
+    running = [
+        thread.name
+        for thread in threading.enumerate()
+        # tqdm's thread, which every program with a progress bar has, wakes up every ten seconds to look at a clock.
+        if not hasattr(thread, HARMLESS) and type(thread).__module__ != "tqdm._monitor"
+    ]
     if len(running) > 1:
         return f"{len(running)} threads are running ({', '.join(running)})"
     return None

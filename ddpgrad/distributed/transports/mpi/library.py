@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 import sys
 import time
@@ -37,12 +38,11 @@ def library() -> Any:
 
 
 def available() -> bool:
-    """True when an MPI library can be loaded; loads it."""
+    """True when an MPI library can be loaded. MPI is not started: a process where it runs cannot fork."""
     try:
-        library()
-    except TransportError:
+        return importlib.util.find_spec("mpi4py.MPI") is not None  # which looks for the library
+    except (ImportError, RuntimeError, OSError):
         return False
-    return True
 
 
 @lru_cache(maxsize=64)
