@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from . import rank_local
 
-__all__ = ["Recorder", "Span", "detailed", "long_waits", "mark", "now", "recorders", "tell", "tell_detail"]
+__all__ = ["Recorder", "Span", "detailed", "mark", "now", "recorders", "tell", "tell_detail", "wait_for"]
 
 PROGRAM, COMMUNICATION = 0, 1
 """Tracks: what the rank's own thread does, and what is on its way to other ranks."""
 
 
 long_waits: dict[int | None, str] = {}
-"""What a rank waits for longer than a moment, in words, if it knows more than its stack says. None: the only rank."""
+"""What ranks wait for, as `wait_for` was told. None: the only rank."""
 
 
 class Span(NamedTuple):
@@ -89,6 +89,14 @@ def caller() -> int | None:
     """The rank that the calling thread acts for, where a process hosts several."""
     key = rank_local.bound()
     return None if key is None else cast(_Ranked, key).rank
+
+
+def wait_for(what: str | None) -> None:
+    """The calling rank waits longer than a moment for `what`, of which its stack does not say enough; None: no more."""
+    if what is not None:
+        long_waits[caller()] = what
+    elif long_waits:
+        long_waits.pop(caller(), None)
 
 
 def tell(kind: str, name: str, began: float, track: int = PROGRAM, **details: Any) -> None:

@@ -48,15 +48,6 @@ class Tensor(_Attributed):
     _hooks: dict[int, Any] | None = None
     _post_accumulate_hooks: dict[int, Any] | None = None
 
-    if not TYPE_CHECKING:
-
-        @property
-        def __dict__(self) -> Any:
-            """What the program has set, see `attributes.py`."""
-            from .attributes import Attributes  # here, as few programs ask
-
-            return Attributes(_everything.__get__(self), Tensor)
-
     if TYPE_CHECKING:
         _array: Any
         _requires_grad: bool
@@ -68,13 +59,19 @@ class Tensor(_Attributed):
         # Methods and operators are ops, attached by `ops/methods.py`; their types stand in `tensor.pyi`.
         def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, index: Any) -> Tensor: ...
+    else:
+
+        @property
+        def __dict__(self) -> Any:
+            from .attributes import Attributes  # here, as few programs ask what they have set
+
+            return Attributes(_everything.__get__(self), Tensor)
 
     def __new__(cls, *args: Any, device: Any = None) -> Self:
         """`Tensor(2, 3)`: uninitialised memory of that shape; `Tensor([1, 2])`: the data as floats."""
-        dtype = dtypes.get_default_dtype().numpy
-        first = args[0] if len(args) == 1 else None
         if device is not None:
             return cls(*args).to(device)
+        dtype, first = dtypes.get_default_dtype().numpy, args[0] if len(args) == 1 else None
         if isinstance(first, Tensor):
             out = wrap(first._array, cls)
             out._versions = first._versions
@@ -83,8 +80,9 @@ class Tensor(_Attributed):
             return wrap(np.array(first, dtype=dtype), cls)
         sizes = first if isinstance(first, Size) else args or (0,)
         if not all(isinstance(n, (int, np.integer)) for n in sizes):
-            got = ", ".join(type(a).__name__ for a in args)
-            raise TypeError(f"Tensor() takes sizes, or one sequence, array or Tensor; got ({got})")
+            raise TypeError(
+                f"Tensor() takes sizes, or one sequence, array or Tensor; got {[*map(type, args)]}"
+            )
         return wrap(np.empty(sizes, dtype=dtype), cls)
 
     # -- attributes ----------------------------------------------------------------------

@@ -26,6 +26,9 @@ CONTAINERS = (
 SHARED = {
     "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
     "autograd.reentrance.carried": "thread-local states, listed at import",
+    "backend.cpu.half_loops._kept": "compiled loops of NumPy's ufuncs",
+    "backend.cpu.half_loops._wide": "the float32 loops of NumPy's ufuncs",
+    "backend.elementary.shape._parts": "memory that flat optimizers split, by its address",
     "backend.cuda._devices": "what the machine has",
     "backend.cuda.library._found": "what the machine has",
     "backend.registry._bodies": "the op table",
@@ -34,6 +37,7 @@ SHARED = {
     "compat.settings._said": "warnings that the process has shown",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
     "core.rank_local._all": "where the ranks' own values are",
+    "core.spans.long_waits": "by rank",
     "distributed.debug_level._chosen": "a level that programs set and read back, and that switches nothing",
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",

@@ -32,7 +32,7 @@ def test_replicas_begin_with_the_parameters_and_buffers_of_rank_0():
         assert np.array_equal(value, state_1[name]), name
 
 
-def test_buffers_become_those_of_rank_0_before_each_forward_in_training():
+def test_buffers_become_those_of_rank_0_before_each_forward_in_training_and_the_first_after_it():
     def program():
         ddp = DDP(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
         norm = ddp.module[0]
@@ -48,7 +48,7 @@ def test_buffers_become_those_of_rank_0_before_each_forward_in_training():
 
     (own_0, _, seen_0), (own_1, evaluated_1, seen_1) = ranks(2, program)
     assert not np.array_equal(own_0, own_1)
-    assert np.array_equal(evaluated_1, own_1)
+    assert np.array_equal(evaluated_1, own_0)
     assert np.array_equal(seen_0, own_0) and np.array_equal(seen_1, own_0)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core import environment
-from ...core.spans import caller, long_waits
+from ...core.spans import wait_for
 from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
@@ -150,9 +150,7 @@ class Worker:
                     raise EOFError
                 now = time.monotonic()
                 if not ready:
-                    long_waits[caller()] = (
-                        f"DataLoader worker {self.id} (pid {self.process.pid}), which {self._doing()}"
-                    )
+                    wait_for(f"DataLoader worker {self.id} (pid {self.process.pid}), which {self._doing()}")
                 if self._progress[0] == STARTING and now - began < _STARTING:
                     waiting_since = now
                 elif timeout and not ready and now - waiting_since > timeout:
@@ -169,8 +167,7 @@ class Worker:
         except (EOFError, ConnectionResetError):
             raise self._death() from None
         finally:
-            if long_waits:
-                long_waits.pop(caller(), None)
+            wait_for(None)
 
     def _open(self, result: Result) -> Any:
         """The batch, in place where memory may be lent, else copied."""
