@@ -136,10 +136,6 @@ class Tensor(_Attributed):
     def is_cuda(self) -> bool:
         return backend_for(self._array).kind == "cuda"
 
-    @property
-    def is_meta(self) -> bool:
-        return backend_for(self._array).kind == "meta"
-
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point
 

@@ -336,6 +336,10 @@ def _is_cpu(self: Tensor) -> bool:
     return self.device.type == "cpu"
 
 
+def _is_meta(self: Tensor) -> bool:
+    return self.device.type == "meta"
+
+
 def _no(self: Tensor) -> bool:
     return False
 
@@ -371,6 +375,7 @@ METHODS: dict[str, Any] = {
     "layout": property(_layout),
     "name": property(_name),
     "is_cpu": property(_is_cpu),
+    "is_meta": property(_is_meta),
     **{
         f"is_{kind}": property(_no)
         for kind in (
