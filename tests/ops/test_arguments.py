@@ -90,6 +90,13 @@ def test_a_negative_number_to_a_complex_power_has_a_gradient():
     assert torch.autograd.gradcheck(lambda z: torch.pow(-1, z), z)
 
 
+def test_the_exponent_of_a_power_has_its_name():
+    x = torch.tensor([2.0, 3.0])
+    assert torch.pow(x, exponent=2).tolist() == x.pow(exponent=2).tolist() == [4, 9]
+    assert torch.pow(2.0, exponent=x, out=torch.empty(2)).tolist() == [4, 8]
+    assert x.pow_(exponent=3).tolist() == x.tolist() == [8, 27]
+
+
 VALUES: dict[str, tuple[Callable[[], object], type[Exception]]] = {
     "prelu": (lambda: F.prelu(torch.ones(2, 8), torch.ones(2, 4)), RuntimeError),
     "rrelu": (lambda: F.rrelu(torch.ones(2), 0.3, 0.1), RuntimeError),

@@ -235,3 +235,25 @@ def test_gradients_of_each_example(reduction: str) -> None:
     for one, other in zip(*found, strict=True):
         assert one.shape == other.shape
         _close(other, one)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_norm_folded_into_weights(transpose: bool, affine: bool) -> None:
+    rng = np.random.default_rng(0)
+    weight, mean, variance = rng.standard_normal((4, 4, 2)), rng.standard_normal(4), rng.random(4) + 0.5
+    found = []
+    for stack in (oracle, ddpgrad):
+        arrays = [stack.tensor(a) for a in (weight, mean, mean, variance, mean + 1, mean)]
+        arrays[0].requires_grad_()
+        w, b, rm, rv, scale, shift = arrays
+        rest = (scale, shift) if affine else (None, None)
+        found.append(
+            stack.nn.utils.fusion.fuse_conv_bn_weights(
+                w, b if affine else None, rm, rv, 1e-3, *rest, transpose
+            )
+        )
+    for expected, got in zip(*found, strict=True):
+        assert type(got) is ddpgrad.nn.Parameter
+        _close(got, expected)
+    assert found[1][0].requires_grad

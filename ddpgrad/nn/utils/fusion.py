@@ -31,20 +31,35 @@ def _fused(layer: Any, bn: Any, transpose: bool) -> Any:
     if layer.training or bn.training:
         raise AssertionError("Fusion only for eval!")
     fused = copy.deepcopy(layer)
-    weight, bias = _folded(layer.weight, layer.bias, bn, transpose)
-    fused.weight = Parameter(weight.detach(), layer.weight.requires_grad)
-    fused.bias = Parameter(
-        bias.detach(), layer.weight.requires_grad if layer.bias is None else layer.bias.requires_grad
-    )
+    statistics = bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    fused.weight, fused.bias = fuse_conv_bn_weights(layer.weight, layer.bias, *statistics, transpose)
     return fused
 
 
-def _folded(weight: Tensor, bias: Tensor | None, bn: Any, transpose: bool) -> tuple[Tensor, Tensor]:
-    scale = rsqrt(bn.running_var + bn.eps)
-    if bn.weight is not None:
-        scale = scale * bn.weight
-    shift = -bn.running_mean if bias is None else bias - bn.running_mean
-    shift = shift * scale + (zeros_like(scale) if bn.bias is None else bn.bias)
-    shape = [1] * weight.ndim
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias of a layer that does what one with `conv_w`, `conv_b` and then a batch norm do.
+
+    bn_rm, bn_rv: the running mean and variance. transpose: the outputs are dimension 1 of the weight.
+    """
+    scale = rsqrt(bn_rv + bn_eps)
+    if bn_w is not None:
+        scale = scale * bn_w
+    shift = -bn_rm if conv_b is None else conv_b - bn_rm
+    shift = shift * scale + (zeros_like(scale) if bn_b is None else bn_b)
+    shape = [1] * conv_w.ndim
     shape[1 if transpose else 0] = -1
-    return weight * reshape(scale, tuple(shape)), shift
+    weight = conv_w * reshape(scale, tuple(shape))
+    trained = conv_w.requires_grad if conv_b is None else conv_b.requires_grad
+    return (
+        Parameter(weight.detach().to(conv_w.dtype), conv_w.requires_grad),
+        Parameter(shift.detach().to(conv_w.dtype if conv_b is None else conv_b.dtype), trained),
+    )

@@ -64,7 +64,13 @@ def _check_pow(input: TensorLike, other: TensorLike) -> None:
         raise RuntimeError("pow(): Integers to negative integer powers are not allowed. Use x.double().")
 
 
+def _pow(input: TensorLike, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
+    """`input` to the power of `exponent`."""
+    return F.pow(input, exponent, out=out)
+
+
 @primitive(
+    public=_pow,
     grads={"input": _pow_grad_input, "other": _pow_grad_other},
     promotion="same",
     check=_check_pow,
