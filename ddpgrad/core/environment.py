@@ -11,6 +11,7 @@ change a run.
                          where no launcher of ours or MPI's is: which rank this is, and where the ranks meet
     DDPGRAD_DEBUGGER     1: the user debugs; waiting is never cut short
     DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
+    DDPGRAD_TOKEN        a secret of the job: who does not know it is refused where ranks meet
     DDPRUN_RESTART_COUNT how often ddprun has started the job again after a failure
     DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes; 'shm,mpi': shm where
                          there is enough shared memory
@@ -262,6 +263,11 @@ def timeout() -> float:
         return float(text)
     except ValueError:
         raise LaunchError(f"environment variable DDPGRAD_TIMEOUT must be seconds, got {text!r}") from None
+
+
+def token() -> bytes:
+    """The secret that the ranks of a job share, DDPGRAD_TOKEN; empty if there is none."""
+    return os.environ.get("DDPGRAD_TOKEN", "").encode()
 
 
 def restart_count() -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hmac
+import logging
 import os
+import secrets
 import socket
 import socketserver
 import struct
@@ -21,6 +24,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from ..core import environment
 from ..core.errors import DistributedError
 from .protocol import plain_data
 
@@ -28,6 +32,10 @@ _DEFAULT_TIMEOUT = timedelta(seconds=300)
 _LONGEST_MESSAGE = 64 << 20
 _LENGTH = struct.Struct("!I")
 _WORKERS = "init/workers"
+# The question for the token, which is no length of a message, and its answer have as many bytes; who proves it has so long.
+_ASKS, _PROOF, _PROOF_S = b"DDPT", 32, 10.0
+
+_log = logging.getLogger("ddpgrad.distributed")
 
 
 class DistStoreError(DistributedError):
@@ -206,8 +214,8 @@ class TCPStore(Store):
 
     port: 0, with is_master, takes a free one (see `port`). master_listen_fd: a socket that listens already, to be
     served instead of one on host_name. With world_size and wait_for_workers the constructor returns when so many
-    have come. There is no protection against strangers
-    who reach the port: serve on an address of a network that you trust.
+    have come. Where DDPGRAD_TOKEN is set, who does not know it is refused, with a line in the log; it is never sent,
+    and what is said is not encrypted. Without it anybody who reaches the port is served: use a network that you trust.
     """
 
     def __init__(
@@ -232,9 +240,29 @@ class TCPStore(Store):
             self._end_server = weakref.finalize(self, self._server.end)
         self._connection = connect(self.host, self.port, self.timeout, "a TCPStore")
         weakref.finalize(self, self._connection.close)
+        if environment.token():
+            self._prove()
         if world_size and wait_for_workers:
             self.add(_WORKERS, 1)
             self._await_workers(world_size)
+
+    def _prove(self) -> None:
+        """Show the server that this process knows the token."""
+        where = f"the TCPStore on {self.host}:{self.port}"
+        self._connection.settimeout(_PROOF_S)
+        try:
+            asked = _exactly(self._connection, _PROOF)
+            self._connection.sendall(_proof(environment.token(), asked))
+            _exactly(self._connection, 1)
+        except TimeoutError:
+            raise DistStoreError(
+                f"{where} asks for no token: set DDPGRAD_TOKEN for all ranks, or for none"
+            ) from None
+        except OSError as error:
+            raise DistStoreError(
+                f"{where} refused this process: is DDPGRAD_TOKEN the same? ({error})"
+            ) from None
+        self._connection.settimeout(self.timeout.total_seconds())
 
     def close(self) -> None:
         """Leave the store; its server ends with it. Not PyTorch's, where only the garbage collector does this."""
@@ -269,6 +297,7 @@ class _Server(socketserver.ThreadingTCPServer):
             self.socket = socket.socket(fileno=listening)
             self.server_address = self.socket.getsockname()
         self.table, self.lock = _Table(), threading.Lock()
+        self.token = environment.token()
         self.connections: set[socket.socket] = set()
         self._pid = os.getpid()
 
@@ -290,16 +319,41 @@ class _Conversation(socketserver.BaseRequestHandler):
         server = self.server
         assert isinstance(server, _Server)
         server.connections.add(self.request)
+        said = False
         try:
+            self._let_in(server.token)
             while True:
                 command, *arguments = _receive(self.request)
                 with server.lock:
                     answer = server.table.run(command, *arguments)
                 _send(self.request, answer)
-        except (OSError, KeyError, TypeError, ValueError):
-            return  # gone, or does not speak this language
+                said = True
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            # Who leaves, or only looks whether somebody listens, is nobody to speak of.
+            if not said and not isinstance(error, (ConnectionError, TimeoutError)):
+                _log.warning("refused a connection from %s to a TCPStore: %s", self.client_address[0], error)
         finally:
             server.connections.discard(self.request)
+
+    def _let_in(self, token: bytes) -> None:
+        """Raise OSError for who does not know the token, where there is one."""
+        if not token:
+            return
+        asked = _ASKS + secrets.token_bytes(_PROOF - len(_ASKS))
+        self.request.settimeout(_PROOF_S)
+        self.request.sendall(asked)
+        try:
+            answered = _exactly(self.request, _PROOF)
+        except TimeoutError:
+            raise OSError("it does not know DDPGRAD_TOKEN") from None
+        if not hmac.compare_digest(answered, _proof(token, asked)):
+            raise OSError("it does not know DDPGRAD_TOKEN")
+        self.request.settimeout(None)
+        self.request.sendall(b"1")
+
+
+def _proof(token: bytes, asked: bytes) -> bytes:
+    return hmac.digest(token, asked, "sha256")
 
 
 def _send(connection: socket.socket, content: Any) -> None:
@@ -308,7 +362,10 @@ def _send(connection: socket.socket, content: Any) -> None:
 
 
 def _receive(connection: socket.socket) -> Any:
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    header = _exactly(connection, _LENGTH.size)
+    if header == _ASKS:
+        raise OSError("it asks for DDPGRAD_TOKEN, which is not set here")
+    (length,) = _LENGTH.unpack(header)
     if length > _LONGEST_MESSAGE:
         raise OSError(f"a message of {length} bytes is too long")
     return plain_data.decode(_exactly(connection, length))

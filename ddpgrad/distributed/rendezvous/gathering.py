@@ -118,6 +118,8 @@ def _attend(place: Place, store: Store, mine: Entry, began: float, until: float)
         if state.get("roster"):
             roster = _roster(state)
             if mine in roster.entries:
+                if place.served:
+                    store.delete_key(f"here/{mine.nonce}")  # read
                 return roster
             if place.served:
                 _refuse_latecomer(place, mine, roster)
@@ -159,6 +161,8 @@ class _Chair:
                 continue
             roster = Roster(secrets.token_hex(8), tuple(sorted(present, key=lambda entry: entry.rank)))
             self._publish(roster=asdict(roster))
+            if self._place.served:
+                self._await_readers([entry.nonce for entry in roster.entries if entry != self._mine])
             return roster
         missing = sorted(
             {*range(self._place.world_size)} - {e.rank for e in _entries(self._store) if self._answered(e)}
@@ -192,12 +196,14 @@ class _Chair:
         why = f"{self._place.text}: {why}."
         nonces = [entry.nonce for entry in present if entry != self._mine]
         self._publish(refused=nonces, why=why)
-        # What this process serves is gone when it ends: first the others must have read it.
-        until = time.monotonic() + _DOUBLE_S
-        for _ in _pauses(self._place, until):
-            if nonces and not any(self._store.check([f"here/{nonce}"]) for nonce in nonces):
-                break
+        self._await_readers(nonces)
         raise LaunchError(why)
+
+    def _await_readers(self, nonces: list[str]) -> None:
+        """What this process serves is gone when it ends: first the others must have read it."""
+        for _ in _pauses(self._place, time.monotonic() + _DOUBLE_S):
+            if nonces and not any(self._store.check([f"here/{nonce}"]) for nonce in nonces):
+                return
 
 
 def clean(place: Place, store: Store, roster: Roster) -> None:
