@@ -336,7 +336,7 @@ def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tenso
     if not hasattr(value, "dtype"):
         value = as_element(value, dtypes.of(input.dtype))
     value = F.asarray(value, dtype=input.dtype)
-    return F.where(mask, value, input)
+    return F.contiguous(F.where(mask, value, input))  # as PyTorch's, whatever the order of the input
 
 
 def _check_lerp(input: Tensor, end: Tensor, weight: TensorLike) -> None:
