@@ -118,3 +118,37 @@ def test_numbers_are_rounded_as_by_pytorch(call: Any, half: str):
         out, expected = call(ours), call(x.to(getattr(theirs, half)))
         assert str(out.dtype) == str(expected.dtype)
         np.testing.assert_array_equal(out.double().numpy(), expected.double().numpy())
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "sizes", [(64, 80, 96), (77, 131, 101), (8, 5000, 48), (130, 512, 1), (500, 600, 400)]
+)
+def test_matrix_products(half: Any, sizes: tuple[int, int, int]):
+    """Every order of memory, sizes that fill no panel, sums of several panels, and parts for several threads."""
+    torch.manual_seed(0)
+    m, k, n = sizes
+    a, b, bias = torch.randn(m, k).to(half), torch.randn(k, n).to(half), torch.randn(n).to(half)
+    expected = a.double() @ b.double()
+    tolerance = {"rtol": 2 * torch.finfo(half).eps, "atol": 1e-3 * k**0.5}
+    odd = torch.zeros(m, k + 3).to(half)
+    odd[:, 1 : k + 1] = a
+    for left in (a, a.t().contiguous().t(), odd[:, 1 : k + 1]):
+        for right in (b, b.t().contiguous().t()):
+            out = left @ right
+            assert out.dtype is half
+            torch.testing.assert_close(out.double(), expected, **tolerance)
+            assert torch.equal(torch.nn.functional.linear(left, right.t()), out)
+    wide = torch.nn.functional.linear(a, b.t().contiguous(), bias)
+    torch.testing.assert_close(wide.double(), expected + bias.double(), **tolerance)
+    stacked = torch.stack([a, a + 1]) @ torch.stack([b, b])
+    torch.testing.assert_close(stacked[0].double(), expected, **tolerance)
+    torch.testing.assert_close(a[None] @ b, (a @ b)[None])
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_products_keep_what_is_no_number(half: Any):
+    x, w = torch.ones(64, 64).to(half), torch.ones(64, 64).to(half)
+    x[3, 5], x[7, 9] = float("nan"), float("inf")
+    out = x @ w
+    assert out[3].isnan().all() and out[7].isinf().all() and (out[8] == 64).all()
