@@ -39,7 +39,12 @@ def in_order(array: Array, dims: Sequence[int]) -> Array:
 
 def empty_in_order(like: Array, shape: Sequence[int], dtype: Any, dims: Sequence[int]) -> Array:
     """A new array of the library of `like` whose memory runs through `dims`."""
-    dense = np.empty_like(like, dtype, shape=[shape[d] for d in dims], order="C", subok=False)
+    size = [shape[d] for d in dims]
+    dense = (
+        np.empty(size, dtype)
+        if isinstance(like, np.ndarray)
+        else np.empty_like(like, dtype=dtype, shape=size, order="C")
+    )
     return dense.transpose([dims.index(d) for d in range(len(shape))])
 
 

@@ -152,3 +152,10 @@ def test_products_keep_what_is_no_number(half: Any):
     x[3, 5], x[7, 9] = float("nan"), float("inf")
     out = x @ w
     assert out[3].isnan().all() and out[7].isinf().all() and (out[8] == 64).all()
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_ops_of_any_number_of_arguments(half: Any):
+    x = torch.arange(6.0).to(half)
+    assert torch.equal(x.repeat(2, 3), x.float().repeat(2, 3).to(half))
+    assert torch.equal(x.tile(2), x.float().tile(2).to(half))
