@@ -328,7 +328,7 @@ class Tensor(_Attributed):
         if self._array.size != 1:
             raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
         value = self._array.item()
-        return float(value) if self._array.dtype == dtypes.bfloat16.numpy else value
+        return float(value) if self._array.dtype == dtypes.NARROW[1] else value
 
     def __bool__(self) -> bool:
         if self._array.size != 1:

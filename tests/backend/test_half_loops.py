@@ -159,3 +159,21 @@ def test_ops_of_any_number_of_arguments(half: Any):
     x = torch.arange(6.0).to(half)
     assert torch.equal(x.repeat(2, 3), x.float().repeat(2, 3).to(half))
     assert torch.equal(x.tile(2), x.float().tile(2).to(half))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_gradients_beside_numbers_are_pytorchs(half: str):
+    theirs = pytest.importorskip("torch")
+    x = theirs.randn(5000, generator=theirs.Generator().manual_seed(0))
+    g = theirs.randn(5000, generator=theirs.Generator().manual_seed(1))
+    for call in (lambda x: x * 2.1, lambda x: 0.3 * x, lambda x: x / 3.3):
+        grads = []
+        for library, a, b in (
+            (torch, torch.from_numpy(x.numpy()), torch.from_numpy(g.numpy())),
+            (theirs, x, g),
+        ):
+            leaf = a.to(getattr(library, half)).requires_grad_()
+            call(leaf).backward(b.to(getattr(library, half)))
+            grads.append(leaf.grad.double().numpy())
+        np.testing.assert_array_equal(*grads)
