@@ -245,17 +245,8 @@ def like(function: Any) -> Any:
                 return out.to(where, kind).requires_grad_(requires_grad)
             layout = sparse_coo
         order = None if isinstance(input._array, SparseArray) else order_like(input._array, memory_format)
-        return placed(
-            function,
-            tuple(input.shape),
-            order,
-            *args,
-            dtype=kind,
-            device=where,
-            requires_grad=requires_grad,
-            layout=layout,
-            **kwargs,
-        )
+        options = {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
+        return placed(function, tuple(input.shape), order, *args, **options, **kwargs)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"`{function.__name__}` with the shape, dtype, device and order in memory of `input`."
