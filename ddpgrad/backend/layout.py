@@ -91,6 +91,13 @@ def begin_use() -> None:
             use.started()
 
 
+def lies_in(array: Array, memory_format: Any) -> bool:
+    """Whether memory runs through the dimensions in order, or in that of `memory_format`, without gaps."""
+    if memory_format is None or memory_format.rank is None:
+        return bool(array.flags.c_contiguous)
+    return array.ndim == memory_format.rank and is_in_order(array, memory_format.order(array.ndim))
+
+
 def order_like(array: Array, memory_format: Any) -> Dims | None:
     """The order that the memory of a new array like `array` has; None for that of the dimensions."""
     if memory_format is not None and memory_format.order is not None:

@@ -16,7 +16,7 @@ from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
-from ..backend.layout import is_in_order
+from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
@@ -145,10 +145,7 @@ class Tensor(_Attributed):
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """True when the elements lie in order of the dimensions, or in that of `memory_format`."""
-        array = self._array
-        if memory_format is None or memory_format.rank is None:
-            return bool(array.flags.c_contiguous)
-        return array.ndim == memory_format.rank and is_in_order(array, memory_format.order(array.ndim))
+        return lies_in(self._array, memory_format)
 
     @overload
     def stride(self, dim: None = None) -> tuple[int, ...]: ...
