@@ -185,7 +185,7 @@ def test_questions_about_what_is_not_there_have_answers():
     assert not torch.is_autocast_enabled("mps")
     assert torch.cuda._initialized == torch.cuda.is_initialized()
     assert not isinstance(x, torch.Future) and torch.futures.Future is torch.Future
-    assert x.clone(memory_format=torch.channels_last).tolist() == [1.0, 1.0]
+    assert x.clone(memory_format=torch.preserve_format).tolist() == [1.0, 1.0]
     with pytest.raises(RuntimeError, match="non-negative"):
         torch._assert_async(torch.tensor(False), "non-negative")
 

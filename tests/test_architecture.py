@@ -291,6 +291,7 @@ def test_a_rank_loads_what_it_uses(tmp_path):
     ranks = [ours(path.read_text().split()) for path in sorted(tmp_path.glob("loaded.*"))]
     assert len(ranks) == 2
     assert max(len(names) for names in ranks) < 220, ranks[0]
+    assert "ddpgrad.backend.cpu.half_loops" not in ranks[0], "a program without 16-bit floats pays for them"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Source of the rules: https://pytorch.org/docs/stable/tensor_attributes.html#type
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -58,6 +59,26 @@ class DType:
         return self
 
 
+class _NarrowDType(DType):
+    """A float of 16 bits. Whoever asks how arrays hold it may make one: `PREPARE` is called before."""
+
+    __slots__ = ("_numpy",)
+
+    def __init__(self, name: str, numpy: Any) -> None:
+        self.name, self.category, self._numpy = name, 2, np.dtype(numpy)
+        self.itemsize = self._numpy.itemsize
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        while PREPARE:
+            PREPARE.pop()()
+        return self._numpy
+
+
+PREPARE: list[Callable[[], None]] = []
+"""What a backend does before the first array of 16-bit floats."""
+
+
 class _NamedDType(DType):
     """A type of PyTorch's that no array library has: to be named and compared with."""
 
@@ -85,8 +106,8 @@ int8 = DType("int8", np.int8, 1)
 int16 = DType("int16", np.int16, 1)
 int32 = DType("int32", np.int32, 1)
 int64 = DType("int64", np.int64, 1)
-float16 = DType("float16", np.float16, 2)
-bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, 2)
+float16 = _NarrowDType("float16", np.float16)
+bfloat16 = _NarrowDType("bfloat16", ml_dtypes.bfloat16)
 float32 = DType("float32", np.float32, 2)
 float64 = DType("float64", np.float64, 2)
 complex64 = DType("complex64", np.complex64, 3)
@@ -100,7 +121,7 @@ float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
 complex32 = _NamedDType("complex32", 3, 4)
 
 NARROW = (float16.numpy, bfloat16.numpy)
-"""The NumPy dtypes of floats of 16 bits, which are computed in float32."""
+"""How arrays hold float16 and bfloat16. Compare with these: `bfloat16.numpy` prepares for such arrays to come."""
 
 _FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
 _WIDE_UNSIGNED = (uint16, uint32, uint64)

@@ -25,6 +25,7 @@ import numpy as np
 from ..core.errors import KernelMissingError
 from ..core.upcalls import declare_all_ops
 from .device import Device
+from .layout import placing, use
 
 Kernel = Callable[..., Any]
 
@@ -178,11 +179,23 @@ class KernelByArray(dict[type, Kernel]):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        _tables.append(self)
 
     def __missing__(self, array_type: type) -> Kernel:
         backend = _by_array_type.get(array_type) or backend_of(getattr(array_type, "device_kind", "cpu"))
-        kernel = self[array_type] = backend.find(self.name)
+        kernel = self[array_type] = placing(self.name, backend.find(self.name))
         return kernel
+
+
+_tables: list[KernelByArray] = []
+
+
+def _look_up_again() -> None:
+    for table in _tables:
+        table.clear()
+
+
+use.started = _look_up_again
 
 
 def to_device(array: Any, device: Device) -> Any:

@@ -26,8 +26,8 @@ class _nn:
     @staticmethod
     def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         """What `Module.to` is asked for: device, dtype, non_blocking, memory_format."""
-        device, dtype = conversion.parse(*args, **kwargs)
-        return device, dtype, bool(kwargs.get("non_blocking")), kwargs.get("memory_format")
+        device, dtype, memory_format = conversion.parse(*args, **kwargs)
+        return device, dtype, bool(kwargs.get("non_blocking")), memory_format
 
 
 def _get_tracing_state() -> None:

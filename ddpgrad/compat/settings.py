@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from ..backend import dtype as dtypes
+from ..backend.cpu import threads
 from ..core.rank_local import RankLocal
 from ..ops.creation.interop import TYPED
 
@@ -28,8 +29,8 @@ _switches: RankLocal[_Switches] = RankLocal(_Switches)
 
 
 def get_num_threads() -> int:
-    """The number of threads that BLAS may use; kernels of this package use one."""
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+    """The number of threads that BLAS and products of bfloat16 may use; other kernels of this package use one."""
+    return threads.blas_threads()
 
 
 def set_num_threads(num: int) -> None:
@@ -39,6 +40,7 @@ def set_num_threads(num: int) -> None:
     if num < 1:
         raise RuntimeError("set_num_threads expects a positive integer")
     threadpool_limits(num, "blas")
+    threads.forget()
 
 
 def get_num_interop_threads() -> int:

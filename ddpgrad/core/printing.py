@@ -155,7 +155,7 @@ def _with_parts(text: str, parts: list[str], indent: int) -> str:
 
 
 def _elements(array: np.ndarray, indent: int) -> str:
-    if array.dtype == dtypes.bfloat16.numpy:
+    if array.dtype == dtypes.NARROW[1]:
         array = array.astype(np.float32)
     shown: Any = _shown(array)
     if array.dtype.kind == "c":

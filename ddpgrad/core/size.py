@@ -1,9 +1,11 @@
-"""Size, the shape of a tensor, and layouts, how elements are stored."""
+"""Size, the shape of a tensor; names of layouts, with which programs compare its own; and memory formats."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from ..backend.layout import CHANNELS_LAST, begin_use
 
 _at = tuple.__getitem__
 
@@ -55,7 +57,23 @@ class Layout:
 
 
 class MemoryFormat(Layout):
-    """An order of dimensions in memory. All are accepted; elements always lie in order of the dimensions."""
+    """An order of dimensions in memory. order: gives it for a number of dimensions; None for that of the input."""
+
+    def __init__(self, name: str, rank: int | None = None) -> None:
+        super().__init__(name)
+        self.rank = rank
+        self.order = None if name == "preserve_format" else self._order
+
+    def _order(self, ndim: int) -> tuple[int, ...]:
+        """The dimensions, outermost first; `RuntimeError` for tensors of another rank than images have."""
+        if self.rank is None:
+            return tuple(range(ndim))
+        begin_use()
+        if ndim != self.rank:
+            raise RuntimeError(
+                f"required rank {self.rank} tensor to use {self.name} format, got one of rank {ndim}"
+            )
+        return CHANNELS_LAST[ndim]
 
 
 strided = Layout("strided")
@@ -63,7 +81,7 @@ sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = ma
     Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
 )
 contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
-channels_last, channels_last_3d = MemoryFormat("channels_last"), MemoryFormat("channels_last_3d")
+channels_last, channels_last_3d = MemoryFormat("channels_last", 4), MemoryFormat("channels_last_3d", 5)
 
 
 def require_strided(name: str, layout: Any) -> None:

@@ -16,6 +16,7 @@ from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
+from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
@@ -143,8 +144,8 @@ class Tensor(_Attributed):
         return self.dtype.is_complex
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """True when the elements lie in order of the dimensions, which every memory format means here."""
-        return bool(self._array.flags.c_contiguous)
+        """True when the elements lie in order of the dimensions, or in that of `memory_format`."""
+        return lies_in(self._array, memory_format)
 
     @overload
     def stride(self, dim: None = None) -> tuple[int, ...]: ...
@@ -324,7 +325,7 @@ class Tensor(_Attributed):
         if self._array.size != 1:
             raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
         value = self._array.item()
-        return float(value) if self._array.dtype == dtypes.bfloat16.numpy else value
+        return float(value) if self._array.dtype == dtypes.NARROW[1] else value
 
     def __bool__(self) -> bool:
         if self._array.size != 1:

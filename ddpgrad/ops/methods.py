@@ -187,7 +187,7 @@ def _cuda(self: Tensor, device: Any = None) -> Tensor:
 
 def _converter(name: str, dtype: dtypes.DType) -> Any:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
-        return conversion.to(self, dtype)
+        return conversion.to(self, dtype, memory_format=memory_format)
 
     method.__name__ = name
     method.__doc__ = f"In dtype {dtype!r}."

@@ -118,3 +118,62 @@ def test_numbers_are_rounded_as_by_pytorch(call: Any, half: str):
         out, expected = call(ours), call(x.to(getattr(theirs, half)))
         assert str(out.dtype) == str(expected.dtype)
         np.testing.assert_array_equal(out.double().numpy(), expected.double().numpy())
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "sizes", [(64, 80, 96), (77, 131, 101), (8, 5000, 48), (130, 512, 1), (500, 600, 400)]
+)
+def test_matrix_products(half: Any, sizes: tuple[int, int, int]):
+    """Every order of memory, sizes that fill no panel, sums of several panels, and parts for several threads."""
+    torch.manual_seed(0)
+    m, k, n = sizes
+    a, b, bias = torch.randn(m, k).to(half), torch.randn(k, n).to(half), torch.randn(n).to(half)
+    expected = a.double() @ b.double()
+    tolerance = {"rtol": 2 * torch.finfo(half).eps, "atol": 1e-3 * k**0.5}
+    odd = torch.zeros(m, k + 3).to(half)
+    odd[:, 1 : k + 1] = a
+    for left in (a, a.t().contiguous().t(), odd[:, 1 : k + 1]):
+        for right in (b, b.t().contiguous().t()):
+            out = left @ right
+            assert out.dtype is half
+            torch.testing.assert_close(out.double(), expected, **tolerance)
+            assert torch.equal(torch.nn.functional.linear(left, right.t()), out)
+    wide = torch.nn.functional.linear(a, b.t().contiguous(), bias)
+    torch.testing.assert_close(wide.double(), expected + bias.double(), **tolerance)
+    stacked = torch.stack([a, a + 1]) @ torch.stack([b, b])
+    torch.testing.assert_close(stacked[0].double(), expected, **tolerance)
+    torch.testing.assert_close(a[None] @ b, (a @ b)[None])
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_products_keep_what_is_no_number(half: Any):
+    x, w = torch.ones(64, 64).to(half), torch.ones(64, 64).to(half)
+    x[3, 5], x[7, 9] = float("nan"), float("inf")
+    out = x @ w
+    assert out[3].isnan().all() and out[7].isinf().all() and (out[8] == 64).all()
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_ops_of_any_number_of_arguments(half: Any):
+    x = torch.arange(6.0).to(half)
+    assert torch.equal(x.repeat(2, 3), x.float().repeat(2, 3).to(half))
+    assert torch.equal(x.tile(2), x.float().tile(2).to(half))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_gradients_beside_numbers_are_pytorchs(half: str):
+    theirs = pytest.importorskip("torch")
+    x = theirs.randn(5000, generator=theirs.Generator().manual_seed(0))
+    g = theirs.randn(5000, generator=theirs.Generator().manual_seed(1))
+    for call in (lambda x: x * 2.1, lambda x: 0.3 * x, lambda x: x / 3.3):
+        grads = []
+        for library, a, b in (
+            (torch, torch.from_numpy(x.numpy()), torch.from_numpy(g.numpy())),
+            (theirs, x, g),
+        ):
+            leaf = a.to(getattr(library, half)).requires_grad_()
+            call(leaf).backward(b.to(getattr(library, half)))
+            grads.append(leaf.grad.double().numpy())
+        np.testing.assert_array_equal(*grads)

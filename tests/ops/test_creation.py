@@ -113,7 +113,7 @@ def test_default_device_and_options_without_effect():
     assert torch.get_default_device() == torch.device("cpu")
     with torch.device("cpu"):
         x = torch.zeros(2, layout=torch.strided, pin_memory=False, memory_format=torch.contiguous_format)
-    assert x.layout is torch.strided and x.contiguous(memory_format=torch.channels_last) is x
+    assert x.layout is torch.strided and x.contiguous(memory_format=torch.contiguous_format) is x
 
 
 def test_memory_shared_with_forked_processes():

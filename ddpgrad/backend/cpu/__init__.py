@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core import environment
 from .. import device
+from ..dtype import PREPARE
 from ..elementary import elementary
 from ..registry import Backend, kernels_in
 from .allocator import keep_freed_memory
@@ -28,6 +29,12 @@ def _device_of(array: Any) -> device.Device:
     return device.CPU
 
 
+def _prepare_halves() -> None:
+    from .half_loops import install
+
+    install()
+
+
 def load() -> Backend:
     """The CPU backend. Without Numba (DDPGRAD_NUMBA=0) every kernel is the portable one."""
     if not environment.allocator_chosen():
@@ -39,4 +46,5 @@ def load() -> Backend:
     if environment.numba_enabled():
         families |= kernels_in(__name__, _FAMILIES)
         families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
+        PREPARE.append(_prepare_halves)
     return Backend("cpu", np.ndarray, elementary(np), families, _device_of)

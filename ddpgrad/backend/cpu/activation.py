@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import beside
 from .vectormath import (
     compiled_for,
     exp,
@@ -109,14 +110,14 @@ def log_softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray
 
 
 def _map(body, x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    body(np.ascontiguousarray(x).reshape(-1), out.reshape(-1))
+    out, flat, vectors = beside(x.dtype, x)
+    body(*vectors, flat)
     return out
 
 
 def _map_pair(body, g: np.ndarray, x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    body(np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(x).reshape(-1), out.reshape(-1))
+    out, flat, vectors = beside(x.dtype, g, x)
+    body(*vectors, flat)
     return out
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import beside
 from .vectormath import compiled_for, kernel
 
 
@@ -21,11 +22,8 @@ def dropout_backward(g: np.ndarray, mask: np.ndarray, p: float) -> np.ndarray:
     """g / (1 - p) where `mask` is not 0, else 0: the gradient of `dropout` for its input."""
     if not compiled_for(g) or mask.dtype != np.uint8 or mask.shape != g.shape:
         return NotImplemented
-    out = np.empty(g.shape, g.dtype)
-    scale = g.dtype.type(1 / (1 - p) if p < 1 else 0)
-    _apply(
-        np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(mask).reshape(-1), scale, out.reshape(-1)
-    )
+    out, flat, vectors = beside(g.dtype, g, mask)
+    _apply(*vectors, g.dtype.type(1 / (1 - p) if p < 1 else 0), flat)
     return out
 
 

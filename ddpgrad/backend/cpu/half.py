@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import binding
 
 from ..dtype import numpy_of
+from ..layout import beside
 from .vectormath import kernel, narrowed, widened
 
 Array = np.ndarray[Any, Any]
@@ -46,8 +47,8 @@ def cast(input: Array, dtype: Any) -> Array:
     if not all(is_half(kind) or (kind.char == "f" and kind.isnative) for kind in (input.dtype, target)):
         return NotImplemented
     _install_loops()
-    out = np.empty_like(input, target)
-    _convert(stored(input.ravel("K")), stored(out.ravel("K")))
+    out, flat, vectors = beside(target, input)
+    _convert(stored(vectors[0]), stored(flat))
     return out
 
 

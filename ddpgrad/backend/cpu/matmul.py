@@ -26,13 +26,18 @@ def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
         if input.ndim > 2:  # one product over all leading dimensions, as in `linear`
             *lead, columns = input.shape
             return input.reshape(math.prod(lead), columns).dot(other).reshape(*lead, other.shape[1])
+    if input.dtype.itemsize == 2:
+        out = _of_halves(input, other)
+        if out is not None:
+            return out
     return _any_matmul(input, other)
 
 
 def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """input (*, K) @ weight (N, K) transposed + bias (N,): a new array (*, N)."""
     if not compiled_for(input, weight) or (bias is not None and bias.dtype != input.dtype):
-        return NotImplemented
+        out = _of_halves(input, weight.T, bias) if input.dtype.itemsize == 2 else None
+        return NotImplemented if out is None else out
     # One product over all leading dimensions: numpy.matmul would make one per matrix of a stack.
     flat = input.ndim == 2
     rows = input if flat else input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
@@ -40,6 +45,32 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     if bias is not None:
         out += bias
     return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray | None:
+    """The product (+ bias (N,)) of 16-bit floats, rounded once; None where it is done sooner in float32."""
+    from .half import cast
+    from .half_product import product, worth_it
+
+    if input.ndim < 2 or other.ndim < 2:
+        return None
+    if other.ndim == 2:
+        rows = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
+        if not worth_it(rows, other):
+            return None
+        wide = product(rows, other).reshape(*input.shape[:-1], other.shape[1])
+    else:
+        if not worth_it(input[(0,) * (input.ndim - 2)], other[(0,) * (other.ndim - 2)]):
+            return None
+        lead = np.broadcast_shapes(input.shape[:-2], other.shape[:-2])
+        left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (input, other))
+        wide = np.empty((*lead, input.shape[-2], other.shape[-1]), np.float32)
+        for place in np.ndindex(*lead):
+            wide[place] = product(left[place], right[place])
+    if bias is not None:
+        wide += bias.astype(np.float32)
+    rounded = cast(wide, input.dtype)
+    return wide.astype(input.dtype) if rounded is NotImplemented else rounded
 
 
 def for_blas(x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Compiled optimizer steps for the CPU: one pass over flat arrays, in place, float32 and float64.
+"""Compiled optimizer steps for the CPU: one pass over flat arrays, in place, 16-bit floats in float32.
 
 All arrays are C-contiguous and 1-D; those of one target have one length and do not overlap. For
 other types a kernel does nothing and returns `NotImplemented`.
@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from . import numbers as on_numbers
-from .vectormath import compiled_for, kernel
+from .vectormath import compiled_for, kernel, narrowed, widened
 
 
 def update_(
@@ -29,13 +29,23 @@ def update_(
 ) -> Any:
     """Apply an optimizer's rule to every element of each target: see `ops/dispatch/update.py`."""
     dtype = targets[0][0].dtype
-    if skip is not None or not compiled_for(targets[0][0]):
+    kind = dtype
+    if dtype.itemsize == 2:
+        from .half import is_half, stored
+
+        if not is_half(dtype):
+            return NotImplemented
+        targets, kind = [[stored(array) for array in target] for target in targets], np.dtype(np.float32)
+        dtype = targets[0][0].dtype
+    elif not compiled_for(targets[0][0]):
+        return NotImplemented
+    if skip is not None:
         return NotImplemented
     for target in targets:
         for array in target:
             if array.dtype is not dtype:
                 return NotImplemented
-    number = dtype.type
+    number = kind.type
     loop = _loop(rule, len(targets[0]) - 2)
     scalars = (number(scale), number(decay), number(shrink), tuple(map(number, numbers)))
     for target in targets:
@@ -45,7 +55,13 @@ def update_(
 
 def sum_of_squares(x: np.ndarray) -> float:
     """The sum of x**2 over all elements, squared and added in float64, in an order that x.size decides."""
-    if not compiled_for(x):
+    if x.dtype.itemsize == 2:
+        from .half import is_half, stored
+
+        if not is_half(x.dtype):
+            return NotImplemented
+        x = stored(x)
+    elif not compiled_for(x):
         return NotImplemented
     return _sum_of_squares(np.ascontiguousarray(x).reshape(-1))
 
@@ -69,8 +85,9 @@ def _without_state(rule: Any, text: str) -> Callable[..., None]:
     def loop(param, grad, scale, decay, shrink, numbers):
         _ = text
         for i in range(param.size):
-            p = param[i]
-            param[i] = rule(on_numbers, shrink * p, scale * grad[i] + decay * p, *numbers)
+            p = widened(param[i])
+            new = rule(on_numbers, shrink * p, scale * widened(grad[i]) + decay * p, *numbers)
+            param[i] = narrowed(new, param)
 
     return loop
 
@@ -79,8 +96,10 @@ def _with_one(rule: Any, text: str) -> Callable[..., None]:
     def loop(param, grad, a, scale, decay, shrink, numbers):
         _ = text
         for i in range(param.size):
-            p = param[i]
-            param[i], a[i] = rule(on_numbers, shrink * p, scale * grad[i] + decay * p, a[i], *numbers)
+            p = widened(param[i])
+            g = scale * widened(grad[i]) + decay * p
+            new, first = rule(on_numbers, shrink * p, g, widened(a[i]), *numbers)
+            param[i], a[i] = narrowed(new, param), narrowed(first, a)
 
     return loop
 
@@ -89,9 +108,10 @@ def _with_two(rule: Any, text: str) -> Callable[..., None]:
     def loop(param, grad, a, b, scale, decay, shrink, numbers):
         _ = text
         for i in range(param.size):
-            p = param[i]
-            g = scale * grad[i] + decay * p
-            param[i], a[i], b[i] = rule(on_numbers, shrink * p, g, a[i], b[i], *numbers)
+            p = widened(param[i])
+            g = scale * widened(grad[i]) + decay * p
+            new, first, second = rule(on_numbers, shrink * p, g, widened(a[i]), widened(b[i]), *numbers)
+            param[i], a[i], b[i] = narrowed(new, param), narrowed(first, a), narrowed(second, b)
 
     return loop
 
@@ -100,9 +120,16 @@ def _with_three(rule: Any, text: str) -> Callable[..., None]:
     def loop(param, grad, a, b, c, scale, decay, shrink, numbers):
         _ = text
         for i in range(param.size):
-            p = param[i]
-            g = scale * grad[i] + decay * p
-            param[i], a[i], b[i], c[i] = rule(on_numbers, shrink * p, g, a[i], b[i], c[i], *numbers)
+            p = widened(param[i])
+            g = scale * widened(grad[i]) + decay * p
+            old = widened(a[i]), widened(b[i]), widened(c[i])
+            new, first, second, third = rule(on_numbers, shrink * p, g, old[0], old[1], old[2], *numbers)
+            param[i], a[i], b[i], c[i] = (
+                narrowed(new, param),
+                narrowed(first, a),
+                narrowed(second, b),
+                narrowed(third, c),
+            )
 
     return loop
 
@@ -114,6 +141,6 @@ _LOOPS = (_without_state, _with_one, _with_two, _with_three)
 def _sum_of_squares(x):
     total = 0.0
     for i in range(x.size):
-        v = np.float64(x[i])
+        v = np.float64(widened(x[i]))
         total += v * v
     return total

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from ..layout import beside
 from .numbers import where
 from .vectormath import compiled_for, exp, exp_of_negative, expm1, kernel, log1p_of_fraction
 
@@ -151,9 +152,9 @@ def _map(element: Callable[..., Any], x: Array, *options: float) -> Any:
     """element(x, *options) of every element, options in the type of x."""
     if not compiled_for(x):
         return NotImplemented
-    out = np.empty(x.shape, x.dtype)
+    out, flat, vectors = beside(x.dtype, x)
     numbers = tuple([x.dtype.type(option) for option in options])
-    _loop(element)(np.ascontiguousarray(x).reshape(-1), numbers, out.reshape(-1))
+    _loop(element)(*vectors, numbers, flat)
     return out
 
 
@@ -161,13 +162,13 @@ def _map_pair(element: Callable[..., Any], g: Array, x: Array, *options: float) 
     """element(g, x, *options) of every pair of elements."""
     if not compiled_for(g, x):
         return NotImplemented
-    out = np.empty(x.shape, x.dtype)
     numbers = tuple([x.dtype.type(option) for option in options])
-    flat = np.ascontiguousarray(x).reshape(-1)
     if x.size > 1 and not any(g.strides) and g.shape == x.shape:  # one number, as the gradient of a mean
-        _loop_under_one(element)(g[(0,) * g.ndim], flat, numbers, out.reshape(-1))
+        out, flat, vectors = beside(x.dtype, x)
+        _loop_under_one(element)(g[(0,) * g.ndim], *vectors, numbers, flat)
     else:
-        _loop_over_pairs(element)(np.ascontiguousarray(g).reshape(-1), flat, numbers, out.reshape(-1))
+        out, flat, vectors = beside(x.dtype, g, x)
+        _loop_over_pairs(element)(*vectors, numbers, flat)
     return out
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import beside
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray[Any, Any]
@@ -21,15 +22,15 @@ def where(condition: Array, input: Any, other: Any) -> Array:
     full = [x for x in (input, other) if isinstance(x, np.ndarray)]
     if not full or not compiled_for(*full) or any(x.shape != condition.shape for x in full):
         return NotImplemented
-    out = np.empty(condition.shape, full[0].dtype)
-    loop = _where if len(full) == 2 else _where_first if full[0] is input else _where_second
-    loop(_flat(condition), _flat(input, out.dtype), _flat(other, out.dtype), out.reshape(-1))
+    dtype = full[0].dtype
+    out, flat, vectors = beside(dtype, condition, *full)
+    if len(full) == 2:
+        _where(*vectors, flat)
+    elif full[0] is input:
+        _where_first(*vectors, dtype.type(other), flat)
+    else:
+        _where_second(vectors[0], dtype.type(input), vectors[1], flat)
     return out
-
-
-def _flat(x: Any, dtype: Any = None) -> Any:
-    """An array as a vector; a number in `dtype`."""
-    return np.ascontiguousarray(x).reshape(-1) if isinstance(x, np.ndarray) else dtype.type(x)
 
 
 @kernel

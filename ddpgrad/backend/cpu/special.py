@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..layout import beside
 from .vectormath import compiled_for, kernel
 
 
@@ -13,8 +14,8 @@ def erf(input: np.ndarray) -> np.ndarray:
     """The error function of each element, float32 or float64."""
     if not compiled_for(input):
         return NotImplemented
-    out = np.empty(input.shape, input.dtype)
-    _erf(np.ascontiguousarray(input).reshape(-1), out.reshape(-1))
+    out, flat, vectors = beside(input.dtype, input)
+    _erf(*vectors, flat)
     return out
 
 

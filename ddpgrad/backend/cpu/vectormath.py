@@ -354,7 +354,7 @@ def _(value, example):
     if example.dtype == types.uint16:
 
         def to_bfloat16(value, example):
-            bits = _bits_of(value)
+            bits = _bits_of(np.float32(value))
             # Half of the last place, and ties to even; NaN would overflow to something else.
             rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
             nan = (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7FC0)
@@ -362,5 +362,5 @@ def _(value, example):
 
         return to_bfloat16
     if example.dtype == types.int16:
-        return lambda value, example: _to_half(value)
+        return lambda value, example: _to_half(np.float32(value))
     return lambda value, example: value

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from ..dtype import NARROW, float32, numpy_of
+from ..layout import in_order
 from ..registry import backend_for
 
 Array = Any
@@ -143,6 +144,9 @@ def composed(xp: ModuleType) -> dict[str, Any]:
         return getattr(xp, name)(*wide).astype(dtype)
 
     def clone(input: Array, memory_format: Any = None) -> Array:
+        order = getattr(memory_format, "order", None)
+        if order is not None:
+            return in_order(input, order(input.ndim))
         return xp.array(input, copy=True)
 
     def contiguous(input: Array) -> Array:

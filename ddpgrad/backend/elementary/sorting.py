@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import bfloat16, float32
+from ..dtype import NARROW, float32
 
 Array = Any
 
@@ -98,7 +98,7 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
         return xp.bincount(input, weights, minlength)
 
     def _comparable(input: Array) -> Array:
-        return input.astype(float32.numpy) if input.dtype == bfloat16.numpy else input
+        return input.astype(float32.numpy) if input.dtype == NARROW[1] else input
 
     return {
         "argsort": argsort, "topk_positions": topk_positions, "kth_position": kth_position, "median_position": median_position, "searchsorted": searchsorted, "unique": unique,

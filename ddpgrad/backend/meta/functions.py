@@ -306,8 +306,10 @@ def ascontiguousarray(a: MetaArray) -> MetaArray:
     return a if a.flags.c_contiguous else MetaArray(a.shape, a.dtype)
 
 
-def _filled_like(a: MetaArray, *value: Any, dtype: Any = None, **options: Any) -> MetaArray:
-    return MetaArray(a.shape, a.dtype if dtype is None else dtype)
+def _filled_like(
+    a: MetaArray, *value: Any, dtype: Any = None, shape: Any = None, **options: Any
+) -> MetaArray:
+    return MetaArray(a.shape if shape is None else shape, a.dtype if dtype is None else dtype)
 
 
 for _function in (np.empty_like, np.zeros_like, np.ones_like, np.full_like):

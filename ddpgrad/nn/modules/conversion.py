@@ -20,11 +20,8 @@ def parse(
     dtype: Any = None,
     non_blocking: bool = False,
     memory_format: Any = None,
-) -> tuple[devices.Device | None, dtypes.DType | None]:
-    """The (device, dtype) that `Module.to` was asked for; None where it was not.
-
-    memory_format: accepted for PyTorch's sake; it is a hint, and kernels here take any strides.
-    """
+) -> tuple[devices.Device | None, dtypes.DType | None, Any]:
+    """The (device, dtype, memory format) that `Module.to` was asked for; None where it was not."""
     for arg in args:
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
@@ -40,7 +37,7 @@ def parse(
         raise TypeError(
             f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind!r}"
         )
-    return target, kind
+    return target, kind, memory_format
 
 
 def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> None:

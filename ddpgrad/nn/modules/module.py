@@ -101,7 +101,7 @@ class Module(Tree, state.ExtraState):
 
         Only floating-point members change their dtype. Parameters stay the same objects.
         """
-        device, dtype = conversion.parse(*args, **kwargs)
+        device, dtype, memory_format = conversion.parse(*args, **kwargs)
 
         def moved(t: Tensor) -> Tensor:
             if t.is_meta and device is not None and device.type != "meta":
@@ -109,7 +109,9 @@ class Module(Tree, state.ExtraState):
                     "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
                     "torch.nn.Module.to() when moving module from meta to a different device."
                 )
-            return t.to(device=device, dtype=dtype if t.is_floating_point() else None)
+            kind = dtype if t.is_floating_point() else None
+            placed = memory_format if memory_format is None or t.ndim == memory_format.rank else None
+            return t.to(device=device, dtype=kind, memory_format=placed)
 
         return self._apply(moved)
 

@@ -16,7 +16,7 @@ from ...random.variates import DIGITS, largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
-from .factories import default_of, dtype_of_out, factory, finish, like, number, shape_of
+from .factories import default_of, dtype_of_out, empty_like, factory, finish, like, number, shape_of
 
 
 def _source(generator: Generator | None, like: Tensor | None = None) -> Generator:
@@ -132,7 +132,17 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
     return _source(generator).permutation(n).astype(dtypes.numpy_of(dtype or dtypes.int64))
 
 
-rand_like, randn_like, randint_like = like(rand), like(randn), like(_randint_of_shape)
+rand_like, randint_like = like(rand), like(_randint_of_shape)
+
+
+def randn_like(
+    input: Tensor, *, generator: Generator | None = None, requires_grad: bool = False, **options: Any
+) -> Tensor:
+    """`randn` with the shape, dtype, device and order in memory of `input`."""
+    out: Tensor = empty_like(input, **options)
+    METHODS["normal_"](out, generator=generator)
+    out.requires_grad = requires_grad
+    return out
 
 
 @factory

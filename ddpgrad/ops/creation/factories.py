@@ -13,6 +13,7 @@ import numpy as np
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.elementary.shape import strided_view
+from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
 from ...core.size import require_strided, sparse_coo
 from ...core.tensor import Size, Tensor, wrap
@@ -54,7 +55,8 @@ def from_numpy(array: np.ndarray) -> Tensor:
 def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """Make a public function of one that returns a raw array: `device`, `requires_grad` and `out` are handled here.
 
-    `pin_memory` and `memory_format` are taken, and change nothing: elements lie in order. `out` of another shape is resized without a warning, but for `_COUNTED`.
+    `pin_memory` and `memory_format` are taken, and change nothing. `out` of another shape is resized without a
+    warning, but for `_COUNTED`.
     """
     name = function.__name__
     parameters = inspect.signature(function).parameters
@@ -192,6 +194,10 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
         if layout is sparse_coo and not value:
             return sparse_zeros(shape_of(name, size), dtype, device, requires_grad)
         require_strided(name, layout)
+        if memory_format is not None and memory_format.order is not None:
+            shape = shape_of(name, size)
+            options = {"dtype": dtype, "device": device, "requires_grad": requires_grad}
+            return placed(make, shape, memory_format.order(len(shape)), **options)
         return _filled(name, size, value, dtype, device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -238,18 +244,12 @@ def like(function: Any) -> Any:
                 out: Any = wrap(backend_for(input._array).full_like(input._array, 0))
                 return out.to(where, kind).requires_grad_(requires_grad)
             layout = sparse_coo
-        return function(
-            tuple(input.shape),
-            *args,
-            dtype=kind,
-            device=where,
-            requires_grad=requires_grad,
-            layout=layout,
-            **kwargs,
-        )
+        order = None if isinstance(input._array, SparseArray) else order_like(input._array, memory_format)
+        options = {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
+        return placed(function, tuple(input.shape), order, *args, **options, **kwargs)
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"`{function.__name__}` with the shape, dtype and device of `input`."
+    make.__doc__ = f"`{function.__name__}` with the shape, dtype, device and order in memory of `input`."
     return make
 
 

@@ -101,7 +101,7 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: boo
 def tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers."""
     array = self._array
-    return (array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array).tolist()
+    return (array.astype(np.float32) if array.dtype in dtypes.NARROW else array).tolist()
 
 
 def contains(self: Tensor, value: Any) -> bool:

@@ -61,8 +61,7 @@ from .lean_calls import make_call
 from .node import node_name
 from .rules import Rule, set_rules
 from .signatures import TakesOut, with_out
-from .table import COMPOSITES, OPS
-from .vocabulary import VOCABULARY
+from .vocabulary import COMPOSITES, OPS, VOCABULARY
 
 P = ParamSpec("P")
 R = TypeVar("R")

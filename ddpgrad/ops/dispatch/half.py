@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)
 
 
+# Bodies that only move elements, in whatever type they have.
+_MOVES = frozenset({"masked_fill", "place", "place_diagonal", "repeat", "to_contiguous"})
 _DIGITS_KEPT = {"mul": "multiply", "div": "divide", "floor_divide": "floor_divide"}
 
 
@@ -54,6 +56,8 @@ def rounded_once(
     the arrays among the arguments, None for all; outputs: how many results have a gradient. What there is besides, the
     statistics of a batch norm and what a forward keeps, stays float32. dtype_place: position of the result's dtype, which is as the user says if given.
     """
+    if name in _MOVES:
+        return body
 
     @functools.wraps(body)
     def computed(F: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,13 +1,25 @@
-"""The vocabulary on Tensors: what `F` is in a gradient rule when `create_graph` is on."""
+"""The tables of declared ops and composites, which `declare.py` fills, and the vocabulary on Tensors that they make.
+
+The vocabulary is what `F` is in a gradient rule when `create_graph` is on.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor, wrap
 from ...core.upcalls import declare_all_ops
-from .table import COMPOSITES, OPS
+
+if TYPE_CHECKING:
+    from .declare import Op
+
+OPS: dict[str, Op] = {}
+"""Every op by name: the op table."""
+
+COMPOSITES: dict[str, Callable[..., Any]] = {}
+"""Every composite by name, on Tensors."""
 
 
 class Vocabulary:

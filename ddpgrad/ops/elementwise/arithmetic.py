@@ -165,7 +165,7 @@ def _div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tenso
 @primitive(
     public=_div,
     grads={
-        "input": lambda F, g, other: g / other,
+        "input": lambda F, g, other: binary.scaled(F, "divide", g, other),
         "other": lambda F, g, input, other: -g * (input / other) / other,
     },
     promotion="float",

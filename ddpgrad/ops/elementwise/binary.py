@@ -18,8 +18,19 @@ from ..dispatch.tensor_function import takes_out
 from ..dispatch.vocabulary import VOCABULARY as F
 
 
+def scaled(F: Any, name: str, g: Any, other: Any) -> Any:
+    """g * other, or g / other for "divide": a number beside 16-bit floats is not rounded before."""
+    kind = other.__class__
+    if (kind is float or kind is int) and g.dtype in dtypes.NARROW:  # an array: Tensors have PyTorch's dtypes
+        return F.by_a_number(name, g, other)
+    return g * other if name == "multiply" else g / other
+
+
 @primitive(
-    grads={"input": lambda F, g, other: g * other, "other": lambda F, g, input: g * input},
+    grads={
+        "input": lambda F, g, other: scaled(F, "multiply", g, other),
+        "other": lambda F, g, input: scaled(F, "multiply", g, input),
+    },
     promotion="same",
     samples=two(),
     reference=np.multiply,
@@ -336,7 +347,7 @@ def masked_fill(F: Any, input: Tensor, mask: Tensor, value: TensorLike) -> Tenso
     if not hasattr(value, "dtype"):
         value = as_element(value, dtypes.of(input.dtype))
     value = F.asarray(value, dtype=input.dtype)
-    return F.where(mask, value, input)
+    return F.contiguous(F.where(mask, value, input))  # as PyTorch's, whatever the order of the input
 
 
 def _check_lerp(input: Tensor, end: Tensor, weight: TensorLike) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...backend.layout import order_of_images
 from ...backend.registry import backend_of
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
@@ -53,6 +54,14 @@ def to(
             out = move(out, target, input.device)
     if dtype is not None and dtypes.of(dtype) is not out.dtype:
         out = _cast(out, dtypes.of(dtype))
+    if memory_format is not None and memory_format.order is not None:
+        dims = memory_format.order(out.ndim)
+        if memory_format.rank is None:
+            placed = out._array.flags.c_contiguous
+        else:
+            placed = order_of_images(out._array) == dims
+        if not placed:
+            return unary.clone(out, memory_format)
     return unary.clone(out) if copy and out is input else out
 
 

@@ -292,5 +292,5 @@ def cast(F: Any, input: Tensor, dtype: Any) -> Tensor:
 
 @primitive(grads={"input": lambda F, g: g}, samples=one(), reference=np.copy)
 def clone(F: Any, input: Tensor, memory_format: Any = None) -> Tensor:
-    """A copy in new memory, with its elements in order of the dimensions: memory formats change nothing."""
+    """A copy in new memory, in the order that the input has there, or that of `memory_format`."""
     ...

@@ -149,7 +149,7 @@ def count(shape: Any, dim: Dim) -> int:
 
 def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The NumPy dtype in which sums of `dtype` are taken: float32 for the floats of 16 bits."""
-    return dtypes.float32.numpy if dtype in (dtypes.float16.numpy, dtypes.bfloat16.numpy) else dtype
+    return dtypes.float32.numpy if dtype in dtypes.NARROW else dtype
 
 
 def _adapt_mean(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> tuple[Any, ...]:

@@ -154,10 +154,9 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 @tensor_function()
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor itself when its elements lie in order, else a copy where they do.
-
-    Memory formats other than the contiguous one change nothing here: elements lie in order of the dimensions.
-    """
+    """The tensor itself when its elements lie in order, or in that of `memory_format`, else a copy where they do."""
+    if memory_format is not None and memory_format.rank is not None:
+        return input if input.is_contiguous(memory_format) else unary.clone(input, memory_format)
     return input if input._array.flags.c_contiguous else shape.to_contiguous(input)
 
 

@@ -1,0 +1,194 @@
+"""The order of the dimensions in memory: what an array has, and arrays that are to have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+Array = Any
+Dims = tuple[int, ...]
+
+CHANNELS_LAST: dict[int, Dims] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+"""By the number of dimensions: those of images in channels_last, outermost first."""
+
+# Ops of several operands, whose results lie as the first operand that has an order does.
+_OF_OPERANDS = frozenset({
+    "add", "atan2", "div", "eq", "floor_divide", "fmod", "ge", "gt", "le", "lerp", "logical_and", "logical_or", "lt",
+    "maximum", "minimum", "mul", "ne", "pow", "remainder", "sub", "where",
+})  # fmt: skip
+# Ops on images whose results lie in channels_last if the input or the weight does. Kernels compute contiguous ones.
+_OF_IMAGES = frozenset({
+    "batch_norm_train", "constant_pad", "convolution", "convolution_input", "group_norm", "max_pool", "resample",
+})  # fmt: skip
+
+
+def memory_order(array: Array) -> Dims:
+    """The dimensions, the one with the longest stride first."""
+    return tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
+
+
+def in_order(array: Array, dims: Sequence[int]) -> Array:
+    """A copy whose memory runs through `dims`, outermost first."""
+    out = empty_in_order(array, array.shape, array.dtype, dims)
+    out[...] = array
+    return out
+
+
+def empty_in_order(like: Array, shape: Sequence[int], dtype: Any, dims: Sequence[int]) -> Array:
+    """A new array of the library of `like` whose memory runs through `dims`."""
+    size = [shape[d] for d in dims]
+    dense = (
+        np.empty(size, dtype)
+        if isinstance(like, np.ndarray)
+        else np.empty_like(like, dtype=dtype, shape=size, order="C")
+    )
+    return dense.transpose([dims.index(d) for d in range(len(shape))])
+
+
+def is_in_order(array: Array, dims: Sequence[int]) -> bool:
+    """Whether memory runs through `dims` without gaps."""
+    step = array.itemsize
+    for d in reversed(dims):
+        if array.shape[d] != 1:
+            if array.strides[d] != step:
+                return False
+            step *= array.shape[d]
+    return True
+
+
+def order_of_images(array: Array) -> Dims | None:
+    """The order of channels_last for images that lie in it, be it with gaps; None for all else."""
+    shape, strides = array.shape, array.strides
+    if len(shape) not in CHANNELS_LAST or strides[1] != array.itemsize or 0 in shape:
+        return None
+    dims, least = CHANNELS_LAST[len(shape)], 0
+    for d in reversed(dims):
+        # Of images of one channel and one pixel both orders are true, and they count as contiguous.
+        if strides[d] < least or (d == 0 and least == strides[1]):
+            return None
+        least = strides[d] * max(shape[d], 1)
+    return dims
+
+
+class _Use:
+    """Whether the program has asked for an order of memory; `started` is called when it first does."""
+
+    begun = False
+    started: Callable[[], None] | None = None
+
+
+use = _Use()
+
+
+def begin_use() -> None:
+    """From here on results of mixed operands lie as in PyTorch; NumPy prefers the order of the dimensions."""
+    if not use.begun:
+        use.begun = True
+        if use.started is not None:
+            use.started()
+
+
+def lies_in(array: Array, memory_format: Any) -> bool:
+    """Whether memory runs through the dimensions in order, or in that of `memory_format`, without gaps."""
+    if memory_format is None or memory_format.rank is None:
+        return bool(array.flags.c_contiguous)
+    return array.ndim == memory_format.rank and is_in_order(array, memory_format.order(array.ndim))
+
+
+def order_like(array: Array, memory_format: Any) -> Dims | None:
+    """The order that the memory of a new array like `array` has; None for that of the dimensions."""
+    if memory_format is not None and memory_format.order is not None:
+        return None if memory_format.rank is None else memory_format.order(array.ndim)
+    return None if array.flags.c_contiguous else memory_order(array)
+
+
+def placed(
+    make: Callable[..., Any],
+    size: tuple[int, ...],
+    order: tuple[int, ...] | None,
+    *args: Any,
+    **options: Any,
+) -> Any:
+    """The tensor `make(size, *args, **options)` with the dimensions of its memory in `order`."""
+    if order is None:
+        return make(size, *args, **options)
+    out = make(tuple([size[d] for d in order]), *args, **options)
+    out._array = out._array.transpose([order.index(d) for d in range(len(order))])
+    return out
+
+
+def placing(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of the op `name`, with its results in memory as PyTorch's, at no cost where none can differ."""
+    if name in _OF_IMAGES:
+        return _of_images(kernel, name.startswith("convolution"))
+    return _of_operands(kernel) if use.begun and name in _OF_OPERANDS else kernel
+
+
+def _of_images(kernel: Callable[..., Any], weighted: bool) -> Callable[..., Any]:
+    @wraps(kernel)
+    def placed(*args: Any) -> Any:
+        result = kernel(*args)
+        dims = order_of_images(args[0])
+        if dims is None and weighted:
+            dims = order_of_images(args[1])
+        if dims is None:
+            return result
+        if not isinstance(result, tuple):
+            return in_order(result, dims)
+        return tuple([in_order(x, dims) if getattr(x, "ndim", 0) == len(dims) else x for x in result])
+
+    return placed
+
+
+def _of_operands(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(kernel)
+    def placed(*args: Any) -> Any:
+        result = kernel(*args)
+        strides = {x.strides if x.shape == result.shape else None for x in args if hasattr(x, "strides")}
+        if len(strides) == 1 or result.ndim < 2:
+            return result  # the library keeps what all have
+        operands = [np.broadcast_to(x, result.shape) for x in args if hasattr(x, "strides")]
+        dims = _order_of_operands(result.shape, [x.strides for x in operands])
+        return result if is_in_order(result, dims) else in_order(result, dims)
+
+    return placed
+
+
+def _order_of_operands(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Dims:
+    """The order of a result: for each two dimensions the first operand that repeats neither decides."""
+
+    def comes_out(inner: int, outer: int) -> int:
+        """1 if the dimension `inner` belongs outside of `outer`, -1 if not, 0 if nothing says so."""
+        for steps in strides:
+            if steps[inner] and steps[outer]:
+                if steps[inner] != steps[outer]:
+                    return 1 if steps[inner] > steps[outer] else -1
+                if shape[inner] > shape[outer]:
+                    return 1
+        return 0
+
+    order = list(reversed(range(len(shape))))  # the innermost first
+    for i in range(1, len(order)):
+        at = i
+        for below in reversed(range(i)):
+            said = comes_out(order[below], order[at])
+            if said > 0:
+                order[below], order[at] = order[at], order[below]
+                at = below
+            elif said < 0:
+                break
+    return tuple(reversed(order))
+
+
+def beside(dtype: Any, first: Array, *others: Array) -> tuple[Array, Array, list[Array]]:
+    """A new array that lies as `first` does, it as a vector, and all arrays as vectors with elements in that order."""
+    if first.flags.c_contiguous:
+        out = np.empty(first.shape, dtype)
+        return out, out.reshape(-1), [np.ascontiguousarray(x).reshape(-1) for x in (first, *others)]
+    dims = memory_order(first)
+    out = empty_in_order(first, first.shape, dtype, dims)
+    vectors = [np.ascontiguousarray(x.transpose(dims)).reshape(-1) for x in (first, *others)]
+    return out, out.transpose(dims).reshape(-1), vectors
