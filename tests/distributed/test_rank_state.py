@@ -34,6 +34,7 @@ SHARED = {
     "backend.registry._bodies": "the op table",
     "backend.registry._by_array_type": "backends, which have no state",
     "backend.registry._by_kind": "backends, which have no state",
+    "backend.registry._tables": "tables of kernels, which have no state",
     "compat.settings._said": "warnings that the process has shown",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
     "core.rank_local._all": "where the ranks' own values are",
