@@ -9,7 +9,7 @@ from collections import OrderedDict
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
@@ -87,6 +87,7 @@ values = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(values)
+@example([ddpgrad.float16, ddpgrad.bfloat16])
 def test_every_value_comes_back_as_it_was(obj):
     assert same(round_trip(obj), obj)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import CheckpointError
@@ -285,8 +284,7 @@ _FORMS: dict[type, Callable[[Writer, Any, Place], None]] = {
     bytes: Writer._bytes,
     bytearray: Writer._bytearray,
     complex: Writer._complex,
-    DType: Writer._dtype,
-    type(dtypes.complex32): Writer._dtype,
+    **dict.fromkeys((DType, *DType.__subclasses__()), Writer._dtype),
     Device: Writer._device,
     Size: Writer._size,
     tuple: Writer._tuple,

@@ -288,7 +288,7 @@ _NAMESPACES: dict[type, str] = {argparse.Namespace: "namespace", SimpleNamespace
 _PLAIN: dict[type, tuple[str, Callable[[Any], Any]]] = {
     bytes: ("bytes", lambda value: base64.b64encode(value).decode()),
     complex: ("complex", lambda value: [str(value.real), str(value.imag)]),
-    DType: ("dtype", lambda value: value.name),
+    **dict.fromkeys((DType, type(dtypes.float16)), ("dtype", lambda value: value.name)),
     Device: ("device", str),
 }
 """What a word or two describe: the kind's name in the tree, and how it is written there."""
