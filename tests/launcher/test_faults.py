@@ -110,6 +110,21 @@ def test_a_rank_that_ends_before_the_first_meeting(ddprun):
     assert "ended at script.py:4" in result.err and "  rank 0: script.py:5" in result.said
 
 
+LEAVES_GROUP = """
+import ddpgrad.distributed as dist
+dist.init_process_group()
+group = dist.new_group()
+if dist.get_rank() == 1: dist.destroy_process_group(group)
+else: dist.barrier(group)
+"""
+
+
+def test_a_rank_that_leaves_a_group_is_named(ddprun):
+    result = ddprun.run("-n", "2", ddprun.script(LEAVES_GROUP, prelude=""))
+    assert result.code == 1
+    assert "rank 1 has left the group (destroy_process_group)" in result.err
+
+
 def test_a_rank_in_a_shared_process_is_named(ddprun):
     script = ddprun.script("\nif rank == 2: raise KeyError('weights')\nwait()\n")
     result = ddprun.run("-n", "4", "--procs", "2", script)

@@ -27,7 +27,7 @@ RUNS = [
         2,
         "gloo",
         ["test_ddp_device_mesh*", "test_send_recv*", "test_barrier*", "test_all_gather*", "test_ddp_ignore*"],
-        25,
+        24,
     ),
 ]
 # Why PyTorch leaves a test out. What needs another number of ranks, or another backend, is in another run.

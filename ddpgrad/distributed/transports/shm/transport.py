@@ -173,6 +173,8 @@ class ShmTransport(Transport):
 
     def release(self) -> bool:
         self.finish(self._begun)
+        left = "has left the group (destroy_process_group)"
+        self.control.fail(self.launch.world_rank(self.ranks.start), left, secondary=False)
         self.close()
         # Its parts know it and one another: the memory would stay mapped until a collection of garbage.
         vars(self).clear()
