@@ -155,6 +155,7 @@ class _Pair:
             )
         if a.is_meta and b.is_meta:
             return
+        a, b = (t.to_dense() if t.is_sparse else t for t in (a, b))
         rtol, atol = self.tolerance or tuple(
             max(pair) for pair in zip(*(_TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (a, b)), strict=True)
         )

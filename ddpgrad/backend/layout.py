@@ -124,6 +124,8 @@ def placing(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel of the op `name`, with its results in memory as PyTorch's, at no cost where none can differ."""
     if name in _OF_IMAGES:
         return _of_images(kernel, name.startswith("convolution"))
+    if name == "index_by":
+        return _of_rows(kernel)
     return _of_operands(kernel) if use.begun and name in _OF_OPERANDS else kernel
 
 
@@ -143,10 +145,27 @@ def _of_images(kernel: Callable[..., Any], weighted: bool) -> Callable[..., Any]
     return placed
 
 
+def _of_rows(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(kernel)
+    def placed(array: Any, index: Any) -> Any:
+        result = kernel(array, index)
+        rows = index[0] if isinstance(index, tuple) and index else index
+        # Images that are chosen lie as before; other indices give arrays in order.
+        if getattr(rows, "ndim", 0) != 1 or result.ndim not in CHANNELS_LAST or result.ndim != array.ndim:
+            return result
+        alone = not isinstance(index, tuple) or all(part in (Ellipsis, slice(None)) for part in index[1:])
+        dims = order_of_images(array) if alone else None
+        return result if dims is None else in_order(result, dims)
+
+    return placed
+
+
 def _of_operands(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(kernel)
     def placed(*args: Any) -> Any:
         result = kernel(*args)
+        if any(hasattr(x, "nnz") for x in (result, *args)):
+            return result  # a sparse array has no order
         strides = {x.strides if x.shape == result.shape else None for x in args if hasattr(x, "strides")}
         if len(strides) == 1 or result.ndim < 2:
             return result  # the library keeps what all have

@@ -79,7 +79,8 @@ def described(obj, lib) -> object:
         return type(obj), pairs, getattr(obj, "_metadata", None)
     if isinstance(obj, (list, tuple)):
         return type(obj).__name__, [described(item, lib) for item in obj]
-    return type(obj).__name__.lower(), str(obj)
+    kind = "dtype" if isinstance(obj, lib.dtype) else type(obj).__name__.lower()
+    return kind, str(obj)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -100,6 +100,8 @@ IMAGES: dict[str, Call] = {
     "amax": lambda t, x, y: x.amax(1, keepdim=True),
     "flatten": lambda t, x, y: x.flatten(1),
     "stack": lambda t, x, y: t.stack([x, x]),
+    "chosen images": lambda t, x, y: x[t.tensor([1, 0, 1])],
+    "masked images": lambda t, x, y: x[t.tensor([True] * x.shape[0])],
     "slice": lambda t, x, y: x[:, 1:3] + 1,
     "a channel": lambda t, x, y: x[:, :1] * 2,
     "channels_last": lambda t, x, y: y.to(memory_format=t.channels_last),
