@@ -60,7 +60,7 @@ class DType:
 
 
 class _NarrowDType(DType):
-    """A float of 16 bits. Whoever asks how arrays hold it may make one: `PREPARE` is called before."""
+    """A float of 16 bits. Whoever asks how arrays hold it may make one: `prepare_narrow` runs before."""
 
     __slots__ = ("_numpy",)
 
@@ -70,13 +70,18 @@ class _NarrowDType(DType):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        while PREPARE:
-            PREPARE.pop()()
+        prepare_narrow()
         return self._numpy
 
 
 PREPARE: list[Callable[[], None]] = []
 """What a backend does before the first array of 16-bit floats."""
+
+
+def prepare_narrow() -> None:
+    """Do that, where it was not done: programs may make such arrays without asking for their dtype."""
+    while PREPARE:
+        PREPARE.pop()()
 
 
 class _NamedDType(DType):

@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.)[\w.-]+")
+PREFIXES = ("mpich_shm_", "sm_segment.")
+"""How the names of segments begin that MPICH and Open MPI make."""
+
+_SEGMENT = re.compile(rf"/dev/shm/(?:{'|'.join(map(re.escape, PREFIXES))})[\w.-]+")
 
 
 def segments_of(pid: int) -> set[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ddpgrad.core import environment
-from ddpgrad.core.errors import CheckpointError
+from ddpgrad.core.errors import CheckpointError, DistributedError
 from ddpgrad.files.plain import PlainFile, load_plain
 
 from .. import preemption
@@ -316,6 +316,8 @@ def _restore_all(
     for name, obj in objects.items():
         try:
             _restore(obj, states[name])
+        except DistributedError:  # of an object whose ranks load together
+            raise
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
             files = ", ".join(manifest.objects[name].files)
             raise CheckpointError(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import ddpgrad
 from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed import mpi_shared_memory
 from ddpgrad.distributed.failure import exit_codes
 
 from ..job import mpi
@@ -26,8 +27,8 @@ from ..job.plan import usable_cores
 _GIB = 1 << 30
 # Gradients, parameters and scratch of a few ranks of a middling model.
 _ENOUGH_SHM = _GIB // 2
-# Names that this package, MPICH and Open MPI give to segments.
-_SEGMENTS = ("ddpgrad-*", "mpich_shm_*", "sm_segment.*")
+# Names that this package and MPI libraries give to segments.
+_SEGMENTS = ("ddpgrad-*", *(f"{prefix}*" for prefix in mpi_shared_memory.PREFIXES))
 
 
 class Finding(NamedTuple):

@@ -52,6 +52,15 @@ if __name__ == "__main__":
 """
 
 
+# A rank that ends before it has met the other.
+ENDS_EARLY = """
+import os, sys
+import ddpgrad.distributed as dist
+if os.environ["RANK"] == "1": sys.exit()
+dist.init_process_group()
+"""
+
+
 @dataclass
 class Result:
     code: int

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from matrices import thinned
 from patience import patience
+from running import ENDS_EARLY
 
 # The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
 FAULTS = {
@@ -93,14 +94,6 @@ def test_a_rank_that_finishes_while_others_count_on_it(ddprun):
     assert result.code == 1
     assert "ddprun: rank 0 failed (exit code 1); all ranks were ended." in result.said
     assert "RankFailedError" in result.err and "rank 1 has finished" in result.err
-
-
-ENDS_EARLY = """
-import os, sys
-import ddpgrad.distributed as dist
-if os.environ["RANK"] == "1": sys.exit()
-dist.init_process_group()
-"""
 
 
 def test_a_rank_that_ends_before_the_first_meeting(ddprun):

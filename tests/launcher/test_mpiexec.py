@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from matrices import thinned
 from patience import patience
-from running import WITHOUT_DDPRUN, plain
+from running import ENDS_EARLY, WITHOUT_DDPRUN, plain
 
 WORK = """
 total = np.array([rank + 1.0])
@@ -41,14 +41,6 @@ def test_ddprun_mpi_ends_all_ranks_and_names_the_first(ddprun, mpiexec, body, re
     assert result.code == 1
     assert f"ddprun: rank 1 failed ({reason}); all ranks were ended." in result.said
     assert result.said[-1].endswith(last)
-
-
-ENDS_EARLY = """
-import os, sys
-import ddpgrad.distributed as dist
-if os.environ["RANK"] == "1": sys.exit()
-dist.init_process_group()
-"""
 
 
 def test_a_rank_that_ends_before_mpi_starts_ends_the_others(ddprun, mpiexec):

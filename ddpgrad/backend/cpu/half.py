@@ -5,14 +5,13 @@ The bits are NumPy's; which of the many NaNs a NaN becomes is the processor's ch
 
 from __future__ import annotations
 
-import functools
 import platform
 from typing import Any
 
 import numpy as np
 from llvmlite import binding
 
-from ..dtype import numpy_of
+from ..dtype import numpy_of, prepare_narrow
 from ..layout import beside
 from .vectormath import kernel, narrowed, widened
 
@@ -46,18 +45,10 @@ def cast(input: Array, dtype: Any) -> Array:
         return NotImplemented
     if not all(is_half(kind) or (kind.char == "f" and kind.isnative) for kind in (input.dtype, target)):
         return NotImplemented
-    _install_loops()
+    prepare_narrow()
     out, flat, vectors = beside(target, input)
     _convert(stored(vectors[0]), stored(flat))
     return out
-
-
-@functools.cache
-def _install_loops() -> None:
-    """Where there are such floats, there will be arithmetic on them."""
-    from .half_loops import install
-
-    install()
 
 
 @kernel

@@ -216,9 +216,9 @@ def by_a_number(name: str, input: Any, other: Any) -> Array:
 
 def install() -> None:
     """Let NumPy's ufuncs compute bfloat16, and float16 where the processor converts it, by blocks in float32."""
-    umath: Any = import_module("numpy._core._multiarray_umath")
     if _kept:
         return
+    umath: Any = import_module("numpy._core._multiarray_umath")
     loop = cached(CFunc(_loop, (_WORDS(*[_WORDS] * 4).args, types.void), {}, dict(_OPTIONS)))
     loop.compile()
     _kept.append(loop)

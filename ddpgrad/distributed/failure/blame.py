@@ -132,7 +132,7 @@ def absent(ranks: range, ended_at: str, places: Mapping[int, str]) -> Failure:
 
     ended_at: 'file:line', if it is known; places: by the rank that waits, where it does.
     """
-    who = "rank " + ", ".join(map(str, ranks)) if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
     waiting = "".join(f"  rank {rank}: {where}\n" for rank, where in sorted(places.items()))
     return Failure(
         tuple(ranks),
@@ -140,7 +140,7 @@ def absent(ranks: range, ended_at: str, places: Mapping[int, str]) -> Failure:
         "ended while others wait to meet it",
         f"{who} ended while others wait to meet it",
         f"The program of {who} has ended{' at ' + ended_at if ended_at else ''}. Others wait to meet it:\n{waiting}"
-        "All ranks of a group make it: every rank calls init_process_group, and new_group if one does.\n",
+        "Every rank calls init_process_group, or none does.\n",
         where=ended_at,
     )
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ...core import environment
 from ..protocol import guard
+from ..transports import process_monitor
 from ..transports.mpi.roll_call import Lost
 from . import blame, exit_codes, report_files, stacks_signal, summary
 from .channel import Failure, Receiver, failure_from
@@ -83,11 +84,8 @@ class LocalPeer:
         return True
 
     def has_ended(self) -> bool:
-        """Whether the process is gone, even if its parent has not collected it yet."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-        except OSError:
-            return True
+        """See `process_monitor.has_ended`."""
+        return process_monitor.has_ended(self.pid)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 from collections.abc import Mapping
+from pathlib import Path
 
 
 class ProcessMonitor:
@@ -50,6 +51,19 @@ class ProcessMonitor:
             os.close(handle)
         self._handles.clear()
         self._poll = None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is gone, even if its parent has not collected it yet."""
+    try:
+        return status(pid)[0] in "ZX"
+    except OSError:
+        return True
+
+
+def status(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the program's name: its state, its parent ... OSError if it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def pid_namespace() -> int:

@@ -26,12 +26,9 @@ class Hooks:
     def __init__(self) -> None:
         self.pre: OrderedDict[int, Any] = OrderedDict()
         self.post: OrderedDict[int, Any] = OrderedDict()
-        self.with_kwargs: OrderedDict[int, bool] = (
-            OrderedDict()
-        )  # of `pre` and `post`: those that are called so
-        self.always: OrderedDict[int, bool] = (
-            OrderedDict()
-        )  # of `post`: those that are called after an error too
+        # Of `pre` and `post`, those that are called with keyword arguments; of `post`, those after an error, too.
+        self.with_kwargs: OrderedDict[int, bool] = OrderedDict()
+        self.always: OrderedDict[int, bool] = OrderedDict()
         self.backward_pre: OrderedDict[int, Any] = OrderedDict()
         self.backward: OrderedDict[int, Any] = OrderedDict()
         self.on_node: OrderedDict[int, Any] = OrderedDict()  # of the output's own node

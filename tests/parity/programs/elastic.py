@@ -1,4 +1,7 @@
-"""A job that loses a rank and goes on from its checkpoint, as torchrun's users write it: `elastic.py FOLDER FOUND`."""
+"""A job that loses a rank and goes on from its checkpoint, as torchrun's users write it.
+
+elastic.py FOLDER FOUND [--undisturbed]
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def main() -> None:
             torch.save(state, path.with_suffix(".new"))
             os.replace(path.with_suffix(".new"), path)
         dist.barrier()
-        if attempt == 0 and rank == 1 and step == 2:
+        if attempt == 0 and rank == 1 and step == 2 and "--undisturbed" not in sys.argv:
             raise RuntimeError("lost on purpose")
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps({"attempt": [attempt, first], "losses": losses}))

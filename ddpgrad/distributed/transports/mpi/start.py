@@ -20,6 +20,7 @@ from typing import Any
 from ....core import environment
 from ... import mpi_shared_memory
 from ...protocol import progress
+from .. import process_monitor
 
 # Between two looks at the others, and between the end of one of them and the end of this process.
 _LOOK_S = 0.25
@@ -90,7 +91,7 @@ class _Neighbours:
         if placed is None or mine is None:
             return
         # Between mpiexec's process and this one there may be a shell, or a tool such as a profiler.
-        while _rank_of(parent := _parent_of(pid)) == mine:
+        while _rank_of(parent := int(process_monitor.status(pid)[1])) == mine:
             pid = parent
         with contextlib.suppress(OSError):  # another user's
             children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -100,26 +101,10 @@ class _Neighbours:
 
     def missed(self) -> str:
         """That one of them has ended, in words; '' if none has, or that cannot be told."""
-        alive = [rank for rank, pid in self._pids.items() if _lives(pid)]
+        alive = [rank for rank, pid in self._pids.items() if not process_monitor.has_ended(pid)]
         if len(alive) >= self._size:
             return ""
         return f"of the {self._size} ranks of this host only {', '.join(sorted(alive, key=int))} still runs"
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return _status(pid)[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def _status(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the program's name: state, parent ..."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def _parent_of(pid: int) -> int:
-    return int(_status(pid)[1])
 
 
 def _rank_of(pid: int) -> str | None:

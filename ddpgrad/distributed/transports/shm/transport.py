@@ -172,6 +172,8 @@ class ShmTransport(Transport):
             self.control.finish()
 
     def release(self) -> bool:
+        if self.failure is not None:
+            return False
         self.finish(self._begun)
         left = "has left the group (destroy_process_group)"
         self.control.fail(self.launch.world_rank(self.ranks.start), left, secondary=False)
