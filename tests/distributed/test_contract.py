@@ -60,6 +60,12 @@ def test_under_mpi(mpi_job, ranks, procs, transport):
     assert set(DIGEST.findall(ended.output)) == {digest_of_one_process(ranks)}
 
 
+def test_groups_give_back_what_mpi_has_few_of(mpi_job):
+    ended = mpi_job(2, 2, "many_groups.py")
+    assert ended.code == 0, ended.output
+    assert ended.output.count("ok") == 2
+
+
 # pytest-mpi skips what is called mpi
 @pytest.mark.parametrize("transport", thinned(["shm", "mpi"], "mpi"), ids="by-{}".format)
 def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):

@@ -112,7 +112,7 @@ class Transport(ABC):
     def release(self) -> bool:
         """The ranks of this process have left the group: give back what it took, without waiting for the others.
 
-        False: it is kept until `close`.
+        False: something is kept that others may use, until the next call or `close`.
         """
         return False
 

@@ -6,8 +6,9 @@ import importlib.util
 import secrets
 import sys
 import time
+import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ....core.errors import TransportError
 from . import start
 
 
-@lru_cache(maxsize=1)
+@cache
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI. Raises TransportError without a usable library."""
     try:
@@ -45,7 +46,7 @@ def available() -> bool:
         return False
 
 
-@lru_cache(maxsize=64)
+@cache  # without a limit: where processes forgot different groups, some would meet to make one and some not
 def communicator(launch: Launch) -> Any:
     """MPI's communicator of the processes of `launch`: of all, or of those of its group.
 
@@ -53,7 +54,9 @@ def communicator(launch: Launch) -> Any:
     """
     world = library().COMM_WORLD
     if launch.group is not None:
-        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]))
+        # Several groups of the same processes may begin at once, for different ranks of theirs.
+        tag = zlib.crc32(repr(launch.group).encode()) % 32768  # MPI allows tags up to 32767 at least
+        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]), tag)
     if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
         version = library().Get_library_version().splitlines()[0]
         raise TransportError(
@@ -65,7 +68,7 @@ def communicator(launch: Launch) -> Any:
     return world
 
 
-@lru_cache(maxsize=64)
+@cache
 def hosts(launch: Launch) -> list[list[int]]:
     """The processes of each host, in order. Collective between processes."""
     MPI = library()

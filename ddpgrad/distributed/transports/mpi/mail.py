@@ -31,7 +31,8 @@ _HEADER = np.dtype(
 class MpiMail:
     """Sends and receives of one process's ranks. Whoever waits moves all messages on."""
 
-    def __init__(self, comm: Any, launch: Launch, letters: Letters, roll_call: RollCall) -> None:
+    def __init__(self, mpi: Any, comm: Any, launch: Launch, letters: Letters, roll_call: RollCall) -> None:
+        self._mpi = mpi
         # A communicator of our own, so that messages are never taken for anything else.
         self._comm = comm.Dup()
         self._launch, self._letters, self._roll_call = launch, letters, roll_call
@@ -80,6 +81,13 @@ class MpiMail:
             request.Wait()
         self._requests.clear()
         self._incoming.clear()
+
+    def free(self) -> None:
+        """Drop what was sent here and not received, and give the communicator back. All others have left."""
+        status = self._mpi.Status()
+        while (message := self._comm.Improbe(status=status)) is not None:
+            message.Recv(np.empty(status.Get_count(self._mpi.BYTE), np.uint8))
+        self._comm.Free()
 
     def _host(self, rank: int) -> int:
         return next(p for p in range(self._launch.procs) if rank in self._launch.block(p))

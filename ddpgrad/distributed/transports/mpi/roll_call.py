@@ -120,11 +120,28 @@ class RollCall:
                 self._comm.Isend(text, dest=proc, tag=_REASON_TAG),
             ]
 
-    def receive_last_words(self, timeout: float) -> None:
-        """Wait for the next word of every other process, and for the reason if it is the last one."""
+    def listen(self) -> None:
+        """Begin to listen for the next word of every other process; this one has spoken its last."""
         self._in[:, 1] = CALLING
+        self._mpi.Prequest.Startall(list(self._receives.values()))
+
+    def all_have_left(self) -> bool:
+        """True when every other process has spoken its last word too, and what this one said has gone out."""
+        requests = [*self._receives.values(), *self._last_words]
+        return self._mpi.Request.Testall(requests) and all(
+            self._in[proc, 1] != CALLING for proc in self._others
+        )
+
+    def free(self) -> None:
+        """Give back what MPI keeps for the words."""
+        for proc in self._others:
+            self._reason(proc)
+        for request in self._requests:
+            request.Free()
+
+    def receive_last_words(self, timeout: float) -> None:
+        """Wait for the words that `listen` began to hear, and for the reason if it was the last one."""
         receives = list(self._receives.values())
-        self._mpi.Prequest.Startall(receives)
         deadline = time.monotonic() + timeout
         patience = Patience()
         while not self._mpi.Request.Testall(receives):

@@ -12,8 +12,6 @@ MPI's own nonblocking collectives move nothing while Python computes.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,9 +22,10 @@ from ....core.environment import Launch
 from ....core.errors import DistributedError
 from ...protocol import guard, tree
 from ...protocol.progress import waits
-from ..base import COMPLETED, Patience, Pending, Transport, again
+from ..base import COMPLETED, Patience, Pending, Transport
 from ..calls import Allocate, AllToAll, Broadcast, Call, Gather, Reduce, ReduceScatter
 from ..mail import Delivery, Letters, Message
+from .background import Background
 from .exchange import MESSAGE, Exchange, Naps
 from .library import communicator, library
 from .mail import MpiMail
@@ -52,6 +51,7 @@ class MpiTransport(Transport):
         self._mpi = library()
         # A communicator of our own: the program may use MPI as well.
         self._comm = communicator(launch).Dup()
+        self._left = False
         self._exchange = Exchange(self._comm)
         self._memory = np.empty(0, np.uint8)
         self._blocks = [launch.block(proc) for proc in range(launch.procs)]
@@ -59,13 +59,11 @@ class MpiTransport(Transport):
         numbers = range(launch.procs) if launch.group is None else [proc for proc, _ in launch.group]
         self._roll_call = RollCall(self._mpi, self._comm, numbers)
         self._letters = Letters(launch.world_rank)
-        self._mail = MpiMail(self._comm, launch, self._letters, self._roll_call)
+        self._mail = MpiMail(self._mpi, self._comm, launch, self._letters, self._roll_call)
         self._number = 0
         self._last_fields: Sequence[str] = ()
         self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
-        self._tasks: queue.SimpleQueue[_Background | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._latest: _Background | None = None
+        self._background = Background(self._run_in_thread)
         self._farewell: tuple[int, int, str] | None = None
         # A barrier is not among them: all have arrived when they agree.
         self._carry: dict[type[Call], Callable[[Any], None]] = {
@@ -79,17 +77,11 @@ class MpiTransport(Transport):
 
     def post(self, calls: Sequence[Call]) -> Pending:
         self.refuse_after_failure()
-        busy = self._latest is not None and not self._latest.poll()
         later = self._threaded and any(call.background for call in calls)
-        if not busy and not later:
-            self._run(calls, in_thread=False)
-            return COMPLETED
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="ddpgrad MPI", daemon=True)
-            self._thread.start()
-        self._latest = _Background(calls)
-        self._tasks.put(self._latest)
-        return self._latest
+        if later or self._background.busy():
+            return self._background.post(calls)
+        self._run(calls, in_thread=False)
+        return COMPLETED
 
     def send(self, message: Message) -> Delivery:
         self.refuse_after_failure()
@@ -105,6 +97,8 @@ class MpiTransport(Transport):
         self._say_farewell(SECONDARY if secondary else FAILED, rank, reason)
 
     def close(self) -> None:
+        if self._left:
+            self._roll_call.receive_last_words(self.timeout)
         if self._farewell is not None:
             return
         if self.failure is not None:
@@ -114,39 +108,44 @@ class MpiTransport(Transport):
                 f"has ended after an error: {self.failure}",
             )
             return
-        if self._latest is not None:
-            self._latest.done.wait()
+        self._background.finish()
         self._mail.close()
         self._say_farewell(FINISHED, self.launch.world_rank(self.ranks.start), "has finished its program")
         # MPI ends when all processes have ended; what is sent meanwhile must be received.
+        self._roll_call.listen()
         self._roll_call.receive_last_words(self.timeout)
         self.failure = DistributedError("the ranks of this process have ended their use of MPI")
+
+    def release(self) -> bool:
+        if not self._left:
+            self._background.finish()
+            if self.failure is not None or self._farewell is not None:
+                return False
+            self._left = True
+            left = "has left the group (destroy_process_group)"
+            self.failure = DistributedError(f"this process {left}")
+            self._mail.close()
+            self._say_farewell(FAILED, self.launch.world_rank(self.ranks.start), left)
+            self._roll_call.listen()
+        # MPI may give the communicators' identity to others: nothing that was sent in them may be on its way.
+        if not self._roll_call.all_have_left():
+            return False
+        self._mail.free()
+        self._roll_call.free()
+        self._comm.Free()
+        return True
 
     def _say_farewell(self, state: int, rank: int, reason: str) -> None:
         if self._farewell is not None:
             return
         self._farewell = (state, rank, reason)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            # The thread may be inside MPI, which need not allow two at once: it leaves by itself.
-            self._tasks.put(None)
-            self._thread.join(2.0)
-            if self._thread.is_alive():
-                return
-        self._roll_call.send_farewell(state, rank, reason)
+        # The thread may be inside MPI, which need not allow two at once: it leaves by itself.
+        if self._background.end(2.0):
+            self._roll_call.send_farewell(state, rank, reason)
 
-    def _work(self) -> None:
-        """The thread: carry out what was posted, in order."""
-        while (task := self._tasks.get()) is not None:
-            task.began = time.monotonic()
-            try:
-                if self.failure is not None:
-                    raise again(self.failure)
-                self._run(task.calls, in_thread=True)
-            except BaseException as error:
-                task.error = error
-            finally:
-                task.ended = time.monotonic()
-                task.done.set()
+    def _run_in_thread(self, calls: Sequence[Call]) -> None:
+        self.refuse_after_failure()
+        self._run(calls, in_thread=True)
 
     def _run(self, calls: Sequence[Call], in_thread: bool) -> None:
         """Carry out one collective; returns when it is complete in this process."""
@@ -357,30 +356,3 @@ class MpiTransport(Transport):
         if sizes is None:
             return [data, self._mpi.BYTE]
         return [data, sizes, starts, self._mpi.BYTE]
-
-
-class _Background(Pending):
-    """A collective that the thread carries out."""
-
-    __slots__ = ("began", "calls", "done", "ended", "error")
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self.calls = calls
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self.began = self.ended = 0.0
-
-    @property
-    def carried(self) -> tuple[float, float]:
-        return self.began, self.ended
-
-    def poll(self) -> bool:
-        if not self.done.is_set():
-            return False
-        if self.error is not None:
-            raise again(self.error)
-        return True
-
-    def wait(self) -> None:
-        self.done.wait()
-        self.poll()
