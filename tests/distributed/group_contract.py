@@ -18,6 +18,7 @@ def check(backend: str | None = None) -> str:
     """Run the whole contract as one rank of a world of any size."""
     dist.init_process_group(backend)
     try:
+        _crossing()
         _groups()
         _rooted()
         _exchanges()
@@ -95,6 +96,29 @@ def _groups() -> None:
         gc.collect()  # what was there before
         held.append((len(os.listdir("/proc/self/fd")), _shared_memory()))
     assert all(after <= before for before, after in zip(held[0], held[2], strict=True)), held
+
+
+def _crossing() -> None:
+    """0 and 1, and 2 and 3, may share a process: what 0 and 2 do ends when 1 and 3 have done it, who begin in the middle."""
+    rank = dist.get_rank()
+    if dist.get_world_size() < 4 or rank > 3:
+        return
+
+    def in_turn(act):
+        if rank in (1, 2):
+            dist.recv(torch.zeros(1), {1: 0, 2: 3}[rank])
+        elif rank == 0:
+            dist.send(torch.zeros(1), 1)
+        result = act()
+        if rank == 3:
+            dist.send(torch.zeros(1), 2)
+        return result
+
+    pair = [rank % 2, rank % 2 + 2]
+    group = in_turn(lambda: dist.new_group(pair, use_local_synchronization=True))
+    for _ in range(2):
+        assert in_turn(lambda: _total(rank, group)) == sum(pair)
+    dist.destroy_process_group(group)
 
 
 def _shared_memory() -> int:

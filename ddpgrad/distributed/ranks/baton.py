@@ -3,20 +3,24 @@
 Only the holder of the baton runs Python; the baton changes hands only inside collectives,
 always to the next rank that can go on. So a run is deterministic, and a debugger that stops
 one rank stops nothing else but the waiting. The rank that arrives last at a collective
-posts it to the transport for all ranks of the process.
+posts it to the transport for all ranks of the process. What may wait for other processes while
+some of these ranks take no part in it happens without the baton: the others may be waited for there.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from ...core.errors import DistributedError
 from ..protocol import guard, progress
 from ..transports.base import Patience, Pending, Transport, again
 from ..transports.calls import Call
 from ..transports.mail import Delivery, Message
+
+T = TypeVar("T")
 
 
 class Unwind(BaseException):
@@ -26,9 +30,10 @@ class Unwind(BaseException):
 class Slot:
     """A collective in which the ranks of this process meet, or a message; ranks wait for it."""
 
-    __slots__ = ("calls", "error", "pending")
+    __slots__ = ("_meeting", "calls", "error", "pending")
 
-    def __init__(self, ranks: Sequence[int] = ()) -> None:
+    def __init__(self, ranks: Sequence[int] = (), meeting: Meeting | None = None) -> None:
+        self._meeting = meeting
         # By the rank's index within the process, in the transport's order.
         self.calls: dict[int, Call | None] = dict.fromkeys(ranks)
         self.pending: Pending | None = None
@@ -38,7 +43,7 @@ class Slot:
         """True when complete or failed; lets the transport advance."""
         if self.error is not None:
             return True
-        if self.pending is None:
+        if self.pending is None or (self._meeting is not None and self._meeting.posting):
             return False
         try:
             return self.pending.poll()
@@ -63,6 +68,27 @@ class Slot:
             raise again(self.error)
 
 
+class _Outside(Pending):
+    """What a rank does without the baton."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def poll(self) -> bool:
+        return self.done
+
+    def wait(self) -> None:
+        raise AssertionError("ranks wait for their turn")
+
+
+def _mpi_has_one_thread() -> bool:
+    """Whether an MPI library runs that lets one thread in at a time."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    return MPI is not None and MPI.Is_initialized() and MPI.Query_thread() < MPI.THREAD_MULTIPLE
+
+
 class PerRank(Protocol):
     """A part of the process that each rank has for itself: it is switched when the baton goes to another rank."""
 
@@ -80,8 +106,15 @@ class Baton:
         self._gates = [threading.Semaphore(0) for _ in ranks]
         self._waiting: list[Slot | None] = [None] * len(ranks)
         self._ended = [False] * len(ranks)
+        # Nobody holds the baton, for all ranks are outside: the first that is back takes it.
+        self._free = False
+        self._lock = threading.Lock()
         self.stopping = False
         self.holder = 0
+
+    def hosts(self, ranks: Sequence[int]) -> bool:
+        """Whether `ranks` are all ranks of this process."""
+        return len(ranks) == len(self._ranks)
 
     def start(self) -> None:
         """Give the baton to the first rank."""
@@ -90,6 +123,9 @@ class Baton:
     def receive(self, local: int) -> None:
         """Block until rank `local` holds the baton."""
         self._gates[local].acquire()
+        self._take(local)
+
+    def _take(self, local: int) -> None:
         self.holder = local
         progress.turn = self._ranks[local]
         if self._per_rank is not None:
@@ -116,6 +152,50 @@ class Baton:
             self._waiting[local] = None
         slot.outcome()
 
+    def outside(self, local: int, act: Callable[[], T], slot: Slot) -> T:
+        """Do what may wait for other processes, while others run; those that wait for `slot` wait for its end.
+
+        An MPI library that has one thread at a time lets no other run.
+        """
+        self._stop_if_asked()
+        if _mpi_has_one_thread():
+            return act()
+        slot.pending = act_of_rank = _Outside()
+        self._waiting[local] = slot
+        if self._per_rank is not None:
+            self._per_rank.leave()
+        self._pass_on(local)
+        try:
+            return act()
+        except Exception as error:
+            slot.error = error
+            raise
+        finally:
+            with self._lock:
+                act_of_rank.done = True
+                mine, self._free = self._free, False
+            if not mine:
+                self._gates[local].acquire()
+            self._waiting[local] = None
+            self._take(local)
+
+    def _pass_on(self, local: int) -> None:
+        """Give the baton to another rank, or to the first that is back from outside."""
+        with self._lock:
+            other = None if self.stopping else self._next_runnable(local)
+            if other is None:
+                # One that cannot go on finds out why by itself, in its loop.
+                other = next(
+                    (i for i in range(len(self._ended)) if not (self._ended[i] or self._is_outside(i))), None
+                )
+            self._free = other is None
+        if other is not None:
+            self._gates[other].release()
+
+    def _is_outside(self, local: int) -> bool:
+        slot = self._waiting[local]
+        return slot is not None and isinstance(slot.pending, _Outside) and not slot.pending.done
+
     def step_aside(self, local: int) -> None:
         """Let another rank run a turn, if one can: a loop of polls must not keep the baton."""
         self._stop_if_asked()
@@ -126,12 +206,7 @@ class Baton:
     def retire(self, local: int) -> None:
         """Rank `local` has ended; the baton goes on."""
         self._ended[local] = True
-        other = None if self.stopping else self._next_runnable(local)
-        if other is None:
-            # A rank that cannot go on finds out why by itself, in its loop.
-            other = next((i for i in range(len(self._ended)) if not self._ended[i]), None)
-        if other is not None:
-            self._gates[other].release()
+        self._pass_on(local)
 
     def _stop_if_asked(self) -> None:
         if self.stopping:
@@ -169,7 +244,7 @@ class Baton:
 class Meeting:
     """Brings the calls of this process's ranks together and hands them to a transport.
 
-    ranks: who takes part, by index within the process.
+    ranks: who takes part, by index within the process. posting: the transport has calls in hand, without the baton.
     """
 
     def __init__(self, transport: Transport, baton: Baton, ranks: Sequence[int]) -> None:
@@ -178,6 +253,8 @@ class Meeting:
         self._ranks = ranks
         self._entered = dict.fromkeys(ranks, 0)
         self._open: dict[int, Slot] = {}
+        self._all = baton.hosts(ranks)
+        self.posting = False
 
     def submit(self, local: int, call: Call) -> Pending:
         """Enter the next collective of rank `local`."""
@@ -185,20 +262,29 @@ class Meeting:
         self._entered[local] += 1
         slot = self._open.get(number)
         if slot is None:
-            slot = self._open[number] = Slot(self._ranks)
+            slot = self._open[number] = Slot(self._ranks, self)
         slot.calls[local] = call
         calls = [made for made in slot.calls.values() if made is not None]
         if len(calls) == len(self._ranks):
             del self._open[number]
             try:
-                slot.pending = self.transport.post(calls)
+                slot.pending = self._post(local, calls)
             except Exception as error:
                 slot.error = error
         return _Ticket(slot, self._baton, local)
 
+    def _post(self, local: int, calls: Sequence[Call]) -> Pending:
+        if self._all:
+            return self.transport.post(calls)
+        self.posting = True
+        try:
+            return self._baton.outside(local, lambda: self.transport.post(calls), Slot())
+        finally:
+            self.posting = False
+
     def deliver(self, local: int, delivery: Delivery) -> Pending:
         """One end of a message, for rank `local` to wait for."""
-        slot = Slot()
+        slot = Slot(meeting=self)
         slot.pending = delivery
         return _Ticket(slot, self._baton, local)
 

@@ -103,6 +103,8 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
         except BaseException as error:
             if not failures:
                 failures.append((hosted.rank, error))
+                # At once: ranks that are outside wait for other processes, which may wait for this one.
+                world.fail(hosted.rank, error)
             baton.stopping = True
         finally:
             rank_local.release(hosted)
@@ -121,7 +123,6 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
         raise
     if failures:
         rank, error = failures[0]
-        world.fail(rank, error)
         error.add_note(f"(raised by rank {rank})")
         world.free_threads()
         raise error

@@ -20,7 +20,7 @@ from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
 from ..transports.base import Transport
-from .baton import Baton, Meeting, Seat
+from .baton import Baton, Meeting, Seat, Slot
 
 if TYPE_CHECKING:
     from ..rendezvous.meeting import Asked, Met
@@ -49,6 +49,7 @@ class World:
         # By the name of the transport, and for a group by the group's name.
         self._meetings: dict[str, Meeting] = {}
         self._transports: dict[str, Transport] = {}
+        self._connecting: dict[str, Slot] = {}
         self._left: dict[str, int] = {}  # how many ranks of this process have left a group
         self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
@@ -71,9 +72,8 @@ class World:
             name = self._chosen[backend] = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
-            generation = f"{len(self._transports)}"
-            with progress.meeting(generation):
-                transport = transports.connect(self.launch, name, timeout, generation)
+            with progress.meeting(name):
+                transport = transports.connect(self.launch, name, timeout, meeting=name)
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
                 from .exits import ExitWatch
@@ -86,23 +86,39 @@ class World:
         return transport
 
     def group_transport(
-        self, group: str, launch: Launch, backend: str | None, timeout: float | None
+        self, local: int, group: str, launch: Launch, backend: str | None, timeout: float | None
     ) -> Transport:
-        """The transport of the group of that name, which its ranks alone have (collective in the group)."""
-        transport = self._transports.get(group)
-        if transport is None:
+        """The transport of the group of that name, which its ranks alone have (collective in the group).
+
+        local: the rank that calls, by index within the process; the first of several connects.
+        """
+
+        def connect() -> None:
             name = transports.choose(launch, backend)
-            transport = transports.connect(launch, name, timeout, group)
-            self._transports[group] = transport
-        return transport
+            self._transports[group] = transports.connect(launch, name, timeout, group)
+
+        if group not in self._transports:
+            if self.baton is None:
+                connect()
+            elif group in self._connecting:
+                self.baton.wait(local, self._connecting[group])
+            else:
+                slot = self._connecting[group] = Slot()
+                self.baton.outside(local, connect, slot)
+                del self._connecting[group]
+        return self._transports[group]
 
     def release(self, group: str) -> None:
-        """A rank of this process has left the group of that name: the last of them gives back what the group took."""
-        transport = self._transports[group]
-        left = self._left[group] = self._left.get(group, 0) + 1
-        if left == len(transport.ranks) and transport.release():
-            del self._transports[group], self._left[group]
-            self._meetings.pop(group, None)
+        """A rank of this process has left the group of that name: the last of them gives back what the group took.
+
+        What others still used then is given back when a rank leaves another group, or at the end.
+        """
+        self._left[group] = self._left.get(group, 0) + 1
+        for name, left in list(self._left.items()):
+            transport = self._transports[name]
+            if left == len(transport.ranks) and transport.release():
+                del self._transports[name], self._left[name]
+                self._meetings.pop(name, None)
 
     def port(self, key: str, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
@@ -123,7 +139,7 @@ class World:
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Tell the other processes that hosted `rank` ends with `error`."""
-        for transport in self._transports.values():
+        for transport in list(self._transports.values()):
             transport.fail(rank, _reason(error), secondary=isinstance(error, DistributedError))
 
     def free_threads(self) -> None:
@@ -234,7 +250,8 @@ class HostedRank:
             str(ranks[0]) if kind is None else hashlib.blake2b(repr(kind).encode(), digest_size=6).hexdigest()
         )
         name = f"group{self._groups[kind]}-{named}"
-        transport = self.world.group_transport(name, launch, backend, timeout)
+        local = self.rank - self.world.launch.ranks.start
+        transport = self.world.group_transport(local, name, launch, backend, timeout)
         port = self.world.port(name, transport, self.rank)
         leave = partial(self.world.release, name)
         return Communicator(

@@ -78,11 +78,11 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     return "shm"
 
 
-def connect(launch: Launch, name: str, timeout: float | None = None, generation: str = "0") -> Transport:
+def connect(launch: Launch, name: str, timeout: float | None = None, meeting: str = "0") -> Transport:
     """Join the processes of `launch` by the transport `name` (collective between processes).
 
-    timeout      seconds that a collective may wait for others; None: DDPGRAD_TIMEOUT
-    generation   a name that these processes have given no other transport
+    timeout   seconds that a collective may wait for others; None: DDPGRAD_TIMEOUT
+    meeting   a name that these processes have given no other transport
     """
     if name == "virtual":
         from .local import LocalTransport
@@ -93,7 +93,7 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
 
         # The environment asks for this transport, and not for the one under it.
         below = choose(launch, None if environment.transport() != "nccl" else SHM_OR_MPI)
-        return NcclTransport(launch, connect(launch, below, timeout, generation))
+        return NcclTransport(launch, connect(launch, below, timeout, meeting))
     if name == "mpi":
         from .mpi.transport import MpiTransport
 
@@ -101,10 +101,10 @@ def connect(launch: Launch, name: str, timeout: float | None = None, generation:
     if name == "hierarchical":
         from .hierarchical import HierarchicalTransport
 
-        return HierarchicalTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
+        return HierarchicalTransport(launch, timeout, job=f"{_job(launch)}-{meeting}")
     from .shm.transport import ShmTransport
 
-    return ShmTransport(launch, timeout, job=f"{_job(launch)}-{generation}")
+    return ShmTransport(launch, timeout, job=f"{_job(launch)}-{meeting}")
 
 
 def ranks_on_this_host(launch: Launch) -> list[int]:

@@ -272,6 +272,8 @@ class Control:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
+        if self._word(self.launch.proc, _STATE) in (_FAILED, _SECONDARY):
+            raise DistributedError("a rank of this process has failed")
         dead = self._monitor.dead()
         missing = [proc for proc in self._others if self._word(proc, column) < target]
         causes = []
