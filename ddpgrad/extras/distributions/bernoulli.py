@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...nn.functional import binary_cross_entropy_with_logits
-from ...ops.creation.draws import bernoulli
-from ...ops.creation.factories import arange
+from ... import Tensor, arange, bernoulli, binary_cross_entropy_with_logits, no_grad
 from . import constraints
 from .binary import BinaryDistribution
-from .utils import binary_entropy, broadcast_all
+from .utils import binary_entropy, broadcast_all, same_as
 
 
 class Bernoulli(BinaryDistribution):
@@ -25,9 +21,7 @@ class Bernoulli(BinaryDistribution):
         self._keep(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
+    mean: Any = same_as("probs")
 
     @property
     def mode(self) -> Tensor:
@@ -43,8 +37,7 @@ class Bernoulli(BinaryDistribution):
             return bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 

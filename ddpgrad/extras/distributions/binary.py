@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from .distribution import Distribution
-from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits, same_as
 
 
 class BinaryDistribution(Distribution):
@@ -24,9 +24,7 @@ class BinaryDistribution(Distribution):
     def _param(self) -> Tensor:
         return vars(self)["probs" if "probs" in vars(self) else "logits"]  # one that is there already
 
-    @property
-    def param_shape(self) -> Any:
-        return self._param.shape
+    param_shape = same_as("_param.shape")
 
     @lazy_property
     def logits(self) -> Tensor:

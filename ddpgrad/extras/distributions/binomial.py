@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.creation.draws import binomial
-from ...ops.creation.factories import arange
-from ...ops.elementwise.special import lgamma
-from ...ops.elementwise.unary import abs, exp, floor, log1p
+from ... import Tensor, abs, arange, binomial, exp, floor, lgamma, log1p, no_grad
 from . import constraints
 from .binary import BinaryDistribution
 
@@ -52,8 +47,7 @@ class Binomial(BinaryDistribution):
             return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         count = self.total_count
         ways = lgamma(count + 1) - lgamma(value + 1) - lgamma(count - value + 1)
         # log(1 - p) by the logits, without overflow

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...backend.dtype import finfo
-from ...core.tensor import Size, Tensor
-from ...ops.creation.draws import multinomial
-from ...ops.creation.factories import arange
-from ...ops.reduction.reduce import logsumexp
-from ...ops.shape.stacking import broadcast_shapes
+from ... import Size, Tensor, arange, broadcast_shapes, finfo, logsumexp, multinomial, no_grad
 from . import constraints
 from .distribution import Distribution
-from .utils import lazy_property, logits_to_probs, probs_to_logits
+from .utils import lazy_property, logits_to_probs, probs_to_logits, same_as
 
 
 class Categorical(Distribution):
@@ -47,9 +41,7 @@ class Categorical(Distribution):
     def _param(self) -> Tensor:
         return vars(self)["probs" if "probs" in vars(self) else "logits"]
 
-    @property
-    def param_shape(self) -> Size:
-        return self._param.shape
+    param_shape = same_as("_param.shape")
 
     @lazy_property
     def logits(self) -> Tensor:
@@ -85,8 +77,7 @@ class Categorical(Distribution):
         return drawn.reshape((*sample_shape, *self._batch_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         index = value.long().unsqueeze(-1)
         shape = broadcast_shapes(value.shape, self._batch_shape)
         return (
@@ -99,3 +90,15 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(arange(self._num_events, device=self._param.device), expand)
+
+
+class OfCategories(Distribution):
+    """The base of distributions of vectors (..., K) that are made of a Categorical over K."""
+
+    arg_constraints: ClassVar = Categorical.arg_constraints
+    probs, logits = same_as("_categorical.probs"), same_as("_categorical.logits")
+    param_shape = same_as("_categorical.param_shape")
+
+    def __init__(self, categorical: Categorical, validate_args: bool | None) -> None:
+        self._categorical = categorical
+        super().__init__(categorical.batch_shape, categorical.param_shape[-1:], validate_args)

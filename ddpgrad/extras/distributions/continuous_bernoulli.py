@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...nn.functional import binary_cross_entropy_with_logits
-from ...ops.creation.draws import rand
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.unary import abs, log, log1p
+from ... import Tensor, abs, binary_cross_entropy_with_logits, log, log1p, rand, where
 from . import constraints
 from .binary import BinaryDistribution
 from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
@@ -81,14 +77,12 @@ class ContinuousBernoulli(BinaryDistribution):
         return self.icdf(rand(shape, dtype=self.probs.dtype, device=self.probs.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none") + self._log_norm()
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         p = self._away()
         exact = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
         inside = where(self._outside(), exact, value)

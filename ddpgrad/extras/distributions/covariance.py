@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...core.tensor import Tensor
+from ... import Tensor, cholesky_inverse, eye, log, matmul
 from ...linalg import cholesky, solve_triangular
-from ...ops.creation.factories import eye
-from ...ops.elementwise.unary import log
-from ...ops.linalg.decompositions import cholesky_inverse
-from ...ops.linalg.matrix import matmul
 from . import constraints
 from .distribution import Distribution
 from .utils import lazy_property

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.elementwise.special import digamma, lgamma, xlogy
+from ... import Tensor, digamma, finfo, lgamma, xlogy
 from . import constraints
 from .distribution import Distribution
 from .gamma import StandardGamma
@@ -63,8 +61,7 @@ class Dirichlet(Distribution):
         return out
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         a = self.concentration
         return xlogy(a - 1.0, value).sum(-1) + lgamma(a.sum(-1)) - lgamma(a).sum(-1)
 

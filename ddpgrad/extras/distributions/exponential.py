@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import exp, log, log1p
+from ... import Tensor, exp, log, log1p
 from . import constraints
 from .distribution import Distribution
 from .utils import broadcast_all
@@ -42,13 +41,11 @@ class Exponential(Distribution):
         return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return log(self.rate) - self.rate * value
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return 1 - exp(-self.rate * value)
 
     def icdf(self, value: Tensor) -> Tensor:

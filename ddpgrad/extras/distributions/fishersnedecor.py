@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import lgamma
-from ...ops.elementwise.unary import log, log1p
+from ... import Tensor, finfo, lgamma, log, log1p, where
 from . import constraints
 from .distribution import Distribution
 from .gamma import Gamma
@@ -49,8 +45,7 @@ class FisherSnedecor(Distribution):
         return (above / below.clamp(min=tiny)).clamp(min=tiny)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         m, n, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
         constant = lgamma(m + n) - lgamma(m) - lgamma(n) + m * log(ratio)
         return constant + (m - 1) * log(value) - (m + n) * log1p(ratio * value)

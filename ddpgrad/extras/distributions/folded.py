@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.binary import where
+from ... import Tensor, where
 from . import constraints
 from .transformed_distribution import TransformedDistribution
 from .transforms import AbsTransform
+from .utils import same_as
 
 
 class Folded(TransformedDistribution):
@@ -21,22 +21,18 @@ class Folded(TransformedDistribution):
     def __init__(self, base_distribution: Any, validate_args: bool | None = None) -> None:
         super().__init__(base_distribution, AbsTransform(), validate_args=validate_args)
 
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
+    scale = same_as("base_dist.scale")
 
     @property
     def mode(self) -> Tensor:
         return self.scale.new_zeros(self.scale.shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, value: Tensor) -> Tensor:

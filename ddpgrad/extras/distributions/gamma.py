@@ -6,12 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ... import Tensor, digamma, finfo, igamma, lgamma, log, xlogy
 from ...autograd.function import Function, once_differentiable
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
 from ...ops.creation.factories import finish
-from ...ops.elementwise.special import digamma, igamma, lgamma, xlogy
-from ...ops.elementwise.unary import log
 from ...random import default_generator
 from . import constraints
 from .distribution import Distribution
@@ -87,14 +84,12 @@ class Gamma(Distribution):
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         a = self.concentration
         return xlogy(a, self.rate) + xlogy(a - 1, value) - self.rate * value - lgamma(a)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return igamma(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:

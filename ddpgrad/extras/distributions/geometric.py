@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import floor, log, log1p
+from ... import Tensor, finfo, floor, log, log1p, no_grad
 from . import constraints
 from .binary import BinaryDistribution
 from .utils import binary_entropy, broadcast_all
@@ -44,8 +41,7 @@ class Geometric(BinaryDistribution):
             return floor(log(u) / log1p(-self.probs.expand(shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         value, probs = broadcast_all(value, self.probs)
         probs = probs.masked_fill((probs == 1) & (value == 0), 0)  # 0 failures are certain: 0 * log(0) is 0
         return value * log1p(-probs) + log(self.probs)

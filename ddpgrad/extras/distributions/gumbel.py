@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import exp, log
-from . import constraints
-from .distribution import Distribution
-from .utils import broadcast_all
+from ... import Tensor, exp, finfo, log
+from .location_scale import LocationScale
 
 EULER = 0.5772156649015328606
 
 
-class Gumbel(Distribution):
+class Gumbel(LocationScale):
     """The Gumbel distribution: loc - scale * log(-log(u)) of a uniform u."""
-
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.loc + self.scale * EULER
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def stddev(self) -> Tensor:
@@ -49,14 +33,12 @@ class Gumbel(Distribution):
         return self.loc - self.scale * log(-log(unit))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         y = (self.loc - value) / self.scale
         return y - exp(y) - log(self.scale)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return exp(-exp((self.loc - value) / self.scale))
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from .cauchy import Cauchy
 from .folded import Folded
+from .utils import same_as
 
 
 class HalfCauchy(Folded):
@@ -21,6 +22,4 @@ class HalfCauchy(Folded):
         """Infinite: the integral does not converge."""
         return self.scale.new_full(self._batch_shape, math.inf)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    variance: Any = same_as("base_dist.variance")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import digamma, lgamma
-from ...ops.elementwise.unary import log
+from ... import Tensor, digamma, lgamma, log, where
 from . import constraints
 from .gamma import Gamma
 from .transformed_distribution import TransformedDistribution
 from .transforms import PowerTransform
+from .utils import same_as
 
 
 class InverseGamma(TransformedDistribution):
@@ -26,13 +24,8 @@ class InverseGamma(TransformedDistribution):
         minus_one = base.rate.detach().new_tensor(-1.0)
         super().__init__(base, PowerTransform(minus_one), validate_args=validate_args)
 
-    @property
-    def concentration(self) -> Tensor:
-        return self.base_dist.concentration
-
-    @property
-    def rate(self) -> Tensor:
-        return self.base_dist.rate
+    concentration = same_as("base_dist.concentration")
+    rate = same_as("base_dist.rate")
 
     @property
     def mean(self) -> Tensor:

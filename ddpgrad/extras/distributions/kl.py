@@ -6,11 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...core.tensor import Tensor
+from ... import Tensor, digamma, exp, lgamma, log, where
 from ...linalg import solve_triangular
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import digamma, lgamma
-from ...ops.elementwise.unary import exp, log
 from .bernoulli import Bernoulli
 from .beta import Beta
 from .binomial import Binomial

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import digamma, lgamma
-from ...ops.elementwise.unary import exp, log
+from ... import Tensor, digamma, exp, lgamma, log, where
 from . import constraints
 from .gumbel import EULER
 from .transformed_distribution import TransformedDistribution

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import abs, expm1, log, log1p, sign
-from . import constraints
-from .distribution import Distribution
-from .utils import broadcast_all
+from ... import Tensor, abs, expm1, finfo, log, log1p, sign
+from .location_scale import LocationScale
+from .utils import same_as
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """The Laplace distribution: exp(-|x - loc| / scale) / (2 scale)."""
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean: Any = same_as("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -45,13 +28,11 @@ class Laplace(Distribution):
         return self.loc - self.scale * sign(u) * log1p(-abs(u))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return -log(2 * self.scale) - abs(value - self.loc) / self.scale
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         away = value - self.loc
         return 0.5 - 0.5 * sign(away) * expm1(-abs(away) / self.scale)
 

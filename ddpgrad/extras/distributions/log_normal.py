@@ -9,6 +9,7 @@ from . import constraints
 from .normal import Normal
 from .transformed_distribution import TransformedDistribution
 from .transforms import ExpTransform
+from .utils import same_as
 
 
 class LogNormal(TransformedDistribution):
@@ -22,13 +23,8 @@ class LogNormal(TransformedDistribution):
             Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args
         )
 
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
+    loc = same_as("base_dist.loc")
+    scale = same_as("base_dist.scale")
 
     @property
     def mean(self) -> Tensor:

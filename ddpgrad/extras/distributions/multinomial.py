@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.elementwise.special import lgamma
-from ...ops.elementwise.unary import exp
+from ... import Tensor, exp, lgamma, no_grad
 from . import constraints
 from .binomial import Binomial
-from .categorical import Categorical
-from .distribution import Distribution
+from .categorical import Categorical, OfCategories
 from .utils import broadcast_all
 
 
-class Multinomial(Distribution):
+class Multinomial(OfCategories):
     """How often each category is drawn in `total_count` draws of probabilities `probs`, or by `logits` (..., K)."""
-
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -28,31 +22,11 @@ class Multinomial(Distribution):
                 "Multinomial: total_count must be one int, the same for the whole batch"
             )
         self.total_count = total_count
-        self._categorical = Categorical(probs=probs, logits=logits)
-        super().__init__(
-            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = super().expand(batch_shape, _instance)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
+        super().__init__(Categorical(probs, logits), validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
-
-    @property
-    def logits(self) -> Tensor:
-        return self._categorical.logits
-
-    @property
-    def probs(self) -> Tensor:
-        return self._categorical.probs
-
-    @property
-    def param_shape(self) -> Any:
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Tensor:
@@ -69,8 +43,7 @@ class Multinomial(Distribution):
             return counts.scatter_add(-1, drawn, counts.new_ones(drawn.shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         logits, value = broadcast_all(self.logits, value)
         ways = lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1)
         logits = logits.masked_fill((value == 0) & (logits == float("-inf")), 0.0)

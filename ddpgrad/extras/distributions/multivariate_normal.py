@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
+from ... import Tensor, broadcast_shapes, matmul
 from ...linalg import solve_triangular
-from ...ops.linalg.matrix import matmul
-from ...ops.shape.stacking import broadcast_shapes
 from . import constraints
 from .covariance import CovarianceFamily
-from .utils import standard_normal
+from .utils import same_as, standard_normal
 
 _LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -41,13 +39,8 @@ class MultivariateNormal(CovarianceFamily):
         self.loc = loc.expand((*batch, *event))
         super().__init__(batch, event, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean: Any = same_as("loc")
+    mode: Any = same_as("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -58,8 +51,7 @@ class MultivariateNormal(CovarianceFamily):
         return self.loc + matmul(self.scale_tril, eps.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         distance = squared_mahalanobis(self.scale_tril, value - self.loc)
         return -0.5 * (self._event_shape[0] * _LOG_TWO_PI + distance) - self._half_log_det()
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
+from ... import Tensor, exp, floor, lgamma, no_grad, poisson, sigmoid
 from ...nn.functional import logsigmoid
-from ...ops.creation.draws import poisson
-from ...ops.elementwise.special import lgamma
-from ...ops.elementwise.unary import exp, floor, sigmoid
 from . import constraints
 from .binary import BinaryDistribution
 from .gamma import Gamma
@@ -49,8 +45,7 @@ class NegativeBinomial(BinaryDistribution):
             return poisson(mixed.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         count = self.total_count
         chance = count * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
         ways = lgamma(count + value) - lgamma(1.0 + value) - lgamma(count)

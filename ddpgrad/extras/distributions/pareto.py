@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import log
+from ... import Tensor, log
 from . import constraints
 from .exponential import Exponential
 from .transformed_distribution import TransformedDistribution
 from .transforms import AffineTransform, ExpTransform
-from .utils import broadcast_all
+from .utils import broadcast_all, same_as
 
 
 class Pareto(TransformedDistribution):
@@ -31,9 +30,7 @@ class Pareto(TransformedDistribution):
         alpha = self.alpha.clamp(min=1)  # from 1 on it is finite
         return alpha * self.scale / (alpha - 1)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.scale
+    mode: Any = same_as("scale")
 
     @property
     def variance(self) -> Tensor:

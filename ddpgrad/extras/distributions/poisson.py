@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.creation.draws import poisson
-from ...ops.elementwise.special import lgamma, xlogy
-from ...ops.elementwise.unary import floor
+from ... import Tensor, floor, lgamma, no_grad, poisson, xlogy
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
+from .utils import broadcast_all, same_as
 
 
 class Poisson(Distribution):
@@ -24,24 +20,19 @@ class Poisson(Distribution):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
+    mean: Any = same_as("rate")
 
     @property
     def mode(self) -> Tensor:
         return floor(self.rate)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
+    variance: Any = same_as("rate")
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():
             return poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         rate, value = broadcast_all(self.rate, value)
         return xlogy(value, rate) - rate - lgamma(value + 1)

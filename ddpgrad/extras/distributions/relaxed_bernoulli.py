@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.creation.draws import rand
-from ...ops.elementwise.unary import exp, log, log1p
+from ... import Tensor, exp, log, log1p, rand
 from . import constraints
 from .binary import BinaryDistribution
 from .transformed_distribution import TransformedDistribution
 from .transforms import SigmoidTransform
-from .utils import broadcast_all, clamp_probs
+from .utils import broadcast_all, clamp_probs, same_as
 
 
 class LogitRelaxedBernoulli(BinaryDistribution):
@@ -35,8 +33,7 @@ class LogitRelaxedBernoulli(BinaryDistribution):
         return (log(u) - log1p(-u) + log(probs) - log1p(-probs)) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         logits, value = broadcast_all(self.logits, value)
         away = logits - value * self.temperature
         temperature = self.temperature
@@ -57,14 +54,6 @@ class RelaxedBernoulli(TransformedDistribution):
         base = LogitRelaxedBernoulli(temperature, probs, logits)
         super().__init__(base, SigmoidTransform(), validate_args=validate_args)
 
-    @property
-    def temperature(self) -> Any:
-        return self.base_dist.temperature
-
-    @property
-    def probs(self) -> Tensor:
-        return self.base_dist.probs
-
-    @property
-    def logits(self) -> Tensor:
-        return self.base_dist.logits
+    temperature = same_as("base_dist.temperature")
+    probs = same_as("base_dist.probs")
+    logits = same_as("base_dist.logits")

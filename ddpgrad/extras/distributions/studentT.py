@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import digamma, lgamma
-from ...ops.elementwise.unary import log, log1p, rsqrt
+from ... import Tensor, digamma, lgamma, log, log1p, rsqrt, where
 from . import constraints
 from .chi2 import Chi2
 from .distribution import Distribution
-from .utils import broadcast_all, standard_normal
+from .utils import broadcast_all, same_as, standard_normal
 
 
 class StudentT(Distribution):
@@ -31,18 +28,11 @@ class StudentT(Distribution):
         self._chi2 = Chi2(self.df)
         super().__init__(self.df.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = super().expand(batch_shape, _instance)
-        new._chi2 = self._chi2.expand(batch_shape)
-        return new
-
     @property
     def mean(self) -> Tensor:
         return self.loc.masked_fill(self.df <= 1, math.nan)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Any = same_as("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -60,8 +50,7 @@ class StudentT(Distribution):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         y = (value - self.loc) / self.scale
         return -0.5 * (self.df + 1.0) * log1p(y**2.0 / self.df) - self._log_normalizer()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.special import lgamma
-from ...ops.elementwise.unary import exp, log
+from ... import Tensor, exp, lgamma, log
 from . import constraints
 from .exponential import Exponential
 from .gumbel import EULER

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.creation.draws import randn
-from ...ops.creation.factories import arange
-from ...ops.elementwise.special import digamma, mvlgamma
-from ...ops.linalg.matrix import matmul
-from ...ops.linalg.systems import slogdet
-from ...ops.shape.diagonal import diag_embed, tril_indices
-from ...ops.shape.stacking import broadcast_shapes
+from ... import (
+    Tensor,
+    arange,
+    broadcast_shapes,
+    diag_embed,
+    digamma,
+    finfo,
+    matmul,
+    mvlgamma,
+    randn,
+    slogdet,
+    tril_indices,
+)
 from . import constraints
 from .chi2 import Chi2
 from .covariance import CovarianceFamily
@@ -87,8 +91,7 @@ class Wishart(CovarianceFamily):
         return self._event_shape[-1] * math.log(2) / 2 + self._half_log_det()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         size = self._event_shape[-1]
         trace = matmul(self.precision_matrix, value).diagonal(dim1=-2, dim2=-1).sum(-1)
         above = (self.df - size - 1) / 2 * slogdet(value)[1]
