@@ -1,7 +1,5 @@
 """The order of layers and rooms, how large they may be, and what importing costs: the rules of `docs/design.md`."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Names come from the `__init__.pyi` of the package. Each is shown on the first pa
 further down link to it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
