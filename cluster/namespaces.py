@@ -6,8 +6,6 @@
 `rate` limits what each host sends, as `tc` writes it. Everything is removed at the end.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -5,8 +5,6 @@
 Every line that is printed is computed on the way. The last stop is a hook that counts nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ddpgrad as torch

@@ -7,8 +7,6 @@
 The network and the loop are in vision.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import vision

@@ -7,8 +7,6 @@
 The five lines that make it distributed are marked (1) to (5).
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

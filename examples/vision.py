@@ -3,8 +3,6 @@
 The lines that make the loop distributed are marked (1) to (5), as in train_gpt.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import time

@@ -1,7 +1,5 @@
 """What runs where and in how many processes, devices by parameter, and a check that a test leaves no global state."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Absent parts of PyTorch can be imported and named; using them is an error that says why."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """The order of layers and rooms, how large they may be, and what importing costs: the rules of `docs/design.md`."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ddpgrad
+from ddpgrad.core.face import homes
 
 ROOT = Path(ddpgrad.__file__).parent
 REPOSITORY = ROOT.parent
@@ -139,9 +138,19 @@ def imported(name: str) -> set[str]:
                 home = (node.module or "").partition(".")[2]
             else:
                 continue
-            below = [f"{home}.{alias.name}".lstrip(".") for alias in node.names]
+            below = [f"{home}.{alias.name}" if home else public_home(alias.name) for alias in node.names]
             found.update(module if module in modules() else home for module in below)
     return found - {""}
+
+
+@cache
+def _public() -> dict[str, tuple[str, str]]:
+    return homes("ddpgrad", (ROOT / "__init__.pyi").read_text())
+
+
+def public_home(name: str) -> str:
+    """The module below the package that a name of the package itself, `from ... import name`, comes from."""
+    return _public().get(name, (name, ""))[0].removeprefix("ddpgrad.")
 
 
 def _run_time(tree: ast.AST) -> list[ast.AST]:

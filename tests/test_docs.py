@@ -1,7 +1,5 @@
 """The pages say what is true: links lead somewhere, named files exist, and the way of a gradient is that of a step."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

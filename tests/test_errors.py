@@ -1,7 +1,5 @@
 """Golden texts of common mistakes: PyTorch's kind of exception, and a message that says what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

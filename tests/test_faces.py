@@ -1,7 +1,5 @@
 """The public faces: each name is listed once, is what its home has, and is known to type checkers, with its types."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

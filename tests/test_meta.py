@@ -1,7 +1,5 @@
 """Tensors on meta as programs use them: models that are built without memory and get their values later."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

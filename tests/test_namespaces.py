@@ -1,7 +1,5 @@
 """The namespaces that programs touch besides tensors: switches, pass-throughs, what is refused, what is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """How tensors print and format: as in PyTorch, to the letter where it is installed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

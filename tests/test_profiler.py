@@ -1,7 +1,5 @@
 """The profiler: what is recorded, how it adds up, what is written, and that nothing is left switched on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

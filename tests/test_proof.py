@@ -4,8 +4,6 @@ By default three cases in which each model, both optimizers and three modes occu
 have every pair of them, and the 12 others.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

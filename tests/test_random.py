@@ -1,7 +1,5 @@
 """The streams of random numbers: PyTorch's, one per rank, and exact to save and restore."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

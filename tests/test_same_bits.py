@@ -1,7 +1,5 @@
 """One 4-rank job gives one series of losses and one set of parameters, to the bit, however it is started."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """save and load: every value comes back as it was, and a damaged file is never believed."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import OrderedDict

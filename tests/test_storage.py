@@ -1,7 +1,5 @@
 """The memory under tensors: shared with them, in bytes and in elements, and mapped from files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

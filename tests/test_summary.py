@@ -1,7 +1,5 @@
 """summary: its figures are those worked out by hand, and the model is left as it was."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """Files in PyTorch's form: every value comes back as it was, and nothing in a file runs unless the caller says so."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

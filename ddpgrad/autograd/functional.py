@@ -32,7 +32,7 @@ def vjp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, s
     seeds = _seeds(v, call.outputs, "vjp", "the user-provided function returns")
     _check_outputs(call.outputs, strict)
     with enable_grad():
-        products = _gradients(
+        products = gradients(
             call.outputs, call.inputs, seeds, create_graph, call.independent if strict else None
         )
     if strict and create_graph:
@@ -50,8 +50,8 @@ def jvp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, s
     _check_outputs(call.outputs, strict)
     with enable_grad():
         dummies = _dummies(call.outputs)
-        back = _gradients(call.outputs, call.inputs, dummies, True, call.independent if strict else None)
-        products = _gradients(back, dummies, directions, create_graph)
+        back = gradients(call.outputs, call.inputs, dummies, True, call.independent if strict else None)
+        products = gradients(back, dummies, directions, create_graph)
     if strict and create_graph:
         _check_depends(products, "jacobian")
     return call.result(call.outputs), call.result(products)
@@ -106,7 +106,7 @@ def hessian(
         outputs = _tuple(func(*values), "The outputs of the user-provided function given to hessian")
         _single_scalar("hessian", *outputs)
         _check_outputs(outputs[1], strict)
-        slopes = _gradients(outputs[1], values, None, True)
+        slopes = gradients(outputs[1], values, None, True)
         if strict:
             _check_slopes(slopes)
         return slopes if several else slopes[0]
@@ -123,7 +123,7 @@ def vhp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, s
     seeds = _seeds(v, call.inputs, "vhp", "the input to the user-provided function")
     with enable_grad():
         slopes = call.gradient_of_scalar(strict)
-        products = _gradients(
+        products = gradients(
             slopes, call.inputs, seeds, create_graph, call.jacobian_constant if strict else None
         )
     if strict and create_graph:
@@ -138,8 +138,8 @@ def hvp(func: Func, inputs: Values, v: Any = None, create_graph: bool = False, s
     with enable_grad():
         slopes = call.gradient_of_scalar(strict)
         dummies = _dummies(slopes)
-        back = _gradients(slopes, call.inputs, dummies, True, call.jacobian_constant if strict else None)
-        products = _gradients(back, dummies, directions, create_graph)
+        back = gradients(slopes, call.inputs, dummies, True, call.jacobian_constant if strict else None)
+        products = gradients(back, dummies, directions, create_graph)
     if strict and create_graph:
         _check_depends(products, "hessian")
     return call.result(call.outputs), call.like_inputs(products)
@@ -172,7 +172,7 @@ class _Call:
     def gradient_of_scalar(self, strict: bool) -> tuple[Tensor, ...]:
         _single_scalar(self.name, self.several_outputs, self.outputs)
         _check_outputs(self.outputs, strict)
-        slopes = _gradients(self.outputs, self.inputs, None, True, self.independent if strict else None)
+        slopes = gradients(self.outputs, self.inputs, None, True, self.independent if strict else None)
         if strict:
             _check_slopes(slopes)
         return slopes
@@ -180,24 +180,15 @@ class _Call:
     def jacobian_of(self, i: int, out: Tensor, strict: bool) -> tuple[Tensor, ...]:
         """The Jacobians of output `i`, for each input."""
         _check_outputs(self.outputs, strict)
-        F = tensor_vocabulary()
-        unit = F.full_like(out.detach(), 0)
-        flat = unit.reshape(-1)
-        rows = []
-        for k in range(out.numel()):
-            flat.zero_()
-            flat[k] = 1
-            seed = flat.reshape(out.shape).clone()
-            independent = (lambda j: f"Output {i} of the user-provided function is independent of input {j}. {_NOT_IN_STRICT}.") if strict else None  # fmt: skip
-            row = _gradients((out,), self.inputs, (seed,), self.create_graph, independent)
-            if strict and self.create_graph:
-                _check_depends(row, "jacobian")
-            rows.append(row)
-        return tuple(
-            F.stack([row[j] for row in rows]).reshape(*out.shape, *x.shape)
-            if rows
-            else F.new_zeros(x.detach(), (*out.shape, *x.shape))
-            for j, x in enumerate(self.inputs)
+        independent = (
+            f"Output {i} of the user-provided function is independent of input {{}}. {_NOT_IN_STRICT}."
+        )
+        return jacobian_of(
+            out,
+            self.inputs,
+            self.create_graph,
+            independent.format if strict else None,
+            strict and self.create_graph,
         )
 
     @staticmethod
@@ -209,15 +200,15 @@ class _Call:
         return f"The jacobian of the user-provided function is independent of input {i}. {_NOT_IN_STRICT}."
 
 
-def _gradients(
-    outputs: Sequence[Tensor],
+def gradients(
+    outputs: Sequence[Any],
     inputs: Sequence[Tensor],
     seeds: Sequence[Tensor] | None,
     create_graph: bool,
     independent: Callable[[int], str] | None = None,
 ) -> tuple[Tensor, ...]:
     """seeds . d outputs / d inputs; zeros, or the error `independent(i)`, for an input that they do not depend on."""
-    depending = [i for i, out in enumerate(outputs) if out.requires_grad]
+    depending = [i for i, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(inputs)
     if depending:
         found = grad(
@@ -233,6 +224,32 @@ def _gradients(
         if g is None and independent is not None:
             raise RuntimeError(independent(i))
     return tuple(F.full_like(x, 0) if g is None else g for x, g in zip(inputs, found, strict=True))
+
+
+def jacobian_of(
+    out: Tensor,
+    inputs: Sequence[Tensor],
+    create_graph: bool,
+    independent: Callable[[int], str] | None = None,
+    depends: bool = False,
+) -> tuple[Tensor, ...]:
+    """The Jacobians of `out`, for each input, row by row. depends: an error where a row does not depend on inputs."""
+    F = tensor_vocabulary()
+    flat = F.full_like(out.detach(), 0).reshape(-1)
+    rows = []
+    for k in range(out.numel()):
+        flat.zero_()
+        flat[k] = 1
+        row = gradients((out,), inputs, (flat.reshape(out.shape).clone(),), create_graph, independent)
+        if depends:
+            _check_depends(row, "jacobian")
+        rows.append(row)
+    return tuple(
+        F.stack([row[j] for row in rows]).reshape(*out.shape, *x.shape)
+        if rows
+        else F.new_zeros(x.detach(), (*out.shape, *x.shape))
+        for j, x in enumerate(inputs)
+    )
 
 
 def _check_outputs(outputs: Sequence[Tensor], strict: bool) -> None:

@@ -63,6 +63,21 @@ MODULES = {
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinning",
     "utils.data._utils.worker": "utils.data.worker",
+    **{
+        f"distributions.{name}": f"extras.distributions.{home}"
+        for home, names in {
+            "binary": "bernoulli binomial continuous_bernoulli geometric negative_binomial",
+            "categorical": "multinomial one_hot_categorical",
+            "covariance": "multivariate_normal wishart",
+            "gamma": "beta chi2 dirichlet fishersnedecor studentT",
+            "location_scale": "cauchy gumbel laplace normal",
+            "rates": "exponential poisson",
+            "relaxed": "relaxed_bernoulli relaxed_categorical",
+            "transformed_families": "half_cauchy half_normal inverse_gamma kumaraswamy log_normal logistic_normal "
+            "pareto weibull",
+        }.items()
+        for name in names.split()
+    },
 }
 """Name below this package -> the module that it stands for, likewise; modules below the one are below the other."""
 

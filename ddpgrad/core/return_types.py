@@ -4,6 +4,7 @@ torch.return_types.max(
 values=tensor([3., 4.]),
 indices=tensor([1, 0]))
 """
+# ruff: noqa: UP014 - a table with a line for each
 
 from __future__ import annotations
 
@@ -13,183 +14,47 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-
-class aminmax(NamedTuple):
-    min: Tensor
-    max: Tensor
-
-
-class cummax(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class cummin(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class frexp(NamedTuple):
-    mantissa: Tensor
-    exponent: Tensor
-
-
-class histogram(NamedTuple):
-    hist: Tensor
-    bin_edges: Tensor
-
-
-class histogramdd(NamedTuple):
-    hist: Tensor
-    bin_edges: tuple[Tensor, ...]
-
-
-class kthvalue(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class max(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class median(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class min(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class mode(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class nanmedian(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class sort(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class topk(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class geqrf(NamedTuple):
-    a: Tensor
-    tau: Tensor
-
-
-class linalg_cholesky_ex(NamedTuple):
-    L: Tensor
-    info: Tensor
-
-
-class linalg_eig(NamedTuple):
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class linalg_eigh(NamedTuple):
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class linalg_inv_ex(NamedTuple):
-    inverse: Tensor
-    info: Tensor
-
-
-class linalg_ldl_factor(NamedTuple):
-    LD: Tensor
-    pivots: Tensor
-
-
-class linalg_ldl_factor_ex(NamedTuple):
-    LD: Tensor
-    pivots: Tensor
-    info: Tensor
-
-
-class linalg_lstsq(NamedTuple):
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
-
-
-class linalg_lu(NamedTuple):
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-class linalg_lu_factor(NamedTuple):
-    LU: Tensor
-    pivots: Tensor
-
-
-class linalg_lu_factor_ex(NamedTuple):
-    LU: Tensor
-    pivots: Tensor
-    info: Tensor
-
-
-class linalg_qr(NamedTuple):
-    Q: Tensor
-    R: Tensor
-
-
-class linalg_slogdet(NamedTuple):
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class linalg_solve_ex(NamedTuple):
-    result: Tensor
-    info: Tensor
-
-
-class linalg_svd(NamedTuple):
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
-
-
-class lu_unpack(NamedTuple):
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-class qr(NamedTuple):
-    Q: Tensor
-    R: Tensor
-
-
-class slogdet(NamedTuple):
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class svd(NamedTuple):
-    U: Tensor
-    S: Tensor
-    V: Tensor
-
-
-class triangular_solve(NamedTuple):
-    solution: Tensor
-    cloned_coefficient: Tensor
+aminmax = NamedTuple("aminmax", [("min", "Tensor"), ("max", "Tensor")])
+cummax = NamedTuple("cummax", [("values", "Tensor"), ("indices", "Tensor")])
+cummin = NamedTuple("cummin", [("values", "Tensor"), ("indices", "Tensor")])
+frexp = NamedTuple("frexp", [("mantissa", "Tensor"), ("exponent", "Tensor")])
+histogram = NamedTuple("histogram", [("hist", "Tensor"), ("bin_edges", "Tensor")])
+histogramdd = NamedTuple("histogramdd", [("hist", "Tensor"), ("bin_edges", "tuple[Tensor, ...]")])
+kthvalue = NamedTuple("kthvalue", [("values", "Tensor"), ("indices", "Tensor")])
+max = NamedTuple("max", [("values", "Tensor"), ("indices", "Tensor")])
+median = NamedTuple("median", [("values", "Tensor"), ("indices", "Tensor")])
+min = NamedTuple("min", [("values", "Tensor"), ("indices", "Tensor")])
+mode = NamedTuple("mode", [("values", "Tensor"), ("indices", "Tensor")])
+nanmedian = NamedTuple("nanmedian", [("values", "Tensor"), ("indices", "Tensor")])
+sort = NamedTuple("sort", [("values", "Tensor"), ("indices", "Tensor")])
+topk = NamedTuple("topk", [("values", "Tensor"), ("indices", "Tensor")])
+geqrf = NamedTuple("geqrf", [("a", "Tensor"), ("tau", "Tensor")])
+linalg_cholesky_ex = NamedTuple("linalg_cholesky_ex", [("L", "Tensor"), ("info", "Tensor")])
+linalg_eig = NamedTuple("linalg_eig", [("eigenvalues", "Tensor"), ("eigenvectors", "Tensor")])
+linalg_eigh = NamedTuple("linalg_eigh", [("eigenvalues", "Tensor"), ("eigenvectors", "Tensor")])
+linalg_inv_ex = NamedTuple("linalg_inv_ex", [("inverse", "Tensor"), ("info", "Tensor")])
+linalg_ldl_factor = NamedTuple("linalg_ldl_factor", [("LD", "Tensor"), ("pivots", "Tensor")])
+linalg_ldl_factor_ex = NamedTuple(
+    "linalg_ldl_factor_ex", [("LD", "Tensor"), ("pivots", "Tensor"), ("info", "Tensor")]
+)
+linalg_lstsq = NamedTuple(
+    "linalg_lstsq",
+    [("solution", "Tensor"), ("residuals", "Tensor"), ("rank", "Tensor"), ("singular_values", "Tensor")],
+)
+linalg_lu = NamedTuple("linalg_lu", [("P", "Tensor"), ("L", "Tensor"), ("U", "Tensor")])
+linalg_lu_factor = NamedTuple("linalg_lu_factor", [("LU", "Tensor"), ("pivots", "Tensor")])
+linalg_lu_factor_ex = NamedTuple(
+    "linalg_lu_factor_ex", [("LU", "Tensor"), ("pivots", "Tensor"), ("info", "Tensor")]
+)
+linalg_qr = NamedTuple("linalg_qr", [("Q", "Tensor"), ("R", "Tensor")])
+linalg_slogdet = NamedTuple("linalg_slogdet", [("sign", "Tensor"), ("logabsdet", "Tensor")])
+linalg_solve_ex = NamedTuple("linalg_solve_ex", [("result", "Tensor"), ("info", "Tensor")])
+linalg_svd = NamedTuple("linalg_svd", [("U", "Tensor"), ("S", "Tensor"), ("Vh", "Tensor")])
+lu_unpack = NamedTuple("lu_unpack", [("P", "Tensor"), ("L", "Tensor"), ("U", "Tensor")])
+qr = NamedTuple("qr", [("Q", "Tensor"), ("R", "Tensor")])
+slogdet = NamedTuple("slogdet", [("sign", "Tensor"), ("logabsdet", "Tensor")])
+svd = NamedTuple("svd", [("U", "Tensor"), ("S", "Tensor"), ("V", "Tensor")])
+triangular_solve = NamedTuple("triangular_solve", [("solution", "Tensor"), ("cloned_coefficient", "Tensor")])
 
 
 def _new(cls: Any, *fields: Any) -> Any:

@@ -10,14 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..core.tensor import Tensor
+from .. import Tensor, cat, norm, ones_like, rand, rand_like, reshape, topk
 from ..nn.modules.module import Module
-from ..ops.creation.draws import rand, rand_like
-from ..ops.creation.factories import ones_like
-from ..ops.reduction.norm import norm
-from ..ops.reduction.sorting import topk
-from ..ops.shape.shape import reshape
-from ..ops.shape.stacking import cat
 
 Pairs = Iterable[tuple[Module, str]]
 

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..autograd import enable_grad
+from .. import Tensor, enable_grad, zeros
 from ..autograd.saved import saved_tensors_hooks
 from ..backend import dtype as dtypes
-from ..core.tensor import Tensor
 from ..nn.modules.module import Module
-from ..ops.creation.factories import zeros
 from ..ops.dispatch.multiply_adds import multiply_adds
 from ..ops.dispatch.recording import Call, Recorder
 from ..random import fork_rng

@@ -11,13 +11,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import autograd
 from ..autograd.accumulate import AccumulateGrad, edge_of
+from ..autograd.functional import gradients, jacobian_of
 from ..autograd.grad_mode import enable_grad, is_grad_enabled
 from ..core.tensor import Tensor
 from ..ops.creation.factories import zeros_like
-from ..ops.shape.shape import reshape
-from ..ops.shape.stacking import stack
 from .trees import flatten
 
 Func = Callable[..., Any]
@@ -213,19 +211,8 @@ class _Call:
         out = self.outputs[i]
         if not isinstance(out, Tensor):
             raise RuntimeError(f"jacrev(f)(*args): Expected f(*args) to return Tensors, got {type(out)}")
-        rows = []
-        for k in range(out.numel()):
-            seed = zeros_like(out.detach())
-            seed.view(-1)[k] = 1
-            rows.append(_grad([out], self.inputs, [seed], self.create_graph))
-        if not rows:
-            return [
-                zeros_like(x.detach()).expand(0, *x.shape).reshape(*out.shape, *x.shape) for x in self.inputs
-            ]
-        return [
-            reshape(stack([row[j] for row in rows]), (*out.shape, *x.shape))
-            for j, x in enumerate(self.inputs)
-        ]
+        with enable_grad():
+            return list(jacobian_of(out, self.inputs, self.create_graph))
 
     def like_arguments(self, values: Sequence[Any]) -> Any:
         """One value for each input, in the structure of the arguments `argnums`."""
@@ -265,18 +252,7 @@ def _grad(
     outputs: Sequence[Any], inputs: Sequence[Tensor], seeds: Sequence[Tensor] | None, create_graph: bool
 ) -> list[Tensor]:
     """Gradients; zeros where there is no way from an output to an input."""
-    depending = [i for i, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
     if seeds is not None and len(seeds) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} outputs and {len(seeds)} gradients of outputs (cotangents)")
-    found: Sequence[Tensor | None] = [None] * len(inputs)
-    if depending:
-        with enable_grad():
-            found = autograd.grad(
-                [outputs[i] for i in depending],
-                inputs,
-                None if seeds is None else [seeds[i] for i in depending],
-                retain_graph=True,
-                create_graph=create_graph,
-                allow_unused=True,
-            )
-    return [zeros_like(x.detach()) if g is None else g for x, g in zip(inputs, found, strict=True)]
+    with enable_grad():
+        return list(gradients(outputs, inputs, seeds, create_graph))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_not_negative, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -42,7 +42,7 @@ class Adadelta(Elementwise):
         super().__init__(params, options(locals()))
 
     def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group, eps="epsilon value", weight_decay="weight_decay value")
+        super()._check_options(group)
         if not 0.0 <= group["rho"] <= 1.0:
             raise ValueError(f"Invalid rho value: {group['rho']}")
 

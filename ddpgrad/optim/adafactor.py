@@ -9,7 +9,7 @@ from ..autograd.grad_mode import no_grad
 from ..backend.dtype import finfo
 from ..core.tensor import Tensor
 from ..ops.creation.factories import zeros
-from .elementwise import check_not_negative, options
+from .elementwise import options
 from .flat import STEP, new_scalar
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 
@@ -23,6 +23,8 @@ class Adafactor(Optimizer):
     mean square of a gradient (None: the type's epsilon) and of a parameter. d: the largest root
     mean square of an update. Source: arXiv:1804.04235
     """
+
+    _not_negative = ("lr", "weight_decay")
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Adafactor(Optimizer):
         super().__init__(params, options(locals()))
 
     def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group, weight_decay="weight_decay value")
+        super()._check_options(group)
         if group["beta2_decay"] > 0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {group['beta2_decay']}")
         for i, eps in enumerate(group["eps"]):

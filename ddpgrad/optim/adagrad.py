@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_not_negative, full_like, options
+from .elementwise import STEP, Elementwise, Update, full_like, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -23,6 +23,8 @@ class Adagrad(Elementwise):
     lr_decay: step number n (from 0) has lr / (1 + n * lr_decay). The other arguments: see `Elementwise`.
     Source: https://jmlr.org/papers/v12/duchi11a.html
     """
+
+    _not_negative = ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value")
 
     def __init__(
         self,
@@ -43,15 +45,6 @@ class Adagrad(Elementwise):
             for parameter in group["params"]:
                 names = self._state_names(group)
                 self.state[parameter] = {name: self._new_state(parameter, name, group) for name in names}
-
-    def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(
-            group,
-            lr_decay="lr_decay value",
-            weight_decay="weight_decay value",
-            initial_accumulator_value="initial_accumulator_value value",
-            eps="epsilon value",
-        )
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP, "sum")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_betas, check_not_negative, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -40,10 +40,6 @@ class Adamax(Elementwise):
         capturable: bool = False,
     ) -> None:
         super().__init__(params, options(locals()))
-
-    def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group, eps="epsilon value", weight_decay="weight_decay value")
-        check_betas(group)
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP, "exp_avg", "exp_inf")

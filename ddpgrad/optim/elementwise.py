@@ -10,7 +10,7 @@ differentiated (`differentiable=True`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Elementwise(Optimizer):
     counts its steps on the GPU, as does capturable.
     """
 
+    _not_negative: ClassVar[tuple[str, ...]] = ("lr", "eps", "weight_decay")
     _counts_on_device = False  # True for those whose numbers can be computed on a device
     found_inf: Tensor | None = None  # set by GradScaler for one step: skip it if this is not 0
     grad_scale: Tensor | None = None  # and divide the gradients by this
@@ -55,6 +56,13 @@ class Elementwise(Optimizer):
             if defaults["foreach"]:
                 raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
             self._step_supports_amp_scaling = True
+
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        """As the base class, and betas have to be in [0, 1)."""
+        super()._check_options(group)
+        for i, beta in enumerate(group.get("betas", ())):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The kinds of state that a parameter of `group` has: scalars, and then the rest in the rule's order."""
@@ -237,24 +245,6 @@ def options(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
 
 
-def check_not_negative(group: Mapping[str, Any], **names: str) -> None:
-    """`ValueError` for a negative number; names: option -> what the message calls it."""
-    lr = group["lr"]
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
-    for option, name in {"lr": "learning rate", **names}.items():
-        if not group[option] >= 0:
-            raise ValueError(f"Invalid {name}: {group[option]}")
-
-
-def check_betas(group: Mapping[str, Any]) -> None:
-    """`ValueError` unless both betas are in [0, 1)."""
-    for i, beta in enumerate(group["betas"]):
-        if not 0.0 <= beta < 1.0:
-            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-
-
 __all__ = [
-    "STEP", "Elementwise", "Update", "check_betas", "check_not_negative", "full_like", "options",
-    "wide",
+    "STEP", "Elementwise", "Update", "full_like", "options", "wide",
 ]  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..backend.registry import backend_for
 from ..core.tensor import Tensor, wrap
-from .elementwise import check_not_negative
 from .layout import real
 from .line_search import Point, strong_wolfe
 from .optimizer import Closure, Optimizer, ParamsT
@@ -24,6 +23,8 @@ class LBFGS(Optimizer):
     There is one parameter group. Source: J. Nocedal and S. Wright, Numerical Optimization, 2nd ed.,
     algorithms 7.4 and 7.5.
     """
+
+    _not_negative = ("lr",)
 
     def __init__(
         self,
@@ -48,9 +49,6 @@ class LBFGS(Optimizer):
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
-
-    def _check_options(self, group: dict[str, Any]) -> None:
-        check_not_negative(group)
 
     @no_grad()
     def step(self, closure: Closure) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_betas, check_not_negative, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -30,6 +30,8 @@ class NAdam(Elementwise):
     Source: https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ
     """
 
+    _not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
+
     def __init__(
         self,
         params: ParamsT,
@@ -46,15 +48,6 @@ class NAdam(Elementwise):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options(locals()))
-
-    def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(
-            group,
-            eps="epsilon value",
-            weight_decay="weight_decay value",
-            momentum_decay="momentum_decay value",
-        )
-        check_betas(group)
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP, _PRODUCT, "exp_avg", "exp_avg_sq")

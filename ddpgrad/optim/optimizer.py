@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ..autograd.grad_mode import enable_grad
 from ..core.tensor import Tensor
@@ -37,6 +37,7 @@ class Optimizer(HasHooks):
     options that differ from `defaults`). A subclass defines `step`.
     """
 
+    _not_negative: ClassVar[tuple[str, ...]] = ()  # options, where there are such
     _shown_as = ""  # what errors call the class; its own name by default
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -138,8 +139,15 @@ class Optimizer(HasHooks):
         if not known.isdisjoint(params):
             raise ValueError("some parameters appear in more than one parameter group")
 
-    def _check_options(self, group: dict[str, Any]) -> None:
-        """`ValueError` for options that make no sense. Subclasses add theirs."""
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        """`ValueError` for options that make no sense, such as a negative one. Subclasses add theirs."""
+        lr = group.get("lr")
+        if self._not_negative and isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        for option in self._not_negative:
+            if option in group and not group[option] >= 0:
+                name = {"lr": "learning rate", "eps": "epsilon value"}.get(option, f"{option} value")
+                raise ValueError(f"Invalid {name}: {group[option]}")
 
     # -- saving and loading ------------------------------------------------------------------
 

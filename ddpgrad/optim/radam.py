@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from .adam import adam
-from .elementwise import STEP, Elementwise, Update, check_betas, check_not_negative, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -42,10 +42,6 @@ class RAdam(Elementwise):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options(locals()))
-
-    def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group, eps="epsilon value", weight_decay="weight_decay value")
-        check_betas(group)
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP, "exp_avg", "exp_avg_sq")

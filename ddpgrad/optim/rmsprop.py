@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_not_negative, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -54,6 +54,8 @@ class RMSprop(Elementwise):
     Sources: https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf, arXiv:1308.0850 (centered)
     """
 
+    _not_negative = ("lr", "eps", "weight_decay", "momentum", "alpha")
+
     def __init__(
         self,
         params: ParamsT,
@@ -69,15 +71,6 @@ class RMSprop(Elementwise):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options(locals()))
-
-    def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(
-            group,
-            eps="epsilon value",
-            momentum="momentum value",
-            weight_decay="weight_decay value",
-            alpha="alpha value",
-        )
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         momentum = ("momentum_buffer",) if group["momentum"] > 0 else ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, check_not_negative, full_like, options
+from .elementwise import STEP, Elementwise, Update, full_like, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -45,7 +45,7 @@ class Rprop(Elementwise):
         super().__init__(params, options(locals()))
 
     def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group)
+        super()._check_options(group)
         shorter, longer = group["etas"]
         if not 0.0 < shorter < 1.0 < longer:
             raise ValueError(f"Invalid eta values: {shorter}, {longer}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
-from .elementwise import Elementwise, Update, check_not_negative, options
+from .elementwise import Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -36,6 +36,8 @@ class SGD(Elementwise):
     Source: https://pytorch.org/docs/stable/generated/torch.optim.SGD.html
     """
 
+    _not_negative = ("lr", "weight_decay", "momentum")
+
     _counts_on_device = True  # there is nothing to count
 
     def __init__(
@@ -55,7 +57,7 @@ class SGD(Elementwise):
         super().__init__(params, options(locals()))
 
     def _check_options(self, group: Mapping[str, Any]) -> None:
-        check_not_negative(group, momentum="momentum value", weight_decay="weight_decay value")
+        super()._check_options(group)
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 

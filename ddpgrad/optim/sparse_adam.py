@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from .adam import adam
-from .elementwise import STEP, Elementwise, Update, check_betas, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
 from .optimizer import ParamsT
 
@@ -44,7 +44,7 @@ class SparseAdam(Elementwise):
             raise ValueError(f"Invalid learning rate: {group['lr']}")
         if not group["eps"] > 0:
             raise ValueError(f"Invalid epsilon value: {group['eps']}")
-        check_betas(group)
+        super()._check_options(group)
 
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP, "exp_avg", "exp_avg_sq")

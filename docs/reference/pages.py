@@ -4,8 +4,6 @@ Names come from the `__init__.pyi` of the package. Each is shown on the first pa
 further down link to it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -55,8 +53,10 @@ class Ops(griffe.Extension):
             del func.parameters["F"]
 
     def on_attribute(self, *, attr: griffe.Attribute, **kwargs: object) -> None:
-        """Ops that are made by a call have signature and text at run time only."""
-        if attr.path.startswith("ddpgrad.ops.") and isinstance(attr.value, griffe.ExprCall):
+        """What is made by a call has signature and text at run time only."""
+        if attr.path.startswith(("ddpgrad.ops.", "ddpgrad.nn.functional.")) and isinstance(
+            attr.value, griffe.ExprCall
+        ):
             made = getattr(import_module(attr.module.path), attr.name, None)
             if isinstance(made, FunctionType):
                 text = f"`{attr.name}{_plain(inspect.signature(made))}`\n\n{inspect.getdoc(made) or ''}"

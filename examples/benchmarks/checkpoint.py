@@ -6,8 +6,6 @@ Prints, as medians: a bare copy of the state, the stall of a save in the backgro
 save in the background took to be on stable storage.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

@@ -9,8 +9,6 @@ rank must at least move, 2 (n-1)/n of the buffer, per second; `of memcpy` compar
 ranks copying a buffer of the size at once, which reads and writes each byte once.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -5,8 +5,6 @@ step computes the gradients of the inputs and the parameters, for a gradient of 
 drawn beforehand. Sizes are those of small real networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ while is slow for both; a figure is the ratio of the medians over all turns, and
 lowest and highest ratio of a single round. What is above 2 is named again at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 from importlib.metadata import version
 from importlib.util import find_spec

@@ -9,8 +9,6 @@ vision.ConvNet is trained on the batches of each, in turns with batches that are
 are the time of an epoch, and what steps wait for a batch: the median, and the share of the whole.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -4,8 +4,6 @@ Every function takes the module `torch`, which is either, and returns a `Job`. W
 drawn by the stack that builds them. `fused=True` gives PyTorch its fastest optimizers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The stacks that are compared: starting the ranks of each, and giving them turns."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -8,8 +8,6 @@ in noise; so each part is measured by itself as well, in calls whose median is t
 of the replicas comes once in a hundred steps; a thread tells the launcher how far the rank has come.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import threading

@@ -6,8 +6,6 @@ Both stacks run in this process with one thread, in turn, and each figure is a m
 rounds; trust the ratio (below 1 ddpgrad is faster), not the times.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

@@ -10,8 +10,6 @@ together take little more than the longer. What is exposed of the exchange is re
 own work, a fifth of a core at 1 Gbit/s, which backward alone has for itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -12,8 +12,6 @@ DistributedDataParallel (ddpgrad's ranks meet in shared memory, PyTorch's throug
 optimizer (PyTorch's: fused).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

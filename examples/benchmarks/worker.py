@@ -6,8 +6,6 @@ Orders and answers are lines of JSON. Between orders the worker sleeps in `recv`
 stacks do not take time from each other.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """autocast: where it holds, what it casts, and what stays as it is; numbers are in tests/parity."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """GradScaler: the order of its calls, and what it refuses; its course is in tests/parity."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Anomaly detection: where the forward call of a failing backward is reported."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

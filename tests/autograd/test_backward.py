@@ -1,7 +1,5 @@
 """`backward` and `grad`: what they fill, what they return, what they refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

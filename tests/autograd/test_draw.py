@@ -1,7 +1,5 @@
 """The graph as DOT text."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Views whose history cannot follow writes: made where nothing is recorded, together with others, or by a Function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """User-defined Functions."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """What the backward of a user-defined Function may return, and what it is given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

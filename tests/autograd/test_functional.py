@@ -1,7 +1,5 @@
 """Products with Jacobians and Hessians, against their matrices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Grad modes as context managers, decorators and at once."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """gradcheck finds wrong gradients and passes right ones."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """The graph as users handle it: nodes, edges, hooks on several tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

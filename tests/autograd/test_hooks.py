@@ -1,7 +1,5 @@
 """Hooks: when they run, what they see, what they may replace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Inference mode: tensors that can never take part in a graph."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

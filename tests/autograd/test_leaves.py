@@ -1,7 +1,5 @@
 """What is a leaf, who requires grad, and what detaching does."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

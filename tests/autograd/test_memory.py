@@ -1,7 +1,5 @@
 """Memory: graphs die by reference counting alone, and backward frees what it has used."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 import weakref

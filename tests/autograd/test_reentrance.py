@@ -1,7 +1,5 @@
 """Backward passes inside one another, deeper than Python calls may nest."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Hooks on saved tensors: which apply, what they are given, what they may do."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

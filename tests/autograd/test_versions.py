@@ -1,7 +1,5 @@
 """Version counters: in-place damage to what backward needs is found, harmless writes are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

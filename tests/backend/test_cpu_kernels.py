@@ -3,8 +3,6 @@
 Shapes are uneven on purpose: they leave a rest in every vector, block, tile and group of images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """CUDA: what the tests that take the device as a parameter do not cover, and the errors where there is no GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arithmetic on floats of 16 bits: what float32 arithmetic gives, rounded once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Published datasets: read, downloaded or refused, in small files that the tests write."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

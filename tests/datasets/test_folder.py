@@ -1,7 +1,5 @@
 """Datasets of files in one folder for each class, and made-up images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """IDX files: what is read, and what is refused by name."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

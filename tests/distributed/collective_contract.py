@@ -4,8 +4,6 @@ Each rank computes what all ranks contribute, and the expected result in the doc
 order, with plain NumPy. Started as a program, it prints the digest of all results.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Real processes for the transport tests, started as a launcher would start them."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -6,8 +6,6 @@ BYTES is taken for the most that a transport hands over at once, so that a test 
 limits that otherwise need more than 2^31 elements. The processes are taken to be on HOSTS hosts.
 """
 
-from __future__ import annotations
-
 import sys
 
 import collective_contract

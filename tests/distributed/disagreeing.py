@@ -5,8 +5,6 @@
 FAULT "plain" does the same as "dtype" through MPI itself, and prints what that says is the sum.
 """
 
-from __future__ import annotations
-
 import sys
 
 import contract

@@ -1,7 +1,5 @@
 """The last rank does something wrong while the others wait in `recv`; they report how they learn of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

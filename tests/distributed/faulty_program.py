@@ -1,7 +1,5 @@
 """A program in which the last rank does something wrong; the others report how they learn of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What groups and messages must do on every transport, run by each rank; prints "ok" at the end."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

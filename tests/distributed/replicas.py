@@ -1,7 +1,5 @@
 """What the tests of data parallelism share: ranks of one process, models, batches, gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A host with 100,000 bytes of shared memory: prints the transport that is taken, or why none is."""
 
-from __future__ import annotations
-
 import sys
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """Which gradients share a bucket, and where each lies: properties that hold for every model."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Communication hooks: called for every bucket, in order; their results become the gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replicas import batch_for, gradients, perceptron, ranks, share

@@ -1,7 +1,5 @@
 """One contract for all transports and shapes of world: right results, and the same bits whatever the processes."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Gradients of replicas: averaged over the ranks, in buckets, also where parameters are unused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replicas import Words, assert_close, batch_for, convolution, gradients, perceptron, ranks, share

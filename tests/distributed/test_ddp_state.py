@@ -1,7 +1,5 @@
 """What `DistributedDataParallel` keeps beside gradients: pickles, what is each rank's own, static graphs, what it tells."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Six ways in which one rank can differ, on every transport: one message that shows both sides, and never a wrong sum."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import product

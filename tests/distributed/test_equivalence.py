@@ -1,7 +1,5 @@
 """What users have for tests of their own: one result for any number of ranks, and a fixture."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """Groups of ranks and messages between them: one contract on every transport."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

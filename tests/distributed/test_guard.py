@@ -1,7 +1,5 @@
 """Ranks that differ, fail, finish early or hang: every other rank is told which, where and why."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Several ranks in one process: who they are, in which order they run, how they end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

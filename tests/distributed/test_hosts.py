@@ -1,7 +1,5 @@
 """Two hosts on one machine: network namespaces, joined by a bridge, and MPICH between them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

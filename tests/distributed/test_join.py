@@ -1,7 +1,5 @@
 """Uneven inputs: ranks with fewer batches take part with gradients of zero, and end with the same model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replicas import batch_for, perceptron, ranks

@@ -1,7 +1,5 @@
 """Post-local SGD: gradients of a subgroup, parameters averaged from time to time."""
 
-from __future__ import annotations
-
 import pytest
 from replicas import ranks
 

@@ -1,7 +1,5 @@
 """Names of torch.distributed beside the collectives: stores, meshes, backends, lists of objects, works."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

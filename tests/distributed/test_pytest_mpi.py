@@ -4,8 +4,6 @@
 they are skipped, and `test_start_the_marked_tests` does just that.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks that share a process: environment, threads, modules and breakpoints are each rank's own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

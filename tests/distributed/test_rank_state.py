@@ -1,7 +1,5 @@
 """No state of one rank is seen by another rank of its process: what modules keep globally is known here by name."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Ranks that no launcher of ours started meet as PyTorch's do."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

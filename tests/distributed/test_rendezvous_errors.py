@@ -1,7 +1,5 @@
 """A world that is named and cannot be met is an error, which says who was missing: never a world of one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Replicas that drift apart are found, by rank, parameter and step."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Replicas start alike and stay alike: parameters, buffers, names, and what is said when models differ."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

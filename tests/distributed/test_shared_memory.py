@@ -1,7 +1,5 @@
 """Shared memory itself: what happens when there is none, too little, or no one to share it with."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Sparse tensors between ranks: their sums, and data parallelism with sparse gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

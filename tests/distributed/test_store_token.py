@@ -1,7 +1,5 @@
 """A TCPStore serves who knows DDPGRAD_TOKEN, and says whom it refused."""
 
-from __future__ import annotations
-
 import socket
 import time
 

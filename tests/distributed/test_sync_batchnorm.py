@@ -1,7 +1,5 @@
 """SyncBatchNorm: what one process computes from the joined batch, forward and backward."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replicas import ranks

@@ -1,7 +1,5 @@
 """Recording what ranks did when: what is in the timeline, how it adds up, and that nothing is left switched on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The summing order does not depend on how the work is divided, and rounds as documented."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import ml_dtypes

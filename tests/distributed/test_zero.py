@@ -1,7 +1,5 @@
 """ZeroRedundancyOptimizer: the bits of the optimizer alone, a share of its state, and its files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replicas import batch_for, perceptron, ranks, share

@@ -1,7 +1,5 @@
 """The examples as modules, and as the programs that users start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The tour of autograd: what it prints is what it claims."""
 
-from __future__ import annotations
-
 import autograd_tour
 import pytest
 

@@ -1,7 +1,5 @@
 """The digits example as its page shows it."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """The GPT-2 example reads the Hub's files, gives PyTorch's logits, and writes on from a prompt."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

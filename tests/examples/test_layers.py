@@ -1,7 +1,5 @@
 """The benchmark of layers runs to its end and prints a ratio for every step that is asked for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

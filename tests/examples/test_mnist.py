@@ -1,7 +1,5 @@
 """The MNIST example, on small files that the tests write."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The GPT example on a small text: what it leaves behind, and that it goes on where it stopped."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The benchmark runs to its end and prints a ratio for everything that it compares."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

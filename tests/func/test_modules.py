@@ -1,7 +1,5 @@
 """Modules called with other parameters."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """Derivatives as functions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

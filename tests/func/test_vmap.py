@@ -1,7 +1,5 @@
 """The loop over a batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Matrices of cases: a few of them stand for the rest by default."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

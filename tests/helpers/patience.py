@@ -1,7 +1,5 @@
 """How long is long on this machine, with all that runs beside the tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

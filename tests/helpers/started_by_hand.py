@@ -3,8 +3,6 @@
 python started_by_hand.py RANKS SCRIPT [ARGUMENTS ...]        ends with 1 if one of them does not end well
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

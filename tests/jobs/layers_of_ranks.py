@@ -3,8 +3,6 @@
 Started by `test_same_bits.py` with one world size and several numbers of processes.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -3,8 +3,6 @@
 Started by `test_proof.py` with one world size and several numbers of processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

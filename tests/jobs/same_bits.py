@@ -4,8 +4,6 @@ Started by `test_same_bits.py` in several ways; every rank prints nothing but ra
 prints one JSON object: the loss of each step in hexadecimal and the hash of all parameters.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

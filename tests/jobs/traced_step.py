@@ -3,8 +3,6 @@
 Started by `test_docs.py`, which compares the order with the one that README and the design page give.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import FrameType

@@ -1,7 +1,5 @@
 """Sequential, lists and dicts of modules and parameters."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import pytest

@@ -1,7 +1,5 @@
 """What `nn.functional` refuses, and what only ddpgrad promises; values are compared in tests/parity."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

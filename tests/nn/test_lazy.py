@@ -1,7 +1,5 @@
 """Parameters and buffers of lazy modules before the first input: what they refuse, and how they get a shape."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

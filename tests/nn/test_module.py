@@ -1,7 +1,5 @@
 """Module: registration, walking, hooks, conversion and copies."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

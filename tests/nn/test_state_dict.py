@@ -1,7 +1,5 @@
 """state_dict and load_state_dict: what is in them, and what is said when they do not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the tests of `onnx.export` share: a model is exported, and onnxruntime computes what it computes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every layer of `nn` as ONNX: onnxruntime computes what the layer computes; none may be forgotten."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """onnx.export: onnxruntime computes what the model computes, and what cannot be exported is named."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

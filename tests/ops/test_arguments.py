@@ -1,7 +1,5 @@
 """Arguments of the wrong kind: PyTorch's `TypeError`, with the name of the function and of the argument."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Complex tensors: parts that are views, conjugates, and gradients as PyTorch defines them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

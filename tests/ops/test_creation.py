@@ -1,7 +1,5 @@
 """Tensors from data, from other libraries and for them: dtypes, shared memory, copies, errors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensors without dimensions or elements, norms of 0, masks in arithmetic: as PyTorch, and as numbers say."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

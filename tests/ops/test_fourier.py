@@ -1,7 +1,5 @@
 """Fourier transforms: NumPy's values, gradients, spectrograms and windows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.fft

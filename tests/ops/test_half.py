@@ -1,7 +1,5 @@
 """16-bit floating-point numbers: ops keep the type, compute in float32 and round once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

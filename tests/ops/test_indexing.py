@@ -1,7 +1,5 @@
 """Indexing, reading and writing, against NumPy and PyTorch: any mixture of ints, slices, None, … and arrays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """In-place operations, views, and both together: values, histories and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

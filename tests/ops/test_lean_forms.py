@@ -4,8 +4,6 @@
 `lean_drain`. Compared are results, history, version counters, gradients of first and second order, and errors.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

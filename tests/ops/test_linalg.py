@@ -1,7 +1,5 @@
 """Linear algebra: factors multiply to what was factored, gradients under symmetry, and what singular matrices do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

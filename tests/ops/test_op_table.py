@@ -1,7 +1,5 @@
 """Every op of the table: forward against its reference, first and second gradient against differences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

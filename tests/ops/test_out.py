@@ -1,7 +1,5 @@
 """Writing into what the caller has: `out=` that is a view, of another size or dtype; memory that is read as well."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Products: einsum in all its forms, sums of products, and what dtypes and empty dimensions do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Result types: the whole table against PyTorch, and the rules for numbers and 0-dimensional tensors."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

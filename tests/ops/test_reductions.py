@@ -1,7 +1,5 @@
 """Reductions, order and statistics where they are easy to get wrong: ties, nan, zeros, nothing, 16 bits; named results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dtypes that a function is not made for are refused, where its formula would give some number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is a view and what a copy, and which views may not be written to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

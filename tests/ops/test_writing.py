@@ -1,7 +1,5 @@
 """In-place ops that change single elements: the same elements as out of place, in the same memory, without a copy."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from typing import Any

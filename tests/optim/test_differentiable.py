@@ -1,7 +1,5 @@
 """differentiable=True: the same step, and its derivative, for every optimizer that has the option."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Flat memory: the layout follows the gradients, and no result depends on it."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

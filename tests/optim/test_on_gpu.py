@@ -1,7 +1,5 @@
 """Steps on a GPU are those of the CPU; steps that unscale gradients do not ask the GPU whether to be taken."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

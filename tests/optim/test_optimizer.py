@@ -1,7 +1,5 @@
 """Optimizer: what it accepts, its hooks, closures, state and schedules; numbers are in tests/parity."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from typing import Any

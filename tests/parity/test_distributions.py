@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -346,3 +348,12 @@ def test_wishart(which):
             np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-9)
     with pytest.raises(ValueError, match="greater than ndim - 1 = 3"):
         ddpgrad.distributions.Wishart(2.5, ddpgrad.tensor(COVARIANCE))
+
+
+def test_classes_are_on_the_pages_where_pytorch_has_them():
+    here = [name for name in torch.distributions.__all__ if hasattr(ddpgrad.distributions, name)]
+    assert len(here) > 50
+    for name in here:
+        page = getattr(getattr(torch.distributions, name), "__module__", torch.distributions.__name__)
+        module = import_module(f"ddpgrad{page.removeprefix('torch')}")
+        assert getattr(module, name) is getattr(ddpgrad.distributions, name), f"{page}.{name}"

@@ -1,7 +1,5 @@
 """Sparse tensors against dense ones: whatever is defined for both gives the same elements and gradients."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Sparse gradients of embeddings: they hold what dense ones do, and optimizers that take them do the same with less."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

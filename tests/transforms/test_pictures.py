@@ -1,7 +1,5 @@
 """Many images as one picture: where each image lies, and what the file holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

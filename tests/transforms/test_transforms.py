@@ -1,7 +1,5 @@
 """Transforms: on tensors as on PIL images, and with the random numbers of PyTorch."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

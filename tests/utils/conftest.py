@@ -1,7 +1,5 @@
 """Lets worker processes import what the tests send them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

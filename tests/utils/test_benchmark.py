@@ -1,7 +1,5 @@
 """benchmark.Timer, with a clock that the test drives."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints: the same results and gradients, less memory, the same random numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import tracemalloc

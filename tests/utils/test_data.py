@@ -1,7 +1,5 @@
 """Data loading: PyTorch's order and batches, exact resumption, and shards that cover the data."""
 
-from __future__ import annotations
-
 import itertools
 from collections import namedtuple
 

@@ -1,7 +1,5 @@
 """Operations counted by function and by module, in forward and backward, with and without elements."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Trees by PyTorch's names."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest

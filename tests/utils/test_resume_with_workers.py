@@ -1,7 +1,5 @@
 """A resumed epoch is the uninterrupted one: over dataset and batch sizes, worker processes, ranks and drop_last."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tar archives of samples: dealt to ranks and workers, and refused when they are damaged."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """SummaryWriter: the records of its files are decoded here, independently of how they are written."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs that have worker processes: how workers are started, belong to ranks, and end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

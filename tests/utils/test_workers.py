@@ -1,7 +1,5 @@
 """Worker processes: the batches of one process, from several; and what happens when a worker goes wrong."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

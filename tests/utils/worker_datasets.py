@@ -1,7 +1,5 @@
 """Datasets, and functions on batches, that are sent to worker processes."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Loaders with workers, and their batches as plain values."""
 
-from __future__ import annotations
-
 import os
 
 from ddpgrad.utils import data

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.creation.draws import randint, randn
-from ...random.generator import Generator
+from ... import Generator, randint, randn
 from ..transforms.functional import to_pil_image
 from .vision import Transform, VisionDataset
 

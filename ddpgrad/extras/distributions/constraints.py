@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tensor import Tensor
+from ... import Tensor, tensor, tril
 from ...linalg import cholesky_ex
-from ...ops.creation.data import tensor
-from ...ops.shape.diagonal import tril
 
 
 class Constraint:

@@ -1,18 +1,33 @@
-"""What distributions with a covariance have in common: one of three matrices is given, the others are computed."""
+"""Distributions with a covariance: one of three matrices is given, the others are computed."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
+from ... import (
+    Tensor,
+    arange,
+    broadcast_shapes,
+    cholesky_inverse,
+    diag_embed,
+    digamma,
+    eye,
+    finfo,
+    log,
+    matmul,
+    mvlgamma,
+    randn,
+    slogdet,
+    tril_indices,
+)
 from ...linalg import cholesky, solve_triangular
-from ...ops.creation.factories import eye
-from ...ops.elementwise.unary import log
-from ...ops.linalg.decompositions import cholesky_inverse
-from ...ops.linalg.matrix import matmul
 from . import constraints
 from .distribution import Distribution
-from .utils import lazy_property
+from .gamma import Chi2
+from .utils import lazy_property, same_as, standard_normal
+
+_LOG_TWO_PI = math.log(2 * math.pi)
 
 
 class CovarianceFamily(Distribution):
@@ -62,3 +77,136 @@ class CovarianceFamily(Distribution):
 
     def _half_log_det(self) -> Tensor:
         return log(self.scale_tril.diagonal(dim1=-2, dim2=-1)).sum(-1)
+
+
+class MultivariateNormal(CovarianceFamily):
+    """The normal distribution of vectors with mean `loc` (..., K) and one of three matrices (..., K, K)."""
+
+    arg_constraints: ClassVar = {"loc": constraints.real_vector, **CovarianceFamily.arg_constraints}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if loc.ndim < 1:
+            raise ValueError("loc must be at least one-dimensional.")
+        name, matrix = self._given(
+            covariance_matrix=covariance_matrix, precision_matrix=precision_matrix, scale_tril=scale_tril
+        )
+        batch, event = broadcast_shapes(matrix.shape[:-2], loc.shape[:-1]), loc.shape[-1:]
+        setattr(self, name, matrix.expand((*batch, *matrix.shape[-2:])))
+        self.loc = loc.expand((*batch, *event))
+        super().__init__(batch, event, validate_args=validate_args)
+
+    mean: Any = same_as("loc")
+    mode: Any = same_as("loc")
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale_tril.pow(2).sum(-1)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        eps = standard_normal(self._extended_shape(sample_shape), self.loc)
+        return self.loc + matmul(self.scale_tril, eps.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        distance = squared_mahalanobis(self.scale_tril, value - self.loc)
+        return -0.5 * (self._event_shape[0] * _LOG_TWO_PI + distance) - self._half_log_det()
+
+    def entropy(self) -> Tensor:
+        return 0.5 * self._event_shape[0] * (1.0 + _LOG_TWO_PI) + self._half_log_det()
+
+
+def squared_mahalanobis(scale_tril: Tensor, difference: Tensor) -> Tensor:
+    """|L⁻¹ d|² for factors (..., K, K) and vectors (..., K), whose leading dimensions broadcast."""
+    whitened = solve_triangular(scale_tril, difference.unsqueeze(-1), upper=False)
+    return whitened.squeeze(-1).pow(2).sum(-1)
+
+
+class Wishart(CovarianceFamily):
+    """Matrices (..., K, K): sums of `df` outer products of normal vectors with one of three matrices (..., K, K).
+
+    df: degrees of freedom, more than K - 1, a number or (...,). A draw with df < K may be singular, and is not drawn again.
+    """
+
+    support = constraints.positive_definite
+    has_rsample = True
+
+    def __init__(
+        self,
+        df: Tensor | float,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        name, matrix = self._given(
+            covariance_matrix=covariance_matrix, precision_matrix=precision_matrix, scale_tril=scale_tril
+        )
+        degrees = df if isinstance(df, Tensor) else matrix.new_tensor(df)
+        batch, event = broadcast_shapes(matrix.shape[:-2], degrees.shape), matrix.shape[-2:]
+        if bool((degrees <= event[-1] - 1).any()):
+            raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {event[-1] - 1}.")
+        setattr(self, name, matrix.expand((*batch, *event)))
+        self.df = degrees.expand(batch)
+        super().__init__(batch, event, validate_args=validate_args)
+
+    @property
+    def arg_constraints(self) -> Any:
+        return {"df": constraints.greater_than(self._event_shape[-1] - 1), **CovarianceFamily.arg_constraints}
+
+    def _per_matrix(self, values: Tensor) -> Tensor:
+        """Values (...,) as factors of matrices (..., K, K)."""
+        return values.reshape((*self._batch_shape, 1, 1))
+
+    @property
+    def mean(self) -> Tensor:
+        return self._per_matrix(self.df) * self.covariance_matrix
+
+    @property
+    def mode(self) -> Tensor:
+        factor = self.df - self._event_shape[-1] - 1
+        return self._per_matrix(factor.masked_fill(factor <= 0, math.nan)) * self.covariance_matrix
+
+    @property
+    def variance(self) -> Tensor:
+        covariance = self.covariance_matrix
+        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
+        outer = diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2)
+        return self._per_matrix(self.df) * (covariance.pow(2) + outer)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """By Bartlett's decomposition: a triangle of chi and of normal numbers, times its transpose."""
+        size, shape = self._event_shape[-1], self._extended_shape(sample_shape)[:-2]
+        like = self.scale_tril
+        freedom = self.df.unsqueeze(-1) - arange(size, dtype=like.dtype, device=like.device)
+        chi = Chi2(freedom, validate_args=False).rsample(sample_shape).sqrt()
+        triangle = diag_embed(chi.clamp(min=finfo(like.dtype).eps), dim1=-2, dim2=-1)
+        rows, columns = tril_indices(size, size, -1)
+        triangle[..., rows, columns] = randn((*shape, len(rows)), dtype=like.dtype, device=like.device)
+        factor = matmul(like, triangle)
+        return matmul(factor, factor.mT)
+
+    def _log_volume(self) -> Tensor:
+        return self._event_shape[-1] * math.log(2) / 2 + self._half_log_det()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        size = self._event_shape[-1]
+        trace = matmul(self.precision_matrix, value).diagonal(dim1=-2, dim2=-1).sum(-1)
+        above = (self.df - size - 1) / 2 * slogdet(value)[1]
+        return above - self.df * self._log_volume() - mvlgamma(self.df / 2, size) - trace / 2
+
+    def entropy(self) -> Tensor:
+        size, half = self._event_shape[-1], self.df / 2
+        steps = arange(size, dtype=half.dtype, device=half.device) / 2
+        digammas = digamma(half.unsqueeze(-1) - steps).sum(-1)
+        constant = (size + 1) * self._log_volume() + mvlgamma(half, size) + half * size
+        return constant - (self.df - size - 1) / 2 * digammas

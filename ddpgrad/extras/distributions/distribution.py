@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Size, Tensor
+from ... import Size, Tensor, no_grad
 from .constraints import Constraint, is_dependent
 from .utils import LazyProperty
 
@@ -53,6 +52,11 @@ class Distribution:
                     f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
                 )
 
+    def _check_sample(self, value: Tensor) -> None:
+        """`_validate_sample`, where arguments are checked."""
+        if self._validate_args:
+            self._validate_sample(value)
+
     def _validate_sample(self, value: Tensor) -> None:
         """Raise ValueError unless `value` could be a draw."""
         if not isinstance(value, Tensor):
@@ -90,10 +94,13 @@ class Distribution:
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        """The same distribution with parameters expanded, without copies, to `batch_shape`."""
+        """The same distribution with parameters, and parts of this batch, expanded to `batch_shape` without copies."""
         batch_shape = Size(batch_shape)
         new = object.__new__(type(self)) if _instance is None else _instance
         vars(new).update(vars(self))
+        for name, value in vars(self).items():
+            if isinstance(value, Distribution) and value.batch_shape == self._batch_shape:
+                setattr(new, name, value.expand(batch_shape))
         for name, constraint in self.arg_constraints.items():
             value = vars(self).get(name)
             if isinstance(value, Tensor):

@@ -1,21 +1,19 @@
-"""The gamma distribution, with gradients of its draws to the shape parameter."""
+"""The gamma distribution, with gradients of its draws to the shape parameter, and what is made of its draws."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ... import Tensor, digamma, finfo, igamma, lgamma, log, log1p, rsqrt, stack, where, xlogy
 from ...autograd.function import Function, once_differentiable
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
 from ...ops.creation.factories import finish
-from ...ops.elementwise.special import digamma, igamma, lgamma, xlogy
-from ...ops.elementwise.unary import log
 from ...random import default_generator
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
+from .utils import broadcast_all, same_as, standard_normal
 
 
 class StandardGamma(Function):
@@ -87,16 +85,233 @@ class Gamma(Distribution):
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         a = self.concentration
         return xlogy(a, self.rate) + xlogy(a - 1, value) - self.rate * value - lgamma(a)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return igamma(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
         return a - log(self.rate) + lgamma(a) + (1.0 - a) * digamma(a)
+
+
+class Chi2(Gamma):
+    """The chi-squared distribution with `df` degrees of freedom: Gamma(df / 2, 1 / 2)."""
+
+    arg_constraints: ClassVar = {"df": constraints.positive}
+
+    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
+        (df,) = broadcast_all(df)
+        super().__init__(0.5 * df, 0.5, validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = super().expand(batch_shape, _instance)
+        new.concentration, new.rate = self.concentration.expand(batch_shape), self.rate.expand(batch_shape)
+        return new
+
+    @property
+    def df(self) -> Tensor:
+        """Degrees of freedom."""
+        return self.concentration * 2
+
+
+class FisherSnedecor(Distribution):
+    """The quotient of two chi-squared numbers with `df1` and `df2` degrees of freedom, each divided by its own."""
+
+    arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
+        self.df1, self.df2 = broadcast_all(df1, df2)
+        super().__init__(self.df1.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        peak = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return where(self.df1 > 2, peak, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        m, n = self.df1, self.df2
+        return where(n > 4, 2 * n.pow(2) * (m + n - 2) / (m * (n - 2).pow(2) * (n - 4)), math.nan)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        tiny = finfo(self.df1.dtype).tiny
+        above, below = (
+            Gamma(df * 0.5, df, validate_args=False).rsample(sample_shape) for df in (self.df1, self.df2)
+        )
+        return (above / below.clamp(min=tiny)).clamp(min=tiny)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        m, n, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
+        constant = lgamma(m + n) - lgamma(m) - lgamma(n) + m * log(ratio)
+        return constant + (m - 1) * log(value) - (m + n) * log1p(ratio * value)
+
+
+class StudentT(Distribution):
+    """Student's t-distribution with `df` degrees of freedom, moved by `loc` and stretched by `scale`."""
+
+    arg_constraints: ClassVar = {
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
+        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        self._chi2 = Chi2(self.df)
+        super().__init__(self.df.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc.masked_fill(self.df <= 1, math.nan)
+
+    mode: Any = same_as("loc")
+
+    @property
+    def variance(self) -> Tensor:
+        finite = self.scale.pow(2) * self.df / (self.df - 2)
+        return where(self.df > 2, finite, math.inf).masked_fill(self.df <= 1, math.nan)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        x = standard_normal(self._extended_shape(sample_shape), self.df)
+        return self.loc + self.scale * (x * rsqrt(self._chi2.rsample(sample_shape) / self.df))
+
+    def _log_normalizer(self) -> Tensor:
+        half = self.df / 2
+        return (
+            log(self.scale) + 0.5 * log(self.df) + 0.5 * math.log(math.pi) + lgamma(half) - lgamma(half + 0.5)
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        y = (value - self.loc) / self.scale
+        return -0.5 * (self.df + 1.0) * log1p(y**2.0 / self.df) - self._log_normalizer()
+
+    def entropy(self) -> Tensor:
+        half = self.df / 2
+        return self._log_normalizer() + (half + 0.5) * (digamma(half + 0.5) - digamma(half))
+
+
+def _sample_dirichlet(input: Tensor, generator: Any = None) -> Tensor:
+    """A draw for each row of weights, as `torch._sample_dirichlet`; from the default generator."""
+    if generator is not None:
+        raise NotImplementedError("_sample_dirichlet(): draws come from the default generator here")
+    return Dirichlet(input).sample()
+
+
+class Dirichlet(Distribution):
+    """Probabilities of K categories, with weights `concentration` (..., K).
+
+    Gradients of draws go through the K gamma numbers that are normalized. PyTorch takes another,
+    also unbiased estimate; values are equal.
+    """
+
+    arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        if concentration.ndim < 1:
+            raise ValueError("`concentration` parameter must be at least one-dimensional.")
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, True)
+
+    @property
+    def mode(self) -> Tensor:
+        above = (self.concentration - 1).clamp(min=0.0)
+        mode = above / above.sum(-1, True)
+        first = mode.new_zeros(mode.shape)
+        first[..., 0] = 1.0
+        corners = (self.concentration < 1).all(
+            -1, keepdim=True
+        )  # then every corner is a peak, and the first is given
+        return first.where(corners, mode)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration.sum(-1, True)
+        return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape)))
+        out = drawn / drawn.sum(-1, keepdim=True)
+        out.detach().clamp_(min=finfo(out.dtype).tiny)
+        return out
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        a = self.concentration
+        return xlogy(a - 1.0, value).sum(-1) + lgamma(a.sum(-1)) - lgamma(a).sum(-1)
+
+    def entropy(self) -> Tensor:
+        a, k = self.concentration, self.concentration.shape[-1]
+        total = a.sum(-1)
+        return (
+            lgamma(a).sum(-1)
+            - lgamma(total)
+            - (k - total) * digamma(total)
+            - ((a - 1.0) * digamma(a)).sum(-1)
+        )
+
+
+class Beta(Distribution):
+    """The beta distribution: x**(concentration1 - 1) * (1 - x)**(concentration0 - 1), normalized."""
+
+    arg_constraints: ClassVar = {
+        "concentration1": constraints.positive,
+        "concentration0": constraints.positive,
+    }
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+        both = stack(broadcast_all(concentration1, concentration0), -1)
+        self._dirichlet = Dirichlet(both, validate_args=validate_args)
+        super().__init__(self._dirichlet.batch_shape, validate_args=validate_args)
+
+    @property
+    def concentration1(self) -> Tensor:
+        return self._dirichlet.concentration[..., 0]
+
+    @property
+    def concentration0(self) -> Tensor:
+        return self._dirichlet.concentration[..., 1]
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        return self._dirichlet.mode[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total.pow(2) * (total + 1))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self._dirichlet.rsample(sample_shape)[..., 0]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        return self._dirichlet.log_prob(stack([value, 1.0 - value], -1))
+
+    def entropy(self) -> Tensor:
+        return self._dirichlet.entropy()

@@ -7,7 +7,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from . import constraints
 from .distribution import Distribution
-from .utils import sum_rightmost
+from .utils import same_as, sum_rightmost
 
 
 class Independent(Distribution):
@@ -32,25 +32,15 @@ class Independent(Distribution):
         new.base_dist = self.base_dist.expand((*batch_shape, *taken))
         return new
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = same_as("base_dist.has_rsample")
 
     @property
     def support(self) -> Any:
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mean: Any = same_as("base_dist.mean")
+    mode: Any = same_as("base_dist.mode")
+    variance: Any = same_as("base_dist.variance")
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)

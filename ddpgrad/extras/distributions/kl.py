@@ -6,31 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...core.tensor import Tensor
+from ... import Tensor, digamma, exp, lgamma, log, where
 from ...linalg import solve_triangular
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.special import digamma, lgamma
-from ...ops.elementwise.unary import exp, log
-from .bernoulli import Bernoulli
-from .beta import Beta
-from .binomial import Binomial
-from .categorical import Categorical
-from .cauchy import Cauchy
-from .continuous_bernoulli import ContinuousBernoulli
-from .dirichlet import Dirichlet
-from .exponential import Exponential
-from .gamma import Gamma
-from .geometric import Geometric
-from .gumbel import EULER, Gumbel
-from .half_normal import HalfNormal
+from .binary import Bernoulli, Binomial, ContinuousBernoulli, Geometric
+from .categorical import Categorical, OneHotCategorical
+from .covariance import MultivariateNormal, squared_mahalanobis
+from .gamma import Beta, Dirichlet, Gamma
 from .independent import Independent
-from .laplace import Laplace
-from .multivariate_normal import MultivariateNormal, squared_mahalanobis
-from .normal import Normal
-from .one_hot_categorical import OneHotCategorical
-from .pareto import Pareto
-from .poisson import Poisson
+from .location_scale import EULER, Cauchy, Gumbel, Laplace, Normal
+from .rates import Exponential, Poisson
 from .transformed_distribution import TransformedDistribution
+from .transformed_families import HalfNormal, Pareto
 from .uniform import Uniform
 from .utils import sum_rightmost
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.elementwise.activation import log_softmax
-from ...ops.reduction.reduce import logsumexp
+from ... import Tensor, log_softmax, logsumexp, no_grad
 from . import constraints
 from .categorical import Categorical
 from .distribution import Distribution
+from .utils import same_as
 
 
 class MixtureSameFamily(Distribution):
@@ -54,7 +52,6 @@ class MixtureSameFamily(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = super().expand(batch_shape, _instance)
         k = self._mixture_distribution.param_shape[-1]
-        new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
         new._component_distribution = self._component_distribution.expand((*batch_shape, k))
         return new
 
@@ -62,13 +59,10 @@ class MixtureSameFamily(Distribution):
     def support(self) -> Any:
         return self._component_distribution.support
 
-    @property
-    def mixture_distribution(self) -> Categorical:
-        return self._mixture_distribution
-
-    @property
-    def component_distribution(self) -> Distribution:
-        return self._component_distribution
+    mixture_distribution, component_distribution = (
+        same_as("_mixture_distribution"),
+        same_as("_component_distribution"),
+    )
 
     def _weights(self) -> Tensor:
         return self._spread(self._mixture_distribution.probs)
@@ -101,8 +95,7 @@ class MixtureSameFamily(Distribution):
             return drawn.gather(drawn.ndim + self._k, chosen.expand(shape)).squeeze(self._k)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         each = self._component_distribution.log_prob(value.unsqueeze(self._k))
         return logsumexp(each + log_softmax(self._mixture_distribution.logits, dim=-1), dim=-1)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.shape.stacking import broadcast_shapes
+from ... import Tensor, broadcast_shapes, no_grad
 from .distribution import Distribution
 from .independent import Independent
 from .transforms import ComposeTransform, Transform
-from .utils import sum_rightmost
+from .utils import same_as, sum_rightmost
 
 
 class TransformedDistribution(Distribution):
@@ -44,9 +42,7 @@ class TransformedDistribution(Distribution):
         new.base_dist = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
         return new
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = same_as("base_dist.has_rsample")
 
     def _image(self) -> Any:
         return ComposeTransform(self.transforms).codomain if self.transforms else self.base_dist.support
@@ -67,8 +63,7 @@ class TransformedDistribution(Distribution):
         return x
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         events, y, total = len(self._event_shape), value, 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(y)
@@ -90,8 +85,7 @@ class TransformedDistribution(Distribution):
         return value if isinstance(sign, int) and sign == 1 else sign * (value - 0.5) + 0.5
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         for transform in reversed(self.transforms):
             value = transform.inv(value)
         return self._flip(self.base_dist.cdf(value))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.creation.draws import rand
-from ...ops.elementwise.unary import log
+from ... import Tensor, log, rand
 from . import constraints
 from .distribution import Distribution
 from .utils import broadcast_all
@@ -52,14 +50,12 @@ class Uniform(Distribution):
         return self.low + unit * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         inside = (self.low <= value) & (value < self.high)
         return log(inside.type_as(self.low)) - log(self.high - self.low)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
-from ...autograd import enable_grad
-from ...backend.dtype import finfo, get_default_dtype
-from ...core.tensor import Tensor
-from ...nn.functional import binary_cross_entropy_with_logits, softmax
-from ...ops.creation.data import tensor
-from ...ops.creation.draws import normal
-from ...ops.elementwise.unary import clamp, log, log1p, sigmoid
-from ...ops.shape.stacking import broadcast_tensors
+from ... import (
+    Tensor,
+    binary_cross_entropy_with_logits,
+    broadcast_tensors,
+    clamp,
+    enable_grad,
+    finfo,
+    get_default_dtype,
+    log,
+    log1p,
+    normal,
+    sigmoid,
+    tensor,
+)
+from ...nn.functional import softmax
 
 __all__ = [
     "broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits", "standard_normal", "sum_rightmost",
@@ -75,6 +83,11 @@ def _standard_normal(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
 
 
 _sum_rightmost = sum_rightmost
+
+
+def same_as(path: str) -> Any:
+    """A property that is another attribute, by its path such as "loc" or "base_dist.loc"."""
+    return property(attrgetter(path))
 
 
 class LazyProperty:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...autograd import no_grad
-from ...core.tensor import Tensor
-from ...ops.creation.draws import rand
-from ...ops.elementwise.binary import where
+from ... import Tensor, acos, cos, log, no_grad, rand, sign, sqrt, where
 from ...ops.elementwise.special import i0e, i1e
-from ...ops.elementwise.unary import acos, cos, log, sign, sqrt
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
+from .utils import broadcast_all, same_as
 
 _SMALL = 1e-5  # of concentrations for which the formula of the proposal loses its digits
 
@@ -36,9 +32,7 @@ class VonMises(Distribution):
         """The direction of the mean of the points on the circle."""
         return self.loc
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Any = same_as("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -73,8 +67,7 @@ class VonMises(Distribution):
         return angle
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         k = self.concentration
         # i0e is the Bessel function less its growth, exp(k).
         return k * (cos(value - self.loc) - 1) - math.log(2 * math.pi) - log(i0e(k))

@@ -38,11 +38,15 @@ class Graph:
         self._count = 0
         self._known: dict[tuple[Any, ...], str] = {}
 
-    def node(self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node; the name of its output, or the names of several. None among the attributes is left out."""
+    def node(self, kind: str, inputs: Sequence[Any], outputs: int = 1, **attributes: Any) -> Any:
+        """Add a node; the name of its output, or the names of several. None among the attributes is left out.
+
+        inputs: names, or arguments of a step that are arrays.
+        """
         names = [self._name(kind) for _ in range(outputs)]
         given = {key: value for key, value in attributes.items() if value is not None}
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), names, **given))
+        given_to = [value if isinstance(value, str) else self.of(value) for value in inputs]
+        self.nodes.append(self.onnx.helper.make_node(kind, given_to, names, **given))
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: Any = None) -> str:

@@ -30,13 +30,13 @@ _REDUCTIONS = {
 
 def operands(g: Graph, s: Step, *names: str) -> list[str]:
     """The named arguments, with numbers in the dtype of the arrays beside them."""
-    values = [s.arguments[name] for name in names]
+    values = [getattr(s, name) for name in names]
     dtype = next(v.dtype for v in values if hasattr(v, "dtype"))
     return [g.of(v, dtype) for v in values]
 
 
 def _one(kind: str) -> Any:
-    return lambda g, s: g.node(kind, [g.of(s.arguments["input"])])
+    return lambda g, s: g.node(kind, [g.of(s.input)])
 
 
 def _pair(kind: str) -> Any:
@@ -45,19 +45,34 @@ def _pair(kind: str) -> Any:
 
 CONVERTERS.update({name: _one(kind) for name, kind in _ONE_TO_ONE.items()})
 CONVERTERS.update({name: _pair(kind) for name, kind in _PAIRS.items()})
+CONVERTERS.update(
+    {
+        "silu": lambda g, s: g.node("Mul", [s.input, g.node("Sigmoid", [s.input])]),
+        "square": lambda g, s: g.node("Mul", [s.input, s.input]),
+        "celu": lambda g, s: g.node("Celu", [s.input], alpha=float(s.alpha)),
+        "cumsum": lambda g, s: g.node("CumSum", [_in_dtype(g, s), g.constant(s.dim, np.int64)]),
+        "elu": lambda g, s: g.node("Elu", [s.input], alpha=float(s.alpha)),
+        "exp2": lambda g, s: g.node("Pow", [g.constant(2, s.input.dtype), s.input]),
+        "hardsigmoid": lambda g, s: g.node("HardSigmoid", [s.input], alpha=1 / 6, beta=0.5),
+        "leaky_relu": lambda g, s: g.node("LeakyRelu", [s.input], alpha=float(s.negative_slope)),
+        "ne": lambda g, s: g.node("Not", [g.node("Equal", operands(g, s, "input", "other"))]),
+        "rsqrt": lambda g, s: g.node("Reciprocal", [g.node("Sqrt", [s.input])]),
+        "where": lambda g, s: g.node("Where", [s.condition, *operands(g, s, "input", "other")]),
+    }
+)
 
 
 @converts(*_REDUCTIONS)
 def _reduction(g: Graph, s: Step) -> str:
     name = _in_dtype(g, s)
-    return reduced(g, _REDUCTIONS[s.op], name, s.arguments["dim"], s.arguments["keepdim"])
+    return reduced(g, _REDUCTIONS[s.op], name, s.dim, s.keepdim)
 
 
 def _in_dtype(g: Graph, s: Step) -> str:
     """The input in the dtype of the result: sums of bools and small integers are int64."""
-    name, result = g.of(s.arguments["input"]), s.results[0]
+    name, result = g.of(s.input), s.results[0]
     assert result is not None
-    return name if s.arguments["input"].dtype == result.dtype else g.cast(name, result.dtype)
+    return name if s.input.dtype == result.dtype else g.cast(name, result.dtype)
 
 
 def reduced(g: Graph, kind: str, name: str, dim: Any, keepdim: bool) -> str:
@@ -68,30 +83,30 @@ def reduced(g: Graph, kind: str, name: str, dim: Any, keepdim: bool) -> str:
 
 @converts("argmax", "argmin")
 def _position(g: Graph, s: Step) -> str:
-    name, dim = g.of(s.arguments["input"]), s.arguments["dim"]
+    name, dim = g.of(s.input), s.dim
     kind = "ArgMax" if s.op == "argmax" else "ArgMin"
     if dim is None:
         return g.node(
             "Squeeze", [g.node(kind, [g.node("Reshape", [name, g.ints([-1])])], axis=0, keepdims=0)]
         )
-    return g.node(kind, [name], axis=dim, keepdims=int(s.arguments["keepdim"]))
+    return g.node(kind, [name], axis=dim, keepdims=int(s.keepdim))
 
 
 @converts("all", "any")
 def _truth(g: Graph, s: Step) -> str:
     kind = "ReduceMin" if s.op == "all" else "ReduceMax"
-    name = g.cast(g.cast(g.of(s.arguments["input"]), np.bool_), np.int32)
-    return g.cast(reduced(g, kind, name, s.arguments["dim"], s.arguments["keepdim"]), np.bool_)
+    name = g.cast(g.cast(g.of(s.input), np.bool_), np.int32)
+    return g.cast(reduced(g, kind, name, s.dim, s.keepdim), np.bool_)
 
 
 @converts("var", "std")
 def _spread(g: Graph, s: Step) -> str:
-    value, a = s.arguments["input"], s.arguments
-    dims = [a["dim"]] if isinstance(a["dim"], int) else list(a["dim"] or range(len(value.shape)))
-    correction = 1 if a["correction"] is None else a["correction"]
+    value = s.input
+    dims = [s.dim] if isinstance(s.dim, int) else list(s.dim or range(len(value.shape)))
+    correction = 1 if s.correction is None else s.correction
     name = g.of(value)
     off = g.node("Sub", [name, reduced(g, "ReduceMean", name, dims, True)])
-    total = reduced(g, "ReduceSum", g.node("Mul", [off, off]), dims, a["keepdim"])
+    total = reduced(g, "ReduceSum", g.node("Mul", [off, off]), dims, s.keepdim)
     sizes = g.node("Gather", [g.node("Shape", [name]), g.ints(dims)], axis=0)
     count = g.cast(g.node("ReduceProd", [sizes], keepdims=0), value.dtype)
     variance = g.node("Div", [total, g.node("Sub", [count, g.constant(correction, value.dtype)])])
@@ -100,57 +115,40 @@ def _spread(g: Graph, s: Step) -> str:
 
 @converts("vector_norm")
 def _norm(g: Graph, s: Step) -> str:
-    a = s.arguments
     kinds = {1.0: "ReduceL1", 2.0: "ReduceL2"}
-    name = g.of(a["x"])
-    if a["ord"] in kinds:
-        return reduced(g, kinds[a["ord"]], name, a["dim"], a["keepdim"])
-    power = g.constant(a["ord"], a["x"].dtype)
-    total = reduced(g, "ReduceSum", g.node("Pow", [g.node("Abs", [name]), power]), a["dim"], a["keepdim"])
-    return g.node("Pow", [total, g.constant(1 / a["ord"], a["x"].dtype)])
-
-
-@converts("cumsum")
-def _cumsum(g: Graph, s: Step) -> str:
-    return g.node("CumSum", [_in_dtype(g, s), g.constant(s.arguments["dim"], np.int64)])
-
-
-@converts("rsqrt")
-def _rsqrt(g: Graph, s: Step) -> str:
-    return g.node("Reciprocal", [g.node("Sqrt", [g.of(s.arguments["input"])])])
-
-
-@converts("square")
-def _square(g: Graph, s: Step) -> str:
-    name = g.of(s.arguments["input"])
-    return g.node("Mul", [name, name])
+    name = g.of(s.x)
+    if s.ord in kinds:
+        return reduced(g, kinds[s.ord], name, s.dim, s.keepdim)
+    power = g.constant(s.ord, s.x.dtype)
+    total = reduced(g, "ReduceSum", g.node("Pow", [g.node("Abs", [name]), power]), s.dim, s.keepdim)
+    return g.node("Pow", [total, g.constant(1 / s.ord, s.x.dtype)])
 
 
 @converts("round")
 def _round(g: Graph, s: Step) -> str:
     """To the nearest even, as ONNX does."""
-    name, decimals = g.of(s.arguments["input"]), s.arguments["decimals"]
+    name, decimals = g.of(s.input), s.decimals
     if not decimals:
         return g.node("Round", [name])
-    scale = g.constant(10.0**decimals, s.arguments["input"].dtype)
+    scale = g.constant(10.0**decimals, s.input.dtype)
     return g.node("Div", [g.node("Round", [g.node("Mul", [name, scale])]), scale])
 
 
 @converts("clamp", "hardtanh")
 def _clamp(g: Graph, s: Step) -> str:
-    dtype = s.arguments["input"].dtype
-    name = g.of(s.arguments["input"])
+    dtype = s.input.dtype
+    name = g.of(s.input)
     low, high = ("min", "max") if s.op == "clamp" else ("min_val", "max_val")
     for bound, kind in ((low, "Max"), (high, "Min")):
-        if s.arguments[bound] is not None:
-            name = g.node(kind, [name, g.of(s.arguments[bound], dtype)])
+        if getattr(s, bound) is not None:
+            name = g.node(kind, [name, g.of(getattr(s, bound), dtype)])
     return name
 
 
 @converts("cast")
 def _cast(g: Graph, s: Step) -> str:
     assert s.results[0] is not None
-    return g.cast(g.of(s.arguments["input"]), s.results[0].dtype)
+    return g.cast(g.of(s.input), s.results[0].dtype)
 
 
 @converts("bitwise_and", "bitwise_or", "bitwise_xor")
@@ -163,27 +161,22 @@ def _bits(g: Graph, s: Step) -> str:
 
 @converts("bitwise_not")
 def _bitwise_not(g: Graph, s: Step) -> str:
-    value = s.arguments["input"]
+    value = s.input
     return g.node("Not" if value.dtype == np.bool_ else "BitwiseNot", [g.of(value)])
 
 
 @converts("expm1", "log1p")
 def _near_zero(g: Graph, s: Step) -> str:
-    one = g.constant(1, s.arguments["input"].dtype)
+    one = g.constant(1, s.input.dtype)
     if s.op == "expm1":
-        return g.node("Sub", [g.node("Exp", [g.of(s.arguments["input"])]), one])
-    return g.node("Log", [g.node("Add", [g.of(s.arguments["input"]), one])])
+        return g.node("Sub", [g.node("Exp", [s.input]), one])
+    return g.node("Log", [g.node("Add", [s.input, one])])
 
 
 @converts("log2", "log10")
 def _log(g: Graph, s: Step) -> str:
-    base = g.constant(math.log(2 if s.op == "log2" else 10), s.arguments["input"].dtype)
-    return g.node("Div", [g.node("Log", [g.of(s.arguments["input"])]), base])
-
-
-@converts("exp2")
-def _exp2(g: Graph, s: Step) -> str:
-    return g.node("Pow", [g.constant(2, s.arguments["input"].dtype), g.of(s.arguments["input"])])
+    base = g.constant(math.log(2 if s.op == "log2" else 10), s.input.dtype)
+    return g.node("Div", [g.node("Log", [s.input]), base])
 
 
 @converts("remainder", "fmod")
@@ -204,20 +197,10 @@ def _lerp(g: Graph, s: Step) -> str:
     return g.node("Add", [first, g.node("Mul", [weight, g.node("Sub", [last, first])])])
 
 
-@converts("where")
-def _where(g: Graph, s: Step) -> str:
-    return g.node("Where", [g.of(s.arguments["condition"]), *operands(g, s, "input", "other")])
-
-
 @converts("masked_fill")
 def _masked_fill(g: Graph, s: Step) -> str:
     name, fill = operands(g, s, "input", "value")
-    return g.node("Where", [g.of(s.arguments["mask"]), fill, name])
-
-
-@converts("ne")
-def _unequal(g: Graph, s: Step) -> str:
-    return g.node("Not", [g.node("Equal", operands(g, s, "input", "other"))])
+    return g.node("Where", [s.mask, fill, name])
 
 
 # -- activations -------------------------------------------------------------------------
@@ -225,9 +208,9 @@ def _unequal(g: Graph, s: Step) -> str:
 
 @converts("gelu")
 def _gelu(g: Graph, s: Step) -> str:
-    dtype, name = s.arguments["input"].dtype, g.of(s.arguments["input"])
+    dtype, name = s.input.dtype, g.of(s.input)
     half, one = g.constant(0.5, dtype), g.constant(1, dtype)
-    if s.arguments["approximate"] == "tanh":
+    if s.approximate == "tanh":
         cube = g.node("Mul", [g.node("Pow", [name, g.constant(3, dtype)]), g.constant(0.044715, dtype)])
         inner = g.node("Mul", [g.node("Add", [name, cube]), g.constant(math.sqrt(2 / math.pi), dtype)])
         bent = g.node("Tanh", [inner])
@@ -238,62 +221,35 @@ def _gelu(g: Graph, s: Step) -> str:
 
 @converts("glu")
 def _glu(g: Graph, s: Step) -> str:
-    a = s.arguments
-    first, gate = g.node("Split", [g.of(a["input"])], outputs=2, axis=a["dim"], num_outputs=2)
+    first, gate = g.node("Split", [s.input], outputs=2, axis=s.dim, num_outputs=2)
     return g.node("Mul", [first, g.node("Sigmoid", [gate])])
-
-
-@converts("silu")
-def _silu(g: Graph, s: Step) -> str:
-    name = g.of(s.arguments["input"])
-    return g.node("Mul", [name, g.node("Sigmoid", [name])])
-
-
-@converts("leaky_relu")
-def _leaky_relu(g: Graph, s: Step) -> str:
-    return g.node("LeakyRelu", [g.of(s.arguments["input"])], alpha=float(s.arguments["negative_slope"]))
-
-
-@converts("elu")
-def _elu(g: Graph, s: Step) -> str:
-    return g.node("Elu", [g.of(s.arguments["input"])], alpha=float(s.arguments["alpha"]))
-
-
-@converts("celu")
-def _celu(g: Graph, s: Step) -> str:
-    return g.node("Celu", [g.of(s.arguments["input"])], alpha=float(s.arguments["alpha"]))
-
-
-@converts("hardsigmoid")
-def _hardsigmoid(g: Graph, s: Step) -> str:
-    return g.node("HardSigmoid", [g.of(s.arguments["input"])], alpha=1 / 6, beta=0.5)
 
 
 @converts("hardshrink", "softshrink")
 def _shrink(g: Graph, s: Step) -> str:
-    lambd = float(s.arguments["lambd"])
+    lambd = float(s.lambd)
     bias = lambd if s.op == "softshrink" else 0.0
-    return g.node("Shrink", [g.of(s.arguments["input"])], lambd=lambd, bias=bias)
+    return g.node("Shrink", [s.input], lambd=lambd, bias=bias)
 
 
 @converts("softplus")
 def _softplus(g: Graph, s: Step) -> str:
-    a, dtype = s.arguments, s.arguments["input"].dtype
-    name = g.of(a["input"])
-    scaled = g.node("Mul", [name, g.constant(a["beta"], dtype)])
-    bent = g.node("Div", [g.node("Softplus", [scaled]), g.constant(a["beta"], dtype)])
-    return g.node("Where", [g.node("Greater", [scaled, g.constant(a["threshold"], dtype)]), name, bent])
+    dtype = s.input.dtype
+    name = g.of(s.input)
+    scaled = g.node("Mul", [name, g.constant(s.beta, dtype)])
+    bent = g.node("Div", [g.node("Softplus", [scaled]), g.constant(s.beta, dtype)])
+    return g.node("Where", [g.node("Greater", [scaled, g.constant(s.threshold, dtype)]), name, bent])
 
 
 @converts("threshold")
 def _threshold(g: Graph, s: Step) -> str:
-    a, dtype = s.arguments, s.arguments["input"].dtype
-    name = g.of(a["input"])
-    above = g.node("Greater", [name, g.constant(a["threshold"], dtype)])
-    return g.node("Where", [above, name, g.constant(a["value"], dtype)])
+    dtype = s.input.dtype
+    name = g.of(s.input)
+    above = g.node("Greater", [name, g.constant(s.threshold, dtype)])
+    return g.node("Where", [above, name, g.constant(s.value, dtype)])
 
 
 @converts("softmax", "log_softmax")
 def _softmax(g: Graph, s: Step) -> str:
     kind = "Softmax" if s.op == "softmax" else "LogSoftmax"
-    return g.node(kind, [_in_dtype(g, s)], axis=s.arguments["dim"])
+    return g.node(kind, [_in_dtype(g, s)], axis=s.dim)

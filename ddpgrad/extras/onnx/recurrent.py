@@ -20,53 +20,52 @@ _ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 @converts("lstm_sequence")
 def _lstm(g: Graph, s: Step) -> str:
-    states = _node(g, s, "LSTM", [s.arguments["h0"], s.arguments["c0"]])
+    states = _node(g, s, "LSTM", [s.h0, s.c0])
     return g.node("Concat", [g.node("Unsqueeze", [name, g.ints([0])]) for name in states], axis=0)
 
 
 @converts("gru_sequence")
 def _gru(g: Graph, s: Step) -> str:
-    return _node(g, s, "GRU", [s.arguments["h0"]], linear_before_reset=1)[0]
+    return _node(g, s, "GRU", [s.h0], linear_before_reset=1)[0]
 
 
 @converts("rnn_sequence")
 def _rnn(g: Graph, s: Step) -> str:
-    kind = "Relu" if s.arguments["relu"] else "Tanh"
-    return _node(g, s, "RNN", [s.arguments["h0"]], activations=[kind])[0]
+    kind = "Relu" if s.relu else "Tanh"
+    return _node(g, s, "RNN", [s.h0], activations=[kind])[0]
 
 
 def _node(g: Graph, s: Step, kind: str, initial: list[Any], **attributes: Any) -> list[str]:
     """The states (rows, H) after each row: hidden, and for an LSTM of cells that run once the cell's."""
-    a = s.arguments
-    sizes = a["batch_sizes"]
+    sizes = s.batch_sizes
     packed = len(set(sizes)) != 1
-    linear = g.producers.get(a["input"].name)
+    linear = g.producers.get(s.input.name)
     if linear is None or linear.op != "linear":
         raise ExportError(
             f"onnx.export: {s.op} whose gates do not come from a linear layer has no form in ONNX here"
         )
-    hidden = a["weight"].shape[1]
+    hidden = s.weight.shape[1]
     steps, batch = len(sizes), sizes[0]
-    dtype = a["weight"].dtype
-    width = linear.arguments["weight"].shape[1]
+    dtype = s.weight.dtype
+    width = linear.weight.shape[1]
     shape = g.ints([1, -1, width]) if packed else g.shape([steps, batch, width], one_free=True)
-    rows = g.node("Reshape", [g.of(linear.arguments["input"]), shape])
-    weights = [_gates(g, kind, linear.arguments["weight"], hidden), _gates(g, kind, a["weight"], hidden)]
+    rows = g.node("Reshape", [g.of(linear.input), shape])
+    weights = [_gates(g, kind, linear.weight, hidden), _gates(g, kind, s.weight, hidden)]
     count = len(_ORDER[kind]) * hidden
     none = np.zeros(count, dtype)
-    of_input = none if linear.arguments["bias"] is None else linear.arguments["bias"]
-    of_state = none if a.get("bias") is None else a["bias"]
+    of_input = none if linear.bias is None else linear.bias
+    of_state = none if s.arguments.get("bias") is None else s.bias
     bias = g.node("Concat", [_gates(g, kind, of_input, hidden), _gates(g, kind, of_state, hidden)], axis=1)
     start = [g.node("Unsqueeze", [g.of(state), g.ints([0])]) for state in initial]
-    direction = "reverse" if a["reverse"] else "forward"
+    direction = "reverse" if s.reverse else "forward"
     inputs = [rows, *weights, bias, "", *start]
     if packed:
-        return _step_by_step(g, kind, inputs, sizes, hidden, a["reverse"], attributes)
+        return _step_by_step(g, kind, inputs, sizes, hidden, s.reverse, attributes)
     if kind != "LSTM":
         out = g.node(kind, inputs, outputs=2, hidden_size=hidden, direction=direction, **attributes)
         return [_rows(g, out[0], hidden)]
     # ONNX gives the cell's state after the last step only, so each step is a node of its own.
-    return _unrolled(g, rows, inputs, steps, hidden, a["reverse"])
+    return _unrolled(g, rows, inputs, steps, hidden, s.reverse)
 
 
 def _unrolled(g: Graph, rows: str, inputs: list[str], steps: int, hidden: int, reverse: bool) -> list[str]:

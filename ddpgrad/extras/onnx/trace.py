@@ -42,11 +42,20 @@ class Unknown(NamedTuple):
 
 @dataclass
 class Step:
-    """One op that ran: arguments by name, in which arrays are a Value, or themselves if constant."""
+    """One op that ran: arguments by name, in which arrays are a Value, or themselves if constant.
+
+    An argument is an attribute too: `step.input`.
+    """
 
     op: str
     arguments: dict[str, Any]
     results: list[Value | None]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.arguments[name]
+        except KeyError:
+            raise AttributeError(f"the op '{self.op}' has no argument '{name}'") from None
 
 
 @dataclass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import from_numpy
+from ... import Tensor, from_numpy
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:

@@ -5,11 +5,8 @@ https://arxiv.org/abs/1703.06211, and with a factor for each tap https://arxiv.o
 
 from __future__ import annotations
 
+from ... import Tensor, arange, einsum, enable_grad
 from ...autograd import grad as grad_of
-from ...autograd.grad_mode import enable_grad
-from ...core.tensor import Tensor
-from ...ops.creation.factories import arange
-from ...ops.linalg.einsum import einsum
 
 
 def deform_conv2d(

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import from_numpy
+from ... import Tensor, from_numpy
 
 Weights = Callable[[float, float, int, int], np.ndarray]
 """(start and end of a region in pixels, bins, pixels) -> (bins, pixels)."""

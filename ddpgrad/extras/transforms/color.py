@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import Tensor, mean, stack
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor, wrap
-from ...ops.reduction.reduce import mean
-from ...ops.shape.stacking import stack
+from ...core.tensor import wrap
 from .image import check, get_dimensions, is_pil
 
 _LUMA = (0.2989, 0.587, 0.114)  # red, green, blue (ITU-R BT.601), rounded as torchvision does

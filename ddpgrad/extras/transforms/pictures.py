@@ -6,10 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from ...autograd.grad_mode import no_grad
+from ... import Tensor, no_grad, stack
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor
-from ...ops.shape.stacking import stack
 from . import functional as F
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ... import Tensor, randn, tensor
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor
-from ...ops.creation.data import tensor
-from ...ops.creation.draws import randn
 from . import draws
 from . import functional as F
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,7 @@ from ...ops.layers.places import take_places
 from ...ops.layers.windows import Ints, per_dimension
 from ...ops.reduction.reduce import mean
 from ...ops.shape.shape import expand, reshape, unsqueeze
-
-
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """Means over `output_size` windows that divide the length as evenly as they can."""
-    return _adaptive_mean(1, input, output_size)
-
-
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    """Means over windows that divide (H, W) as evenly as they can into `output_size`; None keeps a length."""
-    return _adaptive_mean(2, input, output_size)
-
-
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
-    """Means over windows that divide (D, H, W) as evenly as they can into `output_size`; None keeps a length."""
-    return _adaptive_mean(3, input, output_size)
+from .by_dims import SIZES, named
 
 
 def _adaptive_sizes(name: str, dims: int, input: Tensor, output_size: Any) -> tuple[Ints, Ints]:
@@ -68,56 +55,29 @@ def _adaptive_windows(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return i * n // max(size, 1), -(-(i + 1) * n // max(size, 1))
 
 
-def _adaptive_mean(dims: int, input: Tensor, output_size: Any) -> Tensor:
-    image, sizes = _adaptive_sizes("adaptive_avg_pool", dims, input, output_size)
-    if sizes == (1,) * dims:
-        return mean(input, tuple(range(-dims, 0)), True)
-    out = input
-    for i, (n, size) in enumerate(zip(image, sizes, strict=True)):
-        if n != size:
-            start, end = _adaptive_windows(n, size)
-            bands = resample.windows(start, end, end - start, n)
-            out = resample.resample(out, input.ndim - dims + i, bands)
-    return clone(out) if out is input else out
+def _adaptive_mean(dims: int):
+    @named(
+        f"adaptive_avg_pool{dims}d",
+        f"Means over windows that divide ({SIZES[dims]}) as evenly as they can into `output_size`; None keeps a length.",
+    )
+    def function(input: Tensor, output_size: Any) -> Tensor:
+        image, sizes = _adaptive_sizes("adaptive_avg_pool", dims, input, output_size)
+        if sizes == (1,) * dims:
+            return mean(input, tuple(range(-dims, 0)), True)
+        out = input
+        for i, (n, size) in enumerate(zip(image, sizes, strict=True)):
+            if n != size:
+                start, end = _adaptive_windows(n, size)
+                bands = resample.windows(start, end, end - start, n)
+                out = resample.resample(out, input.ndim - dims + i, bands)
+        return clone(out) if out is input else out
+
+    return function
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest elements of `output_size` windows that divide the length as evenly as they can.
-
-    With `return_indices`, (values, their places).
-    """
-    return _adaptive_max(1, input, output_size, return_indices)
-
-
-def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest elements of windows that divide (H, W) as evenly as they can; None keeps a length.
-
-    With `return_indices`, (values, their places in the flattened image).
-    """
-    return _adaptive_max(2, input, output_size, return_indices)
-
-
-def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest elements of windows that divide (D, H, W) as evenly as they can; None keeps a length.
-
-    With `return_indices`, (values, their places in the flattened volume).
-    """
-    return _adaptive_max(3, input, output_size, return_indices)
-
-
-def _adaptive_max(dims: int, input: Tensor, output_size: Any, return_indices: bool) -> Any:
-    image, sizes = _adaptive_sizes("adaptive_max_pool", dims, input, output_size)
-    if all(size and n % size == 0 for n, size in zip(image, sizes, strict=True)):
-        kernel = tuple(n // size for n, size in zip(image, sizes, strict=True))
-        out = pool.max_pool(input, kernel, kernel, (0,) * dims, (1,) * dims)
-        return out if return_indices else out[0]
-    reach = []
-    for n, size in zip(image, sizes, strict=True):
-        start, end = _adaptive_windows(n, size)
-        met = start[:, None] + np.arange((end - start).max(initial=0))
-        reach.append(np.minimum(met, end[:, None] - 1))
-    out = _largest(input, pool.flat_places(reach, image)[None], sizes)
-    return out if return_indices else out[0]
+adaptive_avg_pool1d = _adaptive_mean(1)
+adaptive_avg_pool2d = _adaptive_mean(2)
+adaptive_avg_pool3d = _adaptive_mean(3)
 
 
 def _largest(input: Tensor, places: np.ndarray, sizes: Ints) -> tuple[Tensor, Tensor]:
@@ -139,102 +99,47 @@ def _largest(input: Tensor, places: np.ndarray, sizes: Ints) -> tuple[Tensor, Te
     return reshape(values, (*lead, *sizes)), reshape(wrap(index), (*lead, *sizes))
 
 
-def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Any) -> Any:
-    """`adaptive_max_pool1d` with `return_indices`."""
-    return _adaptive_max(1, input, output_size, True)
+def _adaptive_max(dims: int, where: str = ""):
+    @named(
+        f"adaptive_max_pool{dims}d",
+        f"""The largest elements of windows that divide ({SIZES[dims]}) as evenly as they can; None keeps a length.
+
+    With `return_indices`, (values, their places{where}).
+    """,
+    )
+    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        image, sizes = _adaptive_sizes("adaptive_max_pool", dims, input, output_size)
+        if all(size and n % size == 0 for n, size in zip(image, sizes, strict=True)):
+            kernel = tuple(n // size for n, size in zip(image, sizes, strict=True))
+            out = pool.max_pool(input, kernel, kernel, (0,) * dims, (1,) * dims)
+            return out if return_indices else out[0]
+        reach = []
+        for n, size in zip(image, sizes, strict=True):
+            start, end = _adaptive_windows(n, size)
+            met = start[:, None] + np.arange((end - start).max(initial=0))
+            reach.append(np.minimum(met, end[:, None] - 1))
+        out = _largest(input, pool.flat_places(reach, image)[None], sizes)
+        return out if return_indices else out[0]
+
+    return function
 
 
-def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any) -> Any:
-    """`adaptive_max_pool2d` with `return_indices`."""
-    return _adaptive_max(2, input, output_size, True)
+adaptive_max_pool1d = _adaptive_max(1)
+adaptive_max_pool2d = _adaptive_max(2, " in the flattened image")
+adaptive_max_pool3d = _adaptive_max(3, " in the flattened volume")
 
 
-def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any) -> Any:
-    """`adaptive_max_pool3d` with `return_indices`."""
-    return _adaptive_max(3, input, output_size, True)
+def _with_indices(pool: Callable[..., Any]):
+    @named(f"{pool.__name__}_with_indices", f"`{pool.__name__}` with `return_indices`.")
+    def function(input: Tensor, output_size: Any) -> Any:
+        return pool(input, output_size, True)
+
+    return function
 
 
-def fractional_max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The largest elements of windows at pseudo-random places; with `return_indices`, (values, their places).
-
-    output_size: how many windows; or output_ratio, their number relative to the size of the image.
-    Source: https://arxiv.org/abs/1412.6071
-    """
-    options = (output_size, output_ratio, return_indices, _random_samples)
-    return _fractional_max_pool(2, input, kernel_size, *options)
-
-
-def fractional_max_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The largest elements of windows at pseudo-random places; with `return_indices`, (values, their places).
-
-    output_size: how many windows; or output_ratio, their number relative to the size of the volume.
-    Source: https://arxiv.org/abs/1412.6071
-    """
-    options = (output_size, output_ratio, return_indices, _random_samples)
-    return _fractional_max_pool(3, input, kernel_size, *options)
-
-
-def _fractional_max_pool(
-    dims: int,
-    input: Tensor,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: bool,
-    samples: Tensor | None,
-) -> Any:
-    name = f"fractional_max_pool{dims}d"
-    if output_size is None and output_ratio is None:
-        raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
-    if input.ndim not in (dims + 1, dims + 2):
-        raise RuntimeError(
-            f"{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"
-        )
-    image, kernel = tuple(input.shape[-dims:]), per_dimension(kernel_size, dims, "kernel_size")
-    if output_size is None:
-        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
-        sizes = tuple(int(n * ratio) for n, ratio in zip(image, ratios, strict=True))
-    else:
-        sizes = per_dimension(output_size, dims, "output_size")
-    for n, size, k in zip(image, sizes, kernel, strict=True):
-        if size + k - 1 > n:
-            raise RuntimeError(
-                f"{name}(): {size} windows of size {k} do not fit into a length of {n}: too large relative to input"
-            )
-    lead = tuple(input.shape[:-dims])
-    if samples is None:
-        samples = rand((1, *lead, dims)[-3:], dtype=input.dtype, device=input.device)
-    host = np.zeros(samples.shape) if samples.is_meta else samples.numpy(force=True)
-    drawn = host.reshape(-1, dims)
-    # PyTorch's samples belong to (x, y) for images, but to (depth, height, width) for volumes.
-    columns = range(dims) if dims == 3 else (1, 0)
-    planes = math.prod(lead)
-    if len(drawn) < planes:
-        raise RuntimeError(
-            f"{name}(): expected {dims} random samples for each of {planes} planes, got {len(drawn)}"
-        )
-    drawn = drawn[:planes]
-    places = np.zeros((planes, 1, 1), np.int64)
-    for i, (n, size, k) in enumerate(zip(image, sizes, kernel, strict=True)):
-        met = _random_starts(drawn[:, columns[i]], n, size, k)[:, :, None] + np.arange(k)
-        places = places[:, :, None, :, None] * n + met[:, None, :, None, :]
-        places = places.reshape(planes, math.prod(sizes[: i + 1]), math.prod(kernel[: i + 1]))
-    out = _largest(input, places, sizes)
-    return out if return_indices else out[0]
+adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
 
 
 def _random_starts(samples: np.ndarray, n: int, size: int, kernel: int) -> np.ndarray:
@@ -246,3 +151,68 @@ def _random_starts(samples: np.ndarray, n: int, size: int, kernel: int) -> np.nd
         shifted = ((i + samples[:, None]) * step).astype(np.int64)
         starts[:, :-1] = shifted - (samples[:, None] * step).astype(np.int64)
     return starts
+
+
+def _fractional(dims: int, what: str):
+    name = f"fractional_max_pool{dims}d"
+
+    @named(
+        name,
+        f"""The largest elements of windows at pseudo-random places; with `return_indices`, (values, their places).
+
+    output_size: how many windows; or output_ratio, their number relative to the size of the {what}.
+    Source: https://arxiv.org/abs/1412.6071
+    """,
+    )
+    def function(
+        input: Tensor,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        if input.ndim not in (dims + 1, dims + 2):
+            raise RuntimeError(
+                f"{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"
+            )
+        image, kernel = tuple(input.shape[-dims:]), per_dimension(kernel_size, dims, "kernel_size")
+        if output_size is None:
+            ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+            sizes = tuple(int(n * ratio) for n, ratio in zip(image, ratios, strict=True))
+        else:
+            sizes = per_dimension(output_size, dims, "output_size")
+        for n, size, k in zip(image, sizes, kernel, strict=True):
+            if size + k - 1 > n:
+                raise RuntimeError(
+                    f"{name}(): {size} windows of size {k} do not fit into a length of {n}: too large relative to input"
+                )
+        lead = tuple(input.shape[:-dims])
+        samples = _random_samples
+        if samples is None:
+            samples = rand((1, *lead, dims)[-3:], dtype=input.dtype, device=input.device)
+        host = np.zeros(samples.shape) if samples.is_meta else samples.numpy(force=True)
+        drawn = host.reshape(-1, dims)
+        # PyTorch's samples belong to (x, y) for images, but to (depth, height, width) for volumes.
+        columns = range(dims) if dims == 3 else (1, 0)
+        planes = math.prod(lead)
+        if len(drawn) < planes:
+            raise RuntimeError(
+                f"{name}(): expected {dims} random samples for each of {planes} planes, got {len(drawn)}"
+            )
+        drawn = drawn[:planes]
+        places = np.zeros((planes, 1, 1), np.int64)
+        for i, (n, size, k) in enumerate(zip(image, sizes, kernel, strict=True)):
+            met = _random_starts(drawn[:, columns[i]], n, size, k)[:, :, None] + np.arange(k)
+            places = places[:, :, None, :, None] * n + met[:, None, :, None, :]
+            places = places.reshape(planes, math.prod(sizes[: i + 1]), math.prod(kernel[: i + 1]))
+        out = _largest(input, places, sizes)
+        return out if return_indices else out[0]
+
+    return function
+
+
+fractional_max_pool2d = _fractional(2, "image")
+fractional_max_pool3d = _fractional(3, "volume")

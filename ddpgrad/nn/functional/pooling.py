@@ -17,72 +17,47 @@ from ...ops.indexing.scatter import scatter
 from ...ops.layers import pool, resample
 from ...ops.layers.windows import Ints, per_dimension
 from ...ops.shape.shape import reshape
-
-
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest element of each window; with `return_indices`, (values, their places)."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest element of each window; with `return_indices`, (values, their places in the flattened image)."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest element of each window; with `return_indices`, (values, their places in the flattened volume)."""
-    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def _max_pool(
-    dims: int,
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    return_indices: bool,
-) -> Any:
-    if (
-        dims == 1 and not return_indices and input.dtype.category == 1
-    ):  # with indices, and over images, it is taken
-        raise NotImplementedError(
-            f"max_pool1d(): not implemented for {input.dtype.name} without return_indices"
-        )
-    kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
-    padding = per_dimension(padding, dims, "padding")
-    out = pool.max_pool(input, kernel, stride, padding, per_dimension(dilation, dims, "dilation"), ceil_mode)
-    return out if return_indices else out[0]
+from .by_dims import named
 
 
 def _kernel_and_stride(dims: int, kernel_size: Any, stride: Any) -> tuple[Ints, Ints]:
     kernel = per_dimension(kernel_size, dims, "kernel_size")
     return kernel, kernel if stride is None or stride in ((), []) else per_dimension(stride, dims, "stride")
+
+
+def _max_pool(dims: int, where: str = ""):
+    @named(
+        f"max_pool{dims}d",
+        f"The largest element of each window; with `return_indices`, (values, their places{where}).",
+    )
+    def function(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        if (
+            dims == 1 and not return_indices and input.dtype.category == 1
+        ):  # with indices, and over images, it is taken
+            raise NotImplementedError(
+                f"max_pool1d(): not implemented for {input.dtype.name} without return_indices"
+            )
+        kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
+        padding = per_dimension(padding, dims, "padding")
+        out = pool.max_pool(
+            input, kernel, stride, padding, per_dimension(dilation, dims, "dilation"), ceil_mode
+        )
+        return out if return_indices else out[0]
+
+    return function
+
+
+max_pool1d = _max_pool(1)
+max_pool2d = _max_pool(2, " in the flattened image")
+max_pool3d = _max_pool(3, " in the flattened volume")
 
 
 def avg_pool1d(
@@ -97,40 +72,32 @@ def avg_pool1d(
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@takes_out
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window; padding counts as zeros if `count_include_pad`.
+def _avg_pool_with_divisor(dims: int):
+    @takes_out
+    @named(
+        f"avg_pool{dims}d",
+        """The mean of each window; padding counts as zeros if `count_include_pad`.
 
     divisor_override: what sums are divided by, instead of the number of elements.
-    """
-    options = (stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return _avg_pool(2, input, kernel_size, *options)
+    """,
+    )
+    def function(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        options = (stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return _avg_pool(dims, input, kernel_size, *options)
+
+    return function
 
 
-@takes_out
-def avg_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window; padding counts as zeros if `count_include_pad`.
-
-    divisor_override: what sums are divided by, instead of the number of elements.
-    """
-    options = (stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return _avg_pool(3, input, kernel_size, *options)
+avg_pool2d = _avg_pool_with_divisor(2)
+avg_pool3d = _avg_pool_with_divisor(3)
 
 
 def _avg_pool(
@@ -159,110 +126,73 @@ def _avg_pool(
     return input
 
 
-def lp_pool1d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The `norm_type`-norm of each window, where the sum of powers is positive."""
-    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+def _lp_pool(dims: int):
+    @named(f"lp_pool{dims}d", "The `norm_type`-norm of each window, where the sum of powers is positive.")
+    def function(
+        input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Tensor:
+        kernel = per_dimension(kernel_size, dims, "kernel_size")
+        means = _avg_pool(dims, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
+        return (sign(means) * relu(abs(means)) * math.prod(kernel)) ** (1.0 / norm_type)
+
+    return function
 
 
-def lp_pool2d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The `norm_type`-norm of each window, where the sum of powers is positive."""
-    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+lp_pool1d = _lp_pool(1)
+lp_pool2d = _lp_pool(2)
+lp_pool3d = _lp_pool(3)
 
 
-def lp_pool3d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The `norm_type`-norm of each window, where the sum of powers is positive."""
-    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-def _lp_pool(
-    dims: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
-) -> Tensor:
-    kernel = per_dimension(kernel_size, dims, "kernel_size")
-    means = _avg_pool(dims, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
-    return (sign(means) * relu(abs(means)) * math.prod(kernel)) ** (1.0 / norm_type)
-
-
-def max_unpool1d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """The elements of `input` at the places that `max_pool1d` took them from; zeros elsewhere."""
-    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool2d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """The elements of `input` at the places that `max_pool2d` took them from; zeros elsewhere."""
-    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool3d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """The elements of `input` at the places that `max_pool3d` took them from; zeros elsewhere."""
-    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
-
-
-def _max_unpool(
-    dims: int,
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    output_size: Sequence[int] | None,
-) -> Tensor:
+def _max_unpool(dims: int):
     name = f"max_unpool{dims}d"
-    kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
-    padding = per_dimension(padding, dims, "padding")
-    if input.ndim not in (dims + 1, dims + 2) or input.shape != indices.shape:
-        raise RuntimeError(
-            f"{name}(): expected a {dims + 1}D or {dims + 2}D input and indices of the same shape, got "
-            f"{list(input.shape)} and {list(indices.shape)}"
-        )
-    usual = [
-        (n - 1) * s - 2 * p + k
-        for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)
-    ]
-    image = list(usual if output_size is None else output_size)
-    image = image[-dims:] if len(image) == dims + 2 else image
-    if len(image) != dims:
-        raise ValueError(
-            f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
-            f"'{len(image)}'"
-        )
-    for n, least, s in zip(image, usual, stride, strict=True):
-        if not least - s < n < least + s:
-            raise ValueError(
-                f"invalid output_size {image}: each must be less than the stride {stride} away from {usual}"
+
+    @named(
+        name, f"The elements of `input` at the places that `max_pool{dims}d` took them from; zeros elsewhere."
+    )
+    def function(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Tensor:
+        kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
+        padding = per_dimension(padding, dims, "padding")
+        if input.ndim not in (dims + 1, dims + 2) or input.shape != indices.shape:
+            raise RuntimeError(
+                f"{name}(): expected a {dims + 1}D or {dims + 2}D input and indices of the same shape, got "
+                f"{list(input.shape)} and {list(indices.shape)}"
             )
-    lead, places = tuple(input.shape[:-dims]), math.prod(image)
-    if input.is_cpu and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
-        raise RuntimeError(
-            f"{name}(): found an invalid max index: indices must be in [0, {places}) for an output of size {image}"
-        )
-    windows = math.prod(input.shape[-dims:])
-    zeros = input.new_zeros((math.prod(lead), places))
-    index = reshape(indices, (math.prod(lead), windows))
-    return reshape(scatter(zeros, 1, index, reshape(input, tuple(index.shape))), (*lead, *image))
+        usual = [
+            (n - 1) * s - 2 * p + k
+            for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)
+        ]
+        image = list(usual if output_size is None else output_size)
+        image = image[-dims:] if len(image) == dims + 2 else image
+        if len(image) != dims:
+            raise ValueError(
+                f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
+                f"'{len(image)}'"
+            )
+        for n, least, s in zip(image, usual, stride, strict=True):
+            if not least - s < n < least + s:
+                raise ValueError(
+                    f"invalid output_size {image}: each must be less than the stride {stride} away from {usual}"
+                )
+        lead, places = tuple(input.shape[:-dims]), math.prod(image)
+        if input.is_cpu and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
+            raise RuntimeError(
+                f"{name}(): found an invalid max index: indices must be in [0, {places}) for an output of size {image}"
+            )
+        windows = math.prod(input.shape[-dims:])
+        zeros = input.new_zeros((math.prod(lead), places))
+        index = reshape(indices, (math.prod(lead), windows))
+        return reshape(scatter(zeros, 1, index, reshape(input, tuple(index.shape))), (*lead, *image))
+
+    return function
+
+
+max_unpool1d = _max_unpool(1)
+max_unpool2d = _max_unpool(2)
+max_unpool3d = _max_unpool(3)

@@ -61,12 +61,11 @@ class Softmax2d(Module):
 class _InPlace(Module):
     """An activation that may overwrite its input."""
 
+    _repr_attributes = ("inplace",)
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 class ReLU(_InPlace):
@@ -122,6 +121,8 @@ class Hardswish(Module):
 class LeakyReLU(Module):
     """input where positive, else input * negative_slope."""
 
+    _repr_attributes = ("negative_slope", "inplace")
+
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
@@ -129,12 +130,11 @@ class LeakyReLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.leaky_relu(input, self.negative_slope, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
-
 
 class RReLU(Module):
     """input where positive, else in training times a random slope in [lower, upper), in eval times their mean."""
+
+    _repr_attributes = ("lower", "upper", "inplace")
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__()
@@ -143,12 +143,11 @@ class RReLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
-
 
 class PReLU(Module):
     """input where positive, else input times a learned slope, one for all or one per channel (dimension 1)."""
+
+    _repr_attributes = ("num_parameters",)
 
     weight: Parameter
 
@@ -167,12 +166,11 @@ class PReLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)
 
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
-
 
 class ELU(Module):
     """input where positive, else alpha * (exp(input) - 1)."""
+
+    _repr_attributes = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -181,12 +179,11 @@ class ELU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.elu(input, self.alpha, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
-
 
 class CELU(Module):
     """input where positive, else alpha * (exp(input / alpha) - 1)."""
+
+    _repr_attributes = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -195,12 +192,11 @@ class CELU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.celu(input, self.alpha, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
-
 
 class Hardtanh(Module):
     """input limited to [min_val, max_val]."""
+
+    _repr_attributes = ("min_val", "max_val", "inplace")
 
     def __init__(
         self,
@@ -227,22 +223,20 @@ class Hardtanh(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
-
 
 class ReLU6(Hardtanh):
     """input limited to [0, 6]."""
 
+    _repr_attributes = ("inplace",)
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 class Threshold(Module):
     """input where it is above `threshold`, else `value`."""
+
+    _repr_attributes = ("threshold", "value", "inplace")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
@@ -250,9 +244,6 @@ class Threshold(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.threshold(input, self.threshold, self.value, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
 
 
 class _Shrink(Module):
@@ -283,6 +274,8 @@ class Softshrink(_Shrink):
 class GELU(Module):
     """input times the normal distribution function of input; approximate: "none" or "tanh"."""
 
+    _repr_attributes = ("approximate",)
+
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
         self.approximate = approximate
@@ -290,12 +283,11 @@ class GELU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.gelu(input, self.approximate)
 
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
-
 
 class Softplus(Module):
     """log(1 + exp(beta * input)) / beta; input itself where that is above threshold / beta."""
+
+    _repr_attributes = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
@@ -304,12 +296,11 @@ class Softplus(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.softplus(input, self.beta, self.threshold)
 
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
-
 
 class GLU(Module):
     """The first half along `dim` times the sigmoid of the second."""
+
+    _repr_attributes = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -318,19 +309,15 @@ class GLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.glu(input, self.dim)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
 
 class _Along(Module):
     """An activation that normalises along `dim`."""
 
+    _repr_attributes = ("dim",)
+
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
 
 class Softmax(_Along):

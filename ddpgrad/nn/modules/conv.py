@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ...core.face import also_in
 from ...core.tensor import Tensor
@@ -13,16 +13,15 @@ from ...ops.layers.windows import per_dimension
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .dims import OverDims
 
 Sizes = int | tuple[int, ...]
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _ConvNd(Module):
+class _ConvNd(OverDims):
     """What all convolutions share: options as tuples, parameters and their initial values."""
 
-    _dims: ClassVar[int]
     weight: Parameter
     bias: Parameter | None
 
@@ -163,31 +162,25 @@ class _Conv(_ConvNd):
         return self._conv_forward(input, self.weight, self.bias)
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1):
     """Signals (N, in_channels, L), or one (in_channels, L), cross-correlated with learned kernels.
 
     padding: numbers, "same" or "valid"; padding_mode: "zeros", "reflect", "replicate" or "circular".
     """
 
-    _dims = 1
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2):
     """Images (N, in_channels, H, W), or one (in_channels, H, W), cross-correlated with learned kernels.
 
     padding: numbers, "same" or "valid"; padding_mode: "zeros", "reflect", "replicate" or "circular".
     """
 
-    _dims = 2
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3):
     """Volumes (N, in_channels, D, H, W), or one without N, cross-correlated with learned kernels.
 
     padding: numbers, "same" or "valid"; padding_mode: "zeros", "reflect", "replicate" or "circular".
     """
-
-    _dims = 3
 
 
 class _ConvTranspose(_ConvNd):
@@ -246,22 +239,16 @@ class _ConvTranspose(_ConvNd):
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, dims=1):
     """The transpose of `Conv1d`: signals (N, in_channels, L), or one (in_channels, L), made longer."""
 
-    _dims = 1
 
-
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, dims=2):
     """The transpose of `Conv2d`: images (N, in_channels, H, W), or one (in_channels, H, W), made larger."""
 
-    _dims = 2
 
-
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, dims=3):
     """The transpose of `Conv3d`: volumes (N, in_channels, D, H, W), or one without N, made larger."""
-
-    _dims = 3
 
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -12,6 +12,8 @@ from .module import Module
 class Unfold(Module):
     """The patches of images (N, C, H, W), or of one (C, H, W), as columns: (N, C * kh * kw, patches)."""
 
+    _repr_attributes = ("kernel_size", "dilation", "padding", "stride")
+
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
@@ -19,12 +21,11 @@ class Unfold(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
-
 
 class Fold(Module):
     """Columns (N, C * kh * kw, patches), or without N, added up to images (N, C, *output_size) where they overlap."""
+
+    _repr_attributes = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
@@ -37,18 +38,14 @@ class Fold(Module):
         options = (self.kernel_size, self.dilation, self.padding, self.stride)
         return F.fold(input, self.output_size, *options)
 
-    def extra_repr(self) -> str:
-        return (
-            f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
-            f"padding={self.padding}, stride={self.stride}"
-        )
-
 
 class PixelShuffle(Module):
     """(*, C * r^2, H, W) as (*, C, H * r, W * r): groups of r^2 channels become r x r pixels.
 
     Source: https://arxiv.org/abs/1609.05158
     """
+
+    _repr_attributes = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -57,12 +54,11 @@ class PixelShuffle(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.pixel_shuffle(input, self.upscale_factor)
 
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
-
 
 class PixelUnshuffle(Module):
     """(*, C, H * r, W * r) as (*, C * r^2, H, W): the inverse of `PixelShuffle`."""
+
+    _repr_attributes = ("downscale_factor",)
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -71,9 +67,6 @@ class PixelUnshuffle(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.pixel_unshuffle(input, self.downscale_factor)
 
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
-
 
 class ChannelShuffle(Module):
     """Channels (N, C, *) in an order that takes one of each of the `groups` in turn.
@@ -81,12 +74,11 @@ class ChannelShuffle(Module):
     Source: https://arxiv.org/abs/1707.01083
     """
 
+    _repr_attributes = ("groups",)
+
     def __init__(self, groups: int) -> None:
         super().__init__()
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
         return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"

@@ -89,43 +89,37 @@ class _LazyConvTranspose(_LazyConvolution, conv._ConvTranspose):
         self._forget(out_channels, bias, device, dtype)
 
 
-class LazyConv1d(_LazyConv):
+class LazyConv1d(_LazyConv, conv.Conv1d):
     """A `Conv1d` with as many input channels as its first input has."""
 
     cls_to_become = conv.Conv1d
-    _dims = 1
 
 
-class LazyConv2d(_LazyConv):
+class LazyConv2d(_LazyConv, conv.Conv2d):
     """A `Conv2d` with as many input channels as its first input has."""
 
     cls_to_become = conv.Conv2d
-    _dims = 2
 
 
-class LazyConv3d(_LazyConv):
+class LazyConv3d(_LazyConv, conv.Conv3d):
     """A `Conv3d` with as many input channels as its first input has."""
 
     cls_to_become = conv.Conv3d
-    _dims = 3
 
 
-class LazyConvTranspose1d(_LazyConvTranspose):
+class LazyConvTranspose1d(_LazyConvTranspose, conv.ConvTranspose1d):
     """A `ConvTranspose1d` with as many input channels as its first input has."""
 
     cls_to_become = conv.ConvTranspose1d
-    _dims = 1
 
 
-class LazyConvTranspose2d(_LazyConvTranspose):
+class LazyConvTranspose2d(_LazyConvTranspose, conv.ConvTranspose2d):
     """A `ConvTranspose2d` with as many input channels as its first input has."""
 
     cls_to_become = conv.ConvTranspose2d
-    _dims = 2
 
 
-class LazyConvTranspose3d(_LazyConvTranspose):
+class LazyConvTranspose3d(_LazyConvTranspose, conv.ConvTranspose3d):
     """A `ConvTranspose3d` with as many input channels as its first input has."""
 
     cls_to_become = conv.ConvTranspose3d
-    _dims = 3

@@ -107,6 +107,8 @@ class Bilinear(Module):
 class Flatten(Module):
     """Dimensions `start_dim` to `end_dim` made one."""
 
+    _repr_attributes = ("start_dim", "end_dim")
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -114,12 +116,11 @@ class Flatten(Module):
     def forward(self, input: Tensor) -> Tensor:
         return flatten(input, self.start_dim, self.end_dim)
 
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
 
 class Unflatten(Module):
     """Dimension `dim` split into `unflattened_size`, in which one length may be -1."""
+
+    _repr_attributes = ("dim", "unflattened_size")
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
@@ -127,9 +128,6 @@ class Unflatten(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 __getattr__ = also_in(__package__ or "", "lazy", "attention")

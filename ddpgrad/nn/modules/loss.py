@@ -27,8 +27,14 @@ class _WeightedLoss(_Loss):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None, *options: Any) -> None:
-        super().__init__(*options)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
 
@@ -124,15 +130,6 @@ class HuberLoss(_Loss):
 
 class BCELoss(_WeightedLoss):
     """The cross entropy of probabilities with targets in [0, 1]; see `functional.binary_cross_entropy`."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)

@@ -15,7 +15,7 @@ class _MarginLoss(_Loss):
 
     def __init__(
         self,
-        margin: float,
+        margin: float = 0.0,
         size_average: bool | None = None,
         reduce: bool | None = None,
         reduction: str = "mean",
@@ -26,15 +26,6 @@ class _MarginLoss(_Loss):
 
 class MarginRankingLoss(_MarginLoss):
     """max(0, margin - target * (input1 - input2))."""
-
-    def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
@@ -58,15 +49,6 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 class CosineEmbeddingLoss(_MarginLoss):
     """1 - cosine where the target is 1, the cosine above the margin where it is -1."""
-
-    def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
@@ -113,15 +95,6 @@ class MultiLabelMarginLoss(_Loss):
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """The mean cross entropy of independent classes."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)

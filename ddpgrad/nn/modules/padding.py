@@ -7,14 +7,18 @@ from typing import Any, ClassVar
 from ...core.tensor import Tensor
 from ...ops.layers.windows import per_dimension
 from .. import functional as F
-from .module import Module
+from .dims import OverDims
 
 
-class _Pad(Module):
+class _Pad(OverDims):
     """padding: one width for all sides, or (before, after) of the last dimension, then of the one before it."""
 
-    _dims: ClassVar[int]
     _mode: ClassVar[str]
+
+    def __init_subclass__(cls, mode: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if mode is not None:
+            cls._mode = mode
 
     def __init__(self, padding: Any) -> None:
         super().__init__()
@@ -47,100 +51,61 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPad, dims=1):
     """`value` put before and after signals."""
 
-    _dims = 1
 
-
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPad, dims=2):
     """`value` put around images."""
 
-    _dims = 2
 
-
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPad, dims=3):
     """`value` put around volumes."""
 
-    _dims = 3
 
-
-class ZeroPad1d(_ZeroPad):
+class ZeroPad1d(_ZeroPad, dims=1):
     """Zeros put before and after signals."""
 
-    _dims = 1
 
-
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_ZeroPad, dims=2):
     """Zeros put around images."""
 
-    _dims = 2
 
-
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, dims=3):
     """Zeros put around volumes."""
 
-    _dims = 3
 
-
-class ReflectionPad1d(_Pad):
+class ReflectionPad1d(_Pad, dims=1, mode="reflect"):
     """Elements mirrored at the first and the last one, before and after signals."""
 
-    _dims = 1
-    _mode = "reflect"
 
-
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_Pad, dims=2, mode="reflect"):
     """Elements mirrored at the first and the last one, around images."""
 
-    _dims = 2
-    _mode = "reflect"
 
-
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_Pad, dims=3, mode="reflect"):
     """Elements mirrored at the first and the last one, around volumes."""
 
-    _dims = 3
-    _mode = "reflect"
 
-
-class ReplicationPad1d(_Pad):
+class ReplicationPad1d(_Pad, dims=1, mode="replicate"):
     """Copies of the elements at the edge, before and after signals."""
 
-    _dims = 1
-    _mode = "replicate"
 
-
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_Pad, dims=2, mode="replicate"):
     """Copies of the elements at the edge, around images."""
 
-    _dims = 2
-    _mode = "replicate"
 
-
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
     """Copies of the elements at the edge, around volumes."""
 
-    _dims = 3
-    _mode = "replicate"
 
-
-class CircularPad1d(_Pad):
+class CircularPad1d(_Pad, dims=1, mode="circular"):
     """The elements of the other end, before and after signals."""
 
-    _dims = 1
-    _mode = "circular"
 
-
-class CircularPad2d(_Pad):
+class CircularPad2d(_Pad, dims=2, mode="circular"):
     """The elements of the other end, around images."""
 
-    _dims = 2
-    _mode = "circular"
 
-
-class CircularPad3d(_Pad):
+class CircularPad3d(_Pad, dims=3, mode="circular"):
     """The elements of the other end, around volumes."""
-
-    _dims = 3
-    _mode = "circular"

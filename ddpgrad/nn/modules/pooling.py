@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops.layers.windows import per_dimension
 from .. import functional as F
+from .dims import OverDims
 from .module import Module
 
 Sizes = int | tuple[int, ...]
@@ -18,8 +19,8 @@ _ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adapti
 _FRACTIONAL = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}
 
 
-class _MaxPool(Module):
-    _dims: ClassVar[int]
+class _MaxPool(OverDims):
+    _repr_attributes = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
         self,
@@ -39,33 +40,21 @@ class _MaxPool(Module):
         options = (self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
         return _MAX[self._dims](input, self.kernel_size, *options)
 
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
 
-
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, dims=1):
     """The largest element of each window; with `return_indices`, its place too."""
 
-    _dims = 1
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, dims=2):
     """The largest element of each window; with `return_indices`, its place in the flattened image too."""
 
-    _dims = 2
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, dims=3):
     """The largest element of each window; with `return_indices`, its place in the flattened volume too."""
 
-    _dims = 3
 
-
-class _MaxUnpool(Module):
-    _dims: ClassVar[int]
+class _MaxUnpool(OverDims):
+    _repr_attributes = ("kernel_size", "stride", "padding")
 
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
         super().__init__()
@@ -77,30 +66,23 @@ class _MaxUnpool(Module):
         options = (self.kernel_size, self.stride, self.padding, output_size)
         return _UNPOOL[self._dims](input, indices, *options)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, dims=1):
     """Elements at the places that `MaxPool1d` took them from; zeros elsewhere."""
 
-    _dims = 1
 
-
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, dims=2):
     """Elements at the places that `MaxPool2d` took them from; zeros elsewhere."""
 
-    _dims = 2
 
-
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, dims=3):
     """Elements at the places that `MaxPool3d` took them from; zeros elsewhere."""
-
-    _dims = 3
 
 
 class AvgPool1d(Module):
     """The mean of each window; padding counts as zeros if `count_include_pad`."""
+
+    _repr_attributes = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -120,11 +102,10 @@ class AvgPool1d(Module):
         options = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
         return F.avg_pool1d(input, *options)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class _AvgPool(Module):
+    _repr_attributes = ("kernel_size", "stride", "padding")
+
     def __init__(
         self,
         kernel_size: Sizes,
@@ -142,9 +123,6 @@ class _AvgPool(Module):
     def _options(self) -> tuple[Any, ...]:
         windows = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
         return (*windows, self.count_include_pad, self.divisor_override)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AvgPool2d(_AvgPool):
@@ -167,8 +145,8 @@ class AvgPool3d(_AvgPool):
         return F.avg_pool3d(input, *self._options())
 
 
-class _LPPool(Module):
-    _dims: ClassVar[int]
+class _LPPool(OverDims):
+    _repr_attributes = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
         self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
@@ -181,33 +159,21 @@ class _LPPool(Module):
         options = (float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
         return _LP[self._dims](input, *options)
 
-    def extra_repr(self) -> str:
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"ceil_mode={self.ceil_mode}"
-        )
 
-
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, dims=1):
     """The `norm_type`-norm of each window."""
 
-    _dims = 1
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, dims=2):
     """The `norm_type`-norm of each window."""
 
-    _dims = 2
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, dims=3):
     """The `norm_type`-norm of each window."""
 
-    _dims = 3
 
-
-class _AdaptiveAvgPool(Module):
-    _dims: ClassVar[int]
+class _AdaptiveAvgPool(OverDims):
+    _repr_attributes = ("output_size",)
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
@@ -216,30 +182,21 @@ class _AdaptiveAvgPool(Module):
     def forward(self, input: Tensor) -> Tensor:
         return _ADAPTIVE_MEAN[self._dims](input, self.output_size)
 
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, dims=1):
     """Means of windows chosen so that the result is `output_size` long."""
 
-    _dims = 1
 
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, dims=2):
     """Means of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
 
-    _dims = 2
 
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, dims=3):
     """Means of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
 
-    _dims = 3
 
-
-class _AdaptiveMaxPool(Module):
-    _dims: ClassVar[int]
+class _AdaptiveMaxPool(OverDims):
+    _repr_attributes = ("output_size",)
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__()
@@ -248,31 +205,20 @@ class _AdaptiveMaxPool(Module):
     def forward(self, input: Tensor) -> Any:
         return _ADAPTIVE_MAX[self._dims](input, self.output_size, self.return_indices)
 
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
-
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, dims=1):
     """The largest elements of windows chosen so that the result is `output_size` long."""
 
-    _dims = 1
 
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, dims=2):
     """The largest elements of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
 
-    _dims = 2
 
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, dims=3):
     """The largest elements of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
 
-    _dims = 3
 
-
-class _FractionalMaxPool(Module):
-    _dims: ClassVar[int]
-
+class _FractionalMaxPool(OverDims):
     def __init__(
         self,
         kernel_size: Sizes,
@@ -302,21 +248,17 @@ class _FractionalMaxPool(Module):
         return _FRACTIONAL[self._dims](input, self.kernel_size, *options)
 
 
-class FractionalMaxPool2d(_FractionalMaxPool):
+class FractionalMaxPool2d(_FractionalMaxPool, dims=2):
     """The largest elements of windows at pseudo-random places.
 
     output_size: how many windows; or output_ratio, their number relative to the size of the image.
     Source: https://arxiv.org/abs/1412.6071
     """
 
-    _dims = 2
 
-
-class FractionalMaxPool3d(_FractionalMaxPool):
+class FractionalMaxPool3d(_FractionalMaxPool, dims=3):
     """The largest elements of windows at pseudo-random places.
 
     output_size: how many windows; or output_ratio, their number relative to the size of the volume.
     Source: https://arxiv.org/abs/1412.6071
     """
-
-    _dims = 3

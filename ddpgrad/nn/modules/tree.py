@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from ...core.tensor import Tensor
 from ..parameter import Buffer, Parameter
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .module import Module
 
 T = TypeVar("T", bound="Tree")
-
 
 # Under these names a module keeps the names of its members, in order of registration.
 _PARAMETERS, _BUFFERS, _MODULES = "_parameter_names", "_buffer_names", "_module_names"
@@ -86,6 +85,7 @@ class Tree:
     """
 
     _non_persistent_buffers_set: set[str]
+    _repr_attributes: ClassVar[tuple[str, ...]] = ()  # for `extra_repr`
 
     def __init__(self) -> None:
         own = self.__dict__
@@ -380,8 +380,9 @@ class Tree:
     # -- printing --------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What a subclass wants to say about itself between the parentheses."""
-        return ""
+        """What a subclass wants to say about itself between the parentheses; by default `_repr_attributes`."""
+        told = ((name, getattr(self, name)) for name in self._repr_attributes)
+        return ", ".join(f"{name}={value!r}" for name, value in told if (name, value) != ("inplace", False))
 
     def _get_name(self) -> str:
         return type(self).__name__

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from ...backend.elementary.fourier import SWAPPED
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 from ..dispatch.declare import primitive
+from ..dispatch.signatures import TakesOut
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.vocabulary import VOCABULARY
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
+
+P = ParamSpec("P")
 
 # -- kernels ---------------------------------------------------------------------------------------
 
@@ -132,6 +135,36 @@ def _sizes_and_dims(
     return sizes, dims
 
 
+# -- the three forms of each transform --------------------------------------------------------------------
+
+
+def _declared(name: str, doc: str, function: Callable[P, Tensor]) -> TakesOut[P, Tensor]:
+    function.__name__ = function.__qualname__ = f"fft_{name}"
+    function.__doc__ = doc
+    return tensor_function(method=False, out=True)(function)
+
+
+def _along_one(name: str, transform: Callable[..., Tensor], forward: bool, doc: str):
+    def function(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+        return transform(name, input, None if n is None else (n,), (dim,), norm, forward)
+
+    return _declared(name, doc, function)
+
+
+def _over_all(name: str, transform: Callable[..., Tensor], forward: bool, doc: str):
+    def function(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+        return transform(name, input, s, dim, norm, forward)
+
+    return _declared(name, doc, function)
+
+
+def _over_two(name: str, transform: Callable[..., Tensor], forward: bool, doc: str):
+    def function(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+        return transform(name, input, s, dim, norm, forward)
+
+    return _declared(name, doc, function)
+
+
 # -- complex to complex ----------------------------------------------------------------------------------
 
 
@@ -144,40 +177,19 @@ def _c2c(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: 
     return fft_c2c(input, tuple(dims), _norm(norm), forward)
 
 
-@tensor_function(method=False, out=True)
-def fft_fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The transform along `dim`, cut or padded with zeros to length `n`; norm: 'forward', 'backward' or 'ortho'."""
-    return _c2c("fft", input, None if n is None else (n,), (dim,), norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `fft`."""
-    return _c2c("ifft", input, None if n is None else (n,), (dim,), norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The transform along several dimensions, all by default, resized to `s`."""
-    return _c2c("fftn", input, s, dim, norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of `fftn`."""
-    return _c2c("ifftn", input, s, dim, norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_fft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """The transform along two dimensions, the last by default."""
-    return _c2c("fft2", input, s, dim, norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ifft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `fft2`."""
-    return _c2c("ifft2", input, s, dim, norm, False)
+fft_fft = _along_one(
+    "fft",
+    _c2c,
+    True,
+    "The transform along `dim`, cut or padded with zeros to length `n`; norm: 'forward', 'backward' or 'ortho'.",
+)
+fft_ifft = _along_one("ifft", _c2c, False, "The inverse of `fft`.")
+fft_fftn = _over_all(
+    "fftn", _c2c, True, "The transform along several dimensions, all by default, resized to `s`."
+)
+fft_ifftn = _over_all("ifftn", _c2c, False, "The inverse of `fftn`.")
+fft_fft2 = _over_two("fft2", _c2c, True, "The transform along two dimensions, the last by default.")
+fft_ifft2 = _over_two("ifft2", _c2c, False, "The inverse of `fft2`.")
 
 
 # -- real to complex ---------------------------------------------------------------------------------------
@@ -194,40 +206,19 @@ def _r2c(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: 
     return fft_c2c(out, tuple(dims[:-1]), _norm(norm), forward) if dims[:-1] else out
 
 
-@tensor_function(method=False, out=True)
-def fft_rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The transform of a real tensor: n // 2 + 1 elements, which determine the rest."""
-    return _r2c("rfft", input, None if n is None else (n,), (dim,), norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `hfft`."""
-    return _r2c("ihfft", input, None if n is None else (n,), (dim,), norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The transform of a real tensor along several dimensions; the last has n // 2 + 1 elements."""
-    return _r2c("rfftn", input, s, dim, norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of `hfftn`."""
-    return _r2c("ihfftn", input, s, dim, norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_rfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """`rfftn` along two dimensions."""
-    return _r2c("rfft2", input, s, dim, norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_ihfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """`ihfftn` along two dimensions."""
-    return _r2c("ihfft2", input, s, dim, norm, False)
+fft_rfft = _along_one(
+    "rfft", _r2c, True, "The transform of a real tensor: n // 2 + 1 elements, which determine the rest."
+)
+fft_ihfft = _along_one("ihfft", _r2c, False, "The inverse of `hfft`.")
+fft_rfftn = _over_all(
+    "rfftn",
+    _r2c,
+    True,
+    "The transform of a real tensor along several dimensions; the last has n // 2 + 1 elements.",
+)
+fft_ihfftn = _over_all("ihfftn", _r2c, False, "The inverse of `hfftn`.")
+fft_rfft2 = _over_two("rfft2", _r2c, True, "`rfftn` along two dimensions.")
+fft_ihfft2 = _over_two("ihfft2", _r2c, False, "`ihfftn` along two dimensions.")
 
 
 # -- complex to real ---------------------------------------------------------------------------------------
@@ -247,40 +238,16 @@ def _c2r(name: str, input: Tensor, s: Any, dim: Any, norm: str | None, forward: 
     return fft_c2r(input, last, n, _norm(norm), forward)
 
 
-@tensor_function(method=False, out=True)
-def fft_irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `rfft`; `n` is the length of the result, 2 * (size - 1) by default."""
-    return _c2r("irfft", input, None if n is None else (n,), (dim,), norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The real transform of a signal that mirrors itself in time, given by its first half."""
-    return _c2r("hfft", input, None if n is None else (n,), (dim,), norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of `rfftn`."""
-    return _c2r("irfftn", input, s, dim, norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """`hfft` along the last, `fft` along the other dimensions."""
-    return _c2r("hfftn", input, s, dim, norm, True)
-
-
-@tensor_function(method=False, out=True)
-def fft_irfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """`irfftn` along two dimensions."""
-    return _c2r("irfft2", input, s, dim, norm, False)
-
-
-@tensor_function(method=False, out=True)
-def fft_hfft2(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-    """`hfftn` along two dimensions."""
-    return _c2r("hfft2", input, s, dim, norm, True)
+fft_irfft = _along_one(
+    "irfft", _c2r, False, "The inverse of `rfft`; `n` is the length of the result, 2 * (size - 1) by default."
+)
+fft_hfft = _along_one(
+    "hfft", _c2r, True, "The real transform of a signal that mirrors itself in time, given by its first half."
+)
+fft_irfftn = _over_all("irfftn", _c2r, False, "The inverse of `rfftn`.")
+fft_hfftn = _over_all("hfftn", _c2r, True, "`hfft` along the last, `fft` along the other dimensions.")
+fft_irfft2 = _over_two("irfft2", _c2r, False, "`irfftn` along two dimensions.")
+fft_hfft2 = _over_two("hfft2", _c2r, True, "`hfftn` along two dimensions.")
 
 
 # -- frequencies and shifts ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....core.tensor import Tensor
 from .. import constraints
+from ..utils import same_as
 
 
 class Transform:
@@ -94,25 +95,11 @@ class _Inverse(Transform):
         super().__init__(transform._cache_size)
         self._inv = transform
 
-    @property
-    def domain(self) -> Any:
-        return self._inv.codomain
-
-    @property
-    def codomain(self) -> Any:
-        return self._inv.domain
-
-    @property
-    def bijective(self) -> bool:
-        return self._inv.bijective
-
-    @property
-    def sign(self) -> Any:
-        return self._inv.sign
-
-    @property
-    def inv(self) -> Transform:
-        return self._inv
+    domain = same_as("_inv.codomain")
+    codomain = same_as("_inv.domain")
+    bijective = same_as("_inv.bijective")
+    sign = same_as("_inv.sign")
+    inv: Any = same_as("_inv")
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return self._inv.with_cache(cache_size).inv

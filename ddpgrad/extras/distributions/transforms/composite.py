@@ -7,7 +7,7 @@ from typing import Any
 
 from ....core.tensor import Size, Tensor
 from .. import constraints
-from ..utils import sum_rightmost
+from ..utils import same_as, sum_rightmost
 from .base import Transform
 
 
@@ -114,9 +114,7 @@ class IndependentTransform(Transform):
     def codomain(self) -> Any:
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
-    @property
-    def bijective(self) -> bool:
-        return self.base_transform.bijective
+    bijective = same_as("base_transform.bijective")
 
     def _call(self, x: Tensor) -> Tensor:
         return self.base_transform(x)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ....backend.dtype import finfo
-from ....core.tensor import Tensor
+from .... import Tensor, abs, clamp, exp, finfo, log, log1p, sigmoid, sign, tanh
 from ....nn.functional import softplus
-from ....ops.elementwise.unary import abs, clamp, exp, log, log1p, sigmoid, sign, tanh
 from .. import constraints
 from ..utils import sum_rightmost
 from .base import Transform

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....backend.dtype import finfo
-from ....core.tensor import Tensor
+from .... import Tensor, arange, clamp, finfo, log, sigmoid
 from ....nn.functional import logsigmoid, pad, softmax
-from ....ops.creation.factories import arange
-from ....ops.elementwise.unary import clamp, log, sigmoid
 from .. import constraints
 from .base import Transform
 

@@ -1,14 +1,13 @@
-"""The exponential distribution."""
+"""Events at a constant rate: the time to the next one, and how many there are."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import exp, log, log1p
+from ... import Tensor, exp, floor, lgamma, log, log1p, no_grad, poisson, xlogy
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
+from .utils import broadcast_all, same_as
 
 
 class Exponential(Distribution):
@@ -42,13 +41,11 @@ class Exponential(Distribution):
         return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return log(self.rate) - self.rate * value
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_sample(value)
         return 1 - exp(-self.rate * value)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -56,3 +53,31 @@ class Exponential(Distribution):
 
     def entropy(self) -> Tensor:
         return 1.0 - log(self.rate)
+
+
+class Poisson(Distribution):
+    """Counts of events that happen `rate` times on average."""
+
+    arg_constraints: ClassVar = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    mean: Any = same_as("rate")
+
+    @property
+    def mode(self) -> Tensor:
+        return floor(self.rate)
+
+    variance: Any = same_as("rate")
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with no_grad():
+            return poisson(self.rate.expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        rate, value = broadcast_all(self.rate, value)
+        return xlogy(value, rate) - rate - lgamma(value + 1)
