@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import numpy as np
@@ -206,42 +206,26 @@ def logaddexp(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-@primitive(promotion="same", samples=two(), reference=np.equal, inplace=True)
-def eq(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `==`, as bool."""
-    ...
+def _comparison(
+    name: str, sign: str, promotion: str, reference: Any, *aliases: str
+) -> Callable[[Tensor, TensorLike], Tensor]:
+    """Declare the primitive `name` of two operands that gives bools."""
+
+    def function(F: Any, input: Tensor, other: TensorLike) -> Tensor: ...
+
+    function.__name__ = name
+    function.__doc__ = f"Elementwise `{sign}`, as bool."
+    return primitive(promotion=promotion, samples=two(), reference=reference, aliases=aliases, inplace=True)(
+        function
+    )
 
 
-@primitive(promotion="same", samples=two(), reference=np.not_equal, aliases=("not_equal",), inplace=True)
-def ne(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `!=`, as bool."""
-    ...
-
-
-@primitive(promotion="ordered", samples=two(), reference=np.less, aliases=("less",), inplace=True)
-def lt(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `<`, as bool."""
-    ...
-
-
-@primitive(promotion="ordered", samples=two(), reference=np.less_equal, aliases=("less_equal",), inplace=True)
-def le(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `<=`, as bool."""
-    ...
-
-
-@primitive(promotion="ordered", samples=two(), reference=np.greater, aliases=("greater",), inplace=True)
-def gt(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `>`, as bool."""
-    ...
-
-
-@primitive(
-    promotion="ordered", samples=two(), reference=np.greater_equal, aliases=("greater_equal",), inplace=True
-)
-def ge(F: Any, input: Tensor, other: TensorLike) -> Tensor:
-    """Elementwise `>=`, as bool."""
-    ...
+eq = _comparison("eq", "==", "same", np.equal)
+ne = _comparison("ne", "!=", "same", np.not_equal, "not_equal")
+lt = _comparison("lt", "<", "ordered", np.less, "less")
+le = _comparison("le", "<=", "ordered", np.less_equal, "less_equal")
+gt = _comparison("gt", ">", "ordered", np.greater, "greater")
+ge = _comparison("ge", ">=", "ordered", np.greater_equal, "greater_equal")
 
 
 def _bools(rng: Rng) -> Iterable[Sample]:

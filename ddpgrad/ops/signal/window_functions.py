@@ -35,21 +35,37 @@ def _window(
     return finish(values.astype(target.numpy), device, requires_grad)
 
 
-def hann_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The Hann window, (1 - cos(2 pi x)) / 2."""
-    return _window(
-        "hann_window", window_length, periodic, lambda x: 0.5 - 0.5 * np.cos(2 * math.pi * x), dtype, device,
-        requires_grad,
-    )  # fmt: skip
+def _of_length(name: str, formula: Callable[[np.ndarray], np.ndarray], text: str):
+    """The window `name`, whose formula has no parameters."""
+
+    def function(
+        window_length: int,
+        periodic: bool = True,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: bool = False,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        return _window(name, window_length, periodic, formula, dtype, device, requires_grad)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+hann_window = _of_length(
+    "hann_window", lambda x: 0.5 - 0.5 * np.cos(2 * math.pi * x), "The Hann window, (1 - cos(2 pi x)) / 2."
+)
+blackman_window = _of_length(
+    "blackman_window",
+    lambda x: 0.42 - 0.5 * np.cos(2 * math.pi * x) + 0.08 * np.cos(4 * math.pi * x),
+    "The Blackman window, 0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x).",
+)
+bartlett_window = _of_length(
+    "bartlett_window", lambda x: 1 - np.abs(2 * x - 1), "The triangular window that is 0 at its ends."
+)
 
 
 def hamming_window(
@@ -69,45 +85,6 @@ def hamming_window(
         "hamming_window", window_length, periodic, lambda x: alpha - beta * np.cos(2 * math.pi * x), dtype, device,
         requires_grad,
     )  # fmt: skip
-
-
-def blackman_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The Blackman window, 0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x)."""
-    return _window(
-        "blackman_window", window_length, periodic,
-        lambda x: 0.42 - 0.5 * np.cos(2 * math.pi * x) + 0.08 * np.cos(4 * math.pi * x), dtype, device, requires_grad,
-    )  # fmt: skip
-
-
-def bartlett_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
-) -> Tensor:
-    """The triangular window that is 0 at its ends."""
-    return _window(
-        "bartlett_window",
-        window_length,
-        periodic,
-        lambda x: 1 - np.abs(2 * x - 1),
-        dtype,
-        device,
-        requires_grad,
-    )
 
 
 def kaiser_window(
