@@ -1,4 +1,4 @@
-"""Adam and AdamW."""
+"""Adam and its relatives: AdamW, Adamax, NAdam and RAdam."""
 
 from __future__ import annotations
 
@@ -101,3 +101,156 @@ class AdamW(Adam):
         super().__setstate__(state)
         for group in self.param_groups:  # states of PyTorch before 2.7 do not say it
             group["decoupled_weight_decay"] = True
+
+
+def adamax(
+    F: Any, param: Any, grad: Any, mean: Any, largest: Any, rate: Any, gain1: Any, beta2: Any, eps: Any
+) -> Any:
+    """One step along the running mean of gradients, over the largest of them, which decays."""
+    mean = mean + gain1 * (grad - mean)
+    largest = F.maximum(beta2 * largest, F.abs(grad) + eps)
+    return param - rate * mean / largest, mean, largest
+
+
+class Adamax(Elementwise):
+    """Adam with the largest gradient so far, decayed by the second beta, in place of the root of the mean square.
+
+    The other arguments: see `Elementwise`. Source: arXiv:1412.6980, section 7.1
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        super().__init__(params, options(locals()))
+
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return (STEP, "exp_avg", "exp_inf")
+
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        beta1, beta2 = group["betas"]
+        rate = group["lr"] / (1 - beta1 ** run.next_step(skip))
+        return Update(adamax, (rate, 1 - beta1, beta2, group["eps"]), group["weight_decay"])
+
+
+_PRODUCT = "mu_product"
+
+
+def nadam(
+    F: Any, param: Any, grad: Any, mean: Any, square: Any,
+    rate: Any, mean_rate: Any, gain1: Any, beta2: Any, gain2: Any, correction: Any, eps: Any,
+) -> Any:  # fmt: skip
+    """One step along the gradient and the running mean of gradients, each at a rate of its own."""
+    mean = mean + gain1 * (grad - mean)
+    square = beta2 * square + gain2 * grad * grad
+    return param - (rate * grad + mean_rate * mean) / (F.sqrt(square) * correction + eps), mean, square
+
+
+class NAdam(Elementwise):
+    """Adam with Nesterov momentum; `momentum_decay` says how fast the first beta reaches its full size.
+
+    decoupled_weight_decay: takes the decay off the parameter, as AdamW. The other arguments: see `Elementwise`.
+    Source: https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ
+    """
+
+    _not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(params, options(locals()))
+
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return (STEP, _PRODUCT, "exp_avg", "exp_avg_sq")
+
+    def _new_state(self, parameter: Tensor, name: str, group: Mapping[str, Any]) -> Tensor:
+        if name == _PRODUCT:
+            return self._scalar(1.0, parameter, group)
+        return super()._new_state(parameter, name, group)
+
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        step = run.next_step(skip)
+        lr, decay, slope = group["lr"], group["weight_decay"], group["momentum_decay"]
+        beta1, beta2 = group["betas"]
+        momentum, following = (beta1 * (1 - 0.5 * 0.96 ** (s * slope)) for s in (step, step + 1))
+        product = run.multiplied(_PRODUCT, momentum)
+        rate, mean_rate = lr * (1 - momentum) / (1 - product), lr * following / (1 - product * following)
+        correction = (1 - beta2**step) ** -0.5
+        numbers = (rate, mean_rate, 1 - beta1, beta2, 1 - beta2, correction, group["eps"])
+        if group["decoupled_weight_decay"]:
+            return Update(nadam, numbers, shrink=1 - lr * decay)
+        return Update(nadam, numbers, decay)
+
+
+def unscaled(
+    F: Any, param: Any, grad: Any, mean: Any, square: Any, lr: Any, gain1: Any, beta2: Any, gain2: Any
+) -> Any:
+    """One step along the running mean of gradients; their squares are only noted."""
+    mean = mean + gain1 * (grad - mean)
+    return param - lr * mean, mean, beta2 * square + gain2 * grad * grad
+
+
+class RAdam(Elementwise):
+    """Adam with the variance of its scale rectified: while that is unknown, plain steps along the mean.
+
+    decoupled_weight_decay: takes the decay off the parameter, as AdamW. The other arguments: see `Elementwise`.
+    Source: arXiv:1908.03265
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(params, options(locals()))
+
+    def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return (STEP, "exp_avg", "exp_avg_sq")
+
+    def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
+        step = run.next_step(skip)
+        lr, decay = group["lr"], group["weight_decay"]
+        beta1, beta2 = group["betas"]
+        rate, left = lr / (1 - beta1**step), 1 - beta2**step
+        means = (1 - beta1, beta2, 1 - beta2)
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * step * beta2**step / left  # of the average that the mean square amounts to
+        if length > 5:
+            rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+            # The root of the mean square has no correction of its own here, and eps is added to it as it is.
+            rule, numbers = adam, (rate * (rectified * left) ** 0.5, *means, 1.0, group["eps"])
+        else:
+            rule, numbers = unscaled, (rate, *means)
+        if group["decoupled_weight_decay"]:
+            return Update(rule, numbers, shrink=1 - lr * decay)
+        return Update(rule, numbers, decay)
