@@ -11,11 +11,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import Tensor, enable_grad, is_grad_enabled, zeros_like
 from ..autograd.accumulate import AccumulateGrad, edge_of
 from ..autograd.functional import gradients, jacobian_of
-from ..autograd.grad_mode import enable_grad, is_grad_enabled
-from ..core.tensor import Tensor
-from ..ops.creation.factories import zeros_like
 from .trees import flatten
 
 Func = Callable[..., Any]

@@ -6,9 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.tensor import Tensor
-from ..ops.shape.stacking import stack
-from ..random import get_rng_state, set_rng_state
+from .. import Tensor, get_rng_state, set_rng_state, stack
 from .trees import flatten, spread
 
 

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.grad_mode import no_grad
+from .. import Generator, Tensor, fill_, from_numpy, no_grad
 from ..core.modes import ask_mode, function_modes
-from ..core.tensor import Tensor
-from ..ops.creation.factories import from_numpy
-from ..ops.indexing.setitem import copy_, fill_
-from ..random import Generator, default_generator
+from ..ops.indexing.setitem import copy_
+from ..random import default_generator
 
 
 def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..autograd.grad_mode import no_grad
-from ..backend.dtype import finfo
-from ..core.tensor import Tensor
-from ..ops.creation.factories import zeros
+from .. import Tensor, finfo, no_grad, zeros
 from .elementwise import options
 from .flat import STEP, new_scalar
 from .optimizer import Closure, Optimizer, ParamsT, evaluated

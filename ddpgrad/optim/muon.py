@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..autograd.grad_mode import no_grad
-from ..backend.dtype import bfloat16
-from ..core.tensor import Tensor
-from ..ops.creation.factories import zeros_like
-from ..ops.linalg.products import addmm
+from .. import Tensor, addmm, bfloat16, no_grad, zeros_like
 from .elementwise import options
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 

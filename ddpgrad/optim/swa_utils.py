@@ -8,11 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..autograd.grad_mode import no_grad
-from ..core.tensor import Tensor
+from .. import Tensor, no_grad, tensor
 from ..nn.modules.batchnorm import _BatchNorm
 from ..nn.modules.module import Module
-from ..ops.creation.data import tensor
 from .lr_scheduler.base import LRScheduler, for_each_group
 from .optimizer import Optimizer
 

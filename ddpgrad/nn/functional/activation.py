@@ -6,18 +6,11 @@ import functools
 import warnings
 from typing import Any
 
-from ...backend.dtype import float64
-from ...core.tensor import Tensor
-from ...ops.creation.factories import empty_like, from_numpy, ones_like
+from ... import Tensor, argmax, empty_like, float64, from_numpy, log, ones_like, reshape, scatter, tanh, where
 from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
-from ...ops.elementwise.binary import where
-from ...ops.elementwise.unary import log, tanh
-from ...ops.indexing.scatter import scatter
-from ...ops.reduction.reduce import argmax
-from ...ops.shape.shape import reshape
 from ...random import default_generator
 
 

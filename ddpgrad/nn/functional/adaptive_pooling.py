@@ -11,17 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ... import Tensor, clone, expand, gather, index_select, mean, rand, reshape, unsqueeze
 from ...backend.registry import backend_for
-from ...core.tensor import Tensor, wrap
-from ...ops.creation.draws import rand
+from ...core.tensor import wrap
 from ...ops.dispatch.watching import exporting
-from ...ops.elementwise.unary import clone
-from ...ops.indexing.gather import gather, index_select
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
 from ...ops.layers.windows import Ints, per_dimension
-from ...ops.reduction.reduce import mean
-from ...ops.shape.shape import expand, reshape, unsqueeze
 from .by_dims import SIZES, named
 
 

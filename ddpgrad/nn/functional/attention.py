@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import ones, zeros
-from ...ops.elementwise.binary import logical_and
+from ... import Tensor, cat, dropout, expand, logical_and, mean, ones, permute, reshape, unsqueeze, zeros
 from ...ops.layers.attention import attention
-from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
-from ...ops.reduction.reduce import mean
-from ...ops.shape.shape import constant_pad, expand, permute, reshape, unsqueeze
-from ...ops.shape.stacking import cat
+from ...ops.shape.shape import constant_pad
 
 
 def scaled_dot_product_attention(

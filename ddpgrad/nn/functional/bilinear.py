@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.tensor import Tensor
-from ...ops.linalg.matrix import matmul
-from ...ops.shape.shape import permute, reshape, unsqueeze
+from ... import Tensor, matmul, permute, reshape, unsqueeze
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

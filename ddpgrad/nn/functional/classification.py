@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.activation import log_softmax
+from ... import Tensor, log_softmax, reshape
 from ...ops.layers.loss import cross_entropy_rows, nll_loss_rows
-from ...ops.shape.shape import reshape
 from .reduction import chosen
 
 

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import Tensor, from_numpy, mean, reshape
 from ...autograd.function import Function, once_differentiable
 from ...backend.registry import backend_of, register_body
-from ...core.tensor import Tensor
-from ...ops.creation.factories import from_numpy
-from ...ops.reduction.reduce import mean
-from ...ops.shape.shape import reshape
 from .reduction import chosen, reduced
 
 Array = np.ndarray[Any, Any]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import clamp
+from ... import Tensor, broadcast_tensors, clamp, norm
 from ...ops.indexing.setitem import copy_
-from ...ops.reduction.norm import norm
-from ...ops.shape.stacking import broadcast_tensors
 
 
 def normalize(

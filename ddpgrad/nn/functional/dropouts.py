@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import ones
+from ... import Tensor, dropout, eq, ne, ones
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.dispatch.vocabulary import VOCABULARY as F
-from ...ops.elementwise.binary import eq, ne
-from ...ops.layers.dropout import dropout, skipped
+from ...ops.layers.dropout import skipped
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766

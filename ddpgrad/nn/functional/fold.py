@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import clone
+from ... import Tensor, clone, permute, reshape, squeeze, transpose, unsqueeze
 from ...ops.layers.fold import col2im, im2col
 from ...ops.layers.windows import Ints, convolved_size, per_dimension
-from ...ops.shape.shape import permute, reshape, squeeze, transpose, unsqueeze
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:

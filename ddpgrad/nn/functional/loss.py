@@ -6,12 +6,8 @@ import math
 import warnings
 from typing import cast
 
-from ...autograd.grad_mode import no_grad
-from ...core.tensor import Tensor
-from ...ops.creation.factories import full_like
+from ... import Tensor, clone, eq, exp, full_like, log, lt, no_grad, where
 from ...ops.elementwise.activation import softplus
-from ...ops.elementwise.binary import eq, lt, where
-from ...ops.elementwise.unary import clone, exp, log
 from ...ops.layers.bernoulli_loss import bernoulli_loss
 from ...ops.layers.loss import huber
 from .reduction import KNOWN, chosen, reduced

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ...autograd.grad_mode import no_grad
+from ... import Tensor, clone, narrow, no_grad, repeat, reshape, rsqrt
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor
-from ...ops.elementwise.unary import clone, rsqrt
 from ...ops.indexing.setitem import copy_
 from ...ops.layers.normalization import batch_norm_train
-from ...ops.shape.shape import constant_pad, narrow, repeat, reshape
+from ...ops.shape.shape import constant_pad
 
 
 def batch_norm(

@@ -9,14 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.tensor import Tensor
+from ... import Tensor, abs, relu, reshape, scatter, sign
 from ...ops.dispatch.tensor_function import takes_out
-from ...ops.elementwise.activation import relu
-from ...ops.elementwise.unary import abs, sign
-from ...ops.indexing.scatter import scatter
 from ...ops.layers import pool, resample
 from ...ops.layers.windows import Ints, per_dimension
-from ...ops.shape.shape import reshape
 from .by_dims import named
 
 

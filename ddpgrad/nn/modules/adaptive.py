@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...core.tensor import Tensor
-from ...ops.elementwise.activation import log_softmax
-from ...ops.indexing.gather import gather
-from ...ops.reduction.reduce import argmax
-from ...ops.shape.shape import reshape
-from ...ops.shape.stacking import cat
+from ... import Tensor, argmax, cat, gather, log_softmax, reshape
 from .container import ModuleList, Sequential
 from .linear import Linear
 from .module import Module

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
-from ...core.tensor import Tensor
-from ...ops.creation.factories import empty
+from ... import Tensor, empty, no_grad
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter

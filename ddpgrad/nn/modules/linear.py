@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ... import Tensor, empty, flatten
 from ...core.face import also_in
-from ...core.tensor import Tensor
-from ...ops.creation.factories import empty
-from ...ops.shape.shape import flatten
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter

@@ -9,10 +9,8 @@ import copy
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ... import Tensor, equal, full
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor
-from ...ops.creation.factories import full
-from ...ops.reduction.queries import equal
 from .. import functional as F
 from .. import init
 from .attention import MultiheadAttention

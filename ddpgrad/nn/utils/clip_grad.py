@@ -12,16 +12,12 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
+from ... import Tensor, clamp, full, no_grad, norm, stack
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for, stored
-from ...core.tensor import Tensor, wrap
-from ...ops.creation.factories import full
+from ...core.tensor import wrap
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ...ops.elementwise.conversion import to
-from ...ops.elementwise.unary import clamp
-from ...ops.reduction.norm import norm
-from ...ops.shape.stacking import stack
 
 Tensors = Tensor | Iterable[Tensor]
 

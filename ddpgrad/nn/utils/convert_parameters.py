@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...core.tensor import Tensor
-from ...ops.shape.shape import reshape
-from ...ops.shape.stacking import cat
+from ... import Tensor, cat, reshape
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

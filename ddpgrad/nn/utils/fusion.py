@@ -5,10 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import zeros_like
-from ...ops.elementwise.unary import rsqrt
-from ...ops.shape.shape import reshape
+from ... import Tensor, reshape, rsqrt, zeros_like
 from ..modules.module import Module
 from ..parameter import Parameter
 

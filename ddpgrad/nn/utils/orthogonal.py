@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from ...autograd.grad_mode import no_grad
-from ...backend.dtype import finfo
-from ...core.tensor import Tensor
-from ...ops.creation.draws import randn
-from ...ops.creation.factories import eye, zeros
-from ...ops.linalg.decompositions import geqrf, linalg_householder_product
-from ...ops.linalg.matrix_exp import matrix_exp
+from ... import Tensor, cat, eye, finfo, geqrf, matrix_exp, no_grad, randn, zeros
+from ...ops.linalg.decompositions import linalg_householder_product
 from ...ops.linalg.systems import linalg_solve
-from ...ops.shape.stacking import cat
 from ..modules.module import Module
 from . import parametrize
 

@@ -7,12 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.tensor import Tensor
-from ...ops.creation.factories import from_numpy, full
-from ...ops.indexing.gather import index_select
+from ... import Tensor, cat, from_numpy, full, index_select, reshape, stack
 from ...ops.layers.embedding import embedding_rows
-from ...ops.shape.shape import constant_pad, reshape
-from ...ops.shape.stacking import cat, stack
+from ...ops.shape.shape import constant_pad
 
 
 class _Fields(NamedTuple):
