@@ -43,6 +43,11 @@ def parse() -> argparse.Namespace:
         "--save-every", type=int, default=100, help="steps between checkpoints (default: %(default)s)"
     )
     p.add_argument(
+        "--memory-every", type=int, metavar="K",
+        help="steps between snapshots in ddprun's memory, from which a restart goes on: "
+        "ddprun --max-restarts N examples/train_gpt.py --run FOLDER --resume --memory-every 1",
+    )  # fmt: skip
+    p.add_argument(
         "--batch", type=int, default=32, help="sequences a step, over all ranks (default: %(default)s)"
     )
     p.add_argument("--context", type=int, default=128, help="bytes a sequence (default: %(default)s)")
@@ -229,7 +234,7 @@ def main() -> None:
     dist.broadcast_object_list(folder)  # ranks may start in different seconds
     run = Path(folder[0])
     run.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpointer(run / "checkpoints")
+    checkpoints = Checkpointer(run / "checkpoints", every=args.save_every, memory_every=args.memory_every)
     if checkpoints.latest() and not args.resume:
         raise SystemExit(f"--run {run} holds checkpoints: go on with --resume, or give another folder")
     write_config(run, **vars(args))
@@ -301,9 +306,10 @@ def main() -> None:
                         print(f"step {step:4d}/{args.steps}  loss {mean.item():.3f}  {rate:,.0f} tokens/s  "
                               f"{left:.0f} s left", flush=True)  # fmt: skip
                 seen, loss_sum = 0, 0.0
-            if step % args.save_every == 0 or step == end:
-                checkpoints.save(step - 1, **saved)
+            checkpoints.step(step - 1, **saved)
             if step == end:
+                if step % args.save_every:
+                    checkpoints.save(step - 1, **saved)
                 break
 
     bar.close()

@@ -23,6 +23,7 @@ change a run.
     DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
     TORCH_DISTRIBUTED_DEBUG  OFF, INFO or DETAIL: what programs read back; here all is always checked
     DDPGRAD_CONFIG       how ddprun was started, as JSON: see launcher/job/run_config.py
+    DDPGRAD_SNAPSHOTS    where a job that may be started again keeps its state: see launcher/job/snapshot_memory.py
     DDPGRAD_AS_TORCH     1: imports of torch are answered with ddpgrad
     SLURM_JOB_ID, ...    the allocation that ddprun is called in; SLURM_MPI_TYPE: how srun talks to MPI
     TORCH_HOME           the folder that `torch.hub.get_dir()` names; else below XDG_CACHE_HOME, or ~/.cache
@@ -327,6 +328,11 @@ def trace_folder() -> str | None:
 def log_dir() -> str | None:
     """Where the ranks themselves are to write down what is known of a failure, if anywhere."""
     return os.environ.get("DDPGRAD_LOG_DIR") or None
+
+
+def snapshot_memory() -> str | None:
+    """Where the launcher keeps memory for the state of a job that it may start again, if it does."""
+    return os.environ.get("DDPGRAD_SNAPSHOTS") or None
 
 
 def job_config() -> str | None:

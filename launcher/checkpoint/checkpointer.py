@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 
 from ddpgrad.core import environment
-from ddpgrad.core.errors import CheckpointError, DistributedError
+from ddpgrad.core.errors import CheckpointError
 from ddpgrad.files.plain import PlainFile, load_plain
 
 from .. import preemption
 from . import generators, shards
 from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
 from .background import Writer, report
-from .manifest import Entry, File, Manifest, check_name, verify
+from .manifest import File, Manifest, verify
+from .objects import GENERATORS, check_names, own_shares, own_states, restore_all
 from .retention import Retention
-from .shards import Share
+from .shards import Share, Source
+from .snapshots import Snapshots
 from .store import Store
-
-_GENERATORS = "generators"  # the object that holds every rank's random generators
 
 
 class Checkpointer:
@@ -57,6 +57,13 @@ class Checkpointer:
     sharded      all ranks write, each its part of the parameters and of the optimizer's state; without
                  it rank 0 writes all, except for objects that are spread over the ranks
     background   save only copies the state; threads write it while training goes on
+    memory_every how many steps lie between the snapshots that `step` leaves in memory of ddprun. When ddprun has
+                 restarted the job (--max-restarts), `resume` goes on from the newest that all ranks have whole,
+                 if no checkpoint is newer: at most so many steps are lost, and no file is read. A snapshot is
+                 dealt to the ranks as with `sharded`; a rank takes three times the memory of its share, none of
+                 it in /dev/shm. On Linux, with all processes on ddprun's host; else a warning tells that none
+                 are kept. Of one Checkpointer at a time. Without --max-restarts nothing would read them, and
+                 none are kept.
     fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
                  always when ddprun has restarted the job.
 
@@ -73,30 +80,43 @@ class Checkpointer:
         every: int | None = None,
         sharded: bool = False,
         background: bool = False,
+        memory_every: int | None = None,
         fall_back: bool = False,
     ) -> None:
-        if every is not None and every < 1:
-            raise ValueError(f"every must be at least 1, or None; got {every}")
+        for name, steps in (("every", every), ("memory_every", memory_every)):
+            if steps is not None and steps < 1:
+                raise ValueError(f"{name} must be at least 1, or None; got {steps}")
         self.folder = Path(folder)
-        self.every, self.sharded, self.fall_back = every, sharded, fall_back
+        self.every, self.memory_every = every, memory_every
+        self.sharded, self.fall_back = sharded, fall_back
         self._store = Store(self.folder, Retention(keep, keep_every, best))
         self._room: dict[tuple[str, str], np.ndarray] = {}  # for copies of the state
         self._writer = Writer() if background else None
+        self._snapshots: Snapshots | None = None  # since the first use, if they can be kept
+        self._keeps = memory_every is not None and environment.snapshot_memory() is not None
 
     # -- writing -----------------------------------------------------------------------
 
     def step(self, step: int, metric: float | None = None, /, **objects: Any) -> None:
-        """Call this after every step: it saves when a checkpoint is due.
+        """Call this after every step: it saves when a checkpoint is due, and keeps the state in memory.
 
         When a signal asks the job to end (see preemption.py), all ranks agree on the step, save
         and leave the script by SystemExit. Costs one small all-reduce.
         """
+        snapshots = self._in_memory()
+        if snapshots is not None:
+            # Before the ranks meet, so that afterwards all have the last one whole, and may write the next.
+            snapshots.wait()
         asked = any_rank(preemption.requested())
         if asked or (self.every is not None and (step + 1) % self.every == 0):
             self.save(step, metric, **objects)
         if asked:
             self.wait()
             preemption.end(step)
+        if snapshots is not None and (step + 1) % (self.memory_every or 1) == 0:
+            check_names(objects)
+            rank, ranks = rank_and_world_size()
+            snapshots.keep(step, own_shares(objects, rank, ranks, sharded=True))
 
     def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
         """Commit a checkpoint after `step`, delete those that need not be kept, and return its folder.
@@ -106,23 +126,14 @@ class Checkpointer:
         """
         if not isinstance(step, int) or step < 0:
             raise ValueError(f"step must be an integer >= 0, got {step!r}")
-        for name in objects:
-            check_name(name)
-        if len({name.casefold() for name in (*objects, _GENERATORS)}) < len(objects) + 1:
-            raise CheckpointError(
-                f"the names {sorted(objects)} collide with each other or with {_GENERATORS!r} on a file "
-                "system that ignores case"
-            )
+        check_names(objects)
         self.wait()
         rank, ranks = rank_and_world_size()
-        shared = {name: obj for name, obj in objects.items() if not getattr(obj, "state_is_per_rank", False)}
         mine: list[Share] = []
 
         def take() -> list[Any]:
-            own = {name: obj.state_dict() for name, obj in objects.items() if name not in shared}
-            own[_GENERATORS] = generators.states()
-            mine.extend(shards.shares(shared, own, rank, ranks, self.sharded))
-            together = b"" if self.sharded and ranks > 1 else _to_bytes(own)
+            mine.extend(own_shares(objects, rank, ranks, self.sharded))
+            together = b"" if self.sharded or ranks == 1 else _to_bytes(own_states(objects))
             return [together, {share.name: share.digest for share in mine if share.digest}]
 
         taken = on_all_ranks(take)
@@ -198,6 +209,59 @@ class Checkpointer:
                     f"resume({name}=…): {type(obj).__name__} has no load_state_dict and cannot be refilled; "
                     f"use `read({name!r})`"
                 )
+        source = self._snapshot() or self._checkpoint()
+        if source is None:
+            return None
+        rank, _ = rank_and_world_size()
+        loaded: dict[str, Any] = {}
+        on_all_ranks(
+            lambda: loaded.update({name: source.load(name, rank) for name in (*objects, GENERATORS)})
+        )
+        on_all_ranks(lambda: restore_all(objects, loaded, source))
+        if rank < source.world_size:
+            generators.restore(loaded[GENERATORS])
+        else:
+            generators.restore_derived(loaded[GENERATORS], rank)
+        return source.step + 1
+
+    def _snapshot(self) -> Source | None:
+        """What all ranks have in memory and are to go on from: in a job that was started again, if no file is newer."""
+        if self._snapshots is not None:
+            return None  # this attempt keeps its own already
+        snapshots = self._in_memory()
+        if snapshots is None:
+            return None
+        source = snapshots.newest() if environment.restart_count() else None
+        files = self._store.found()
+        if source is not None and files and files[-1][0] > source.step:
+            source = None
+        step = None if source is None else source.step
+        if len(set(on_all_ranks(lambda: step))) > 1:
+            source = None
+        snapshots.go_on_from(None if source is None else source.step)
+        return source
+
+    def _in_memory(self) -> Snapshots | None:
+        """The snapshots, where they are wanted and all ranks reach the launcher's memory."""
+        address = environment.snapshot_memory()
+        if not self._keeps or self._snapshots is not None or address is None:
+            return self._snapshots
+        rank, ranks = rank_and_world_size()
+        try:
+            self._snapshots, reason = Snapshots(address, self.folder, rank, ranks), None
+        except CheckpointError as error:
+            reason = str(error)
+        reasons = on_all_ranks(lambda: reason)
+        for other, found in enumerate(reasons):
+            if found is not None:
+                self._keeps, self._snapshots = False, None
+                if rank == other:
+                    warnings.warn(f"no snapshots are kept in memory: rank {rank}: {reason}", stacklevel=3)
+                break
+        return self._snapshots
+
+    def _checkpoint(self) -> Source | None:
+        """The checkpoint to resume from, every byte of which was checked on every rank."""
         outcomes = on_all_ranks(self._newest)
         if len(set(outcomes)) > 1:
             seen = ", ".join(f"rank {rank}: {path}" for rank, path in enumerate(outcomes))
@@ -207,16 +271,9 @@ class Checkpointer:
         if outcomes[0] is None:
             return None
         newest = Path(outcomes[0])
-        loaded: dict[str, Any] = {}
-        manifests: list[Manifest] = []
-        on_all_ranks(lambda: manifests.append(self._load(newest, objects, loaded)))
-        on_all_ranks(lambda: _restore_all(objects, loaded, newest, manifests[0]))
-        rank, _ = rank_and_world_size()
-        if rank < manifests[0].world_size:
-            generators.restore(loaded[_GENERATORS])
-        else:
-            generators.restore_derived(loaded[_GENERATORS], rank)
-        return manifests[0].step + 1
+        sources: list[Source] = []
+        on_all_ranks(lambda: sources.append(shards.in_folder(newest, self._verify(newest))))
+        return sources[0]
 
     def _newest(self) -> str | None:
         """The checkpoint to resume from: the newest, or the newest that is whole."""
@@ -239,16 +296,7 @@ class Checkpointer:
         newest = self.latest()
         if newest is None:
             raise CheckpointError(f"{self.folder} holds no checkpoint")
-        return shards.load_object(newest, name, _find(self._verify(newest), name, newest))
-
-    def _load(self, path: Path, names: Any, into: dict[str, Any]) -> Manifest:
-        """Fill `into` with this rank's states from the checkpoint at `path`."""
-        manifest = self._verify(path)
-        rank, _ = rank_and_world_size()
-        for name in (*names, _GENERATORS):
-            entry = _find(manifest, name, path)
-            into[name] = shards.load_object(path, name, entry, rank)
-        return manifest
+        return shards.in_folder(newest, self._verify(newest)).load(name)
 
     def _verify(self, path: Path) -> Manifest:
         """Check every byte at `path`; the error names an older checkpoint that is whole, if there is one."""
@@ -302,35 +350,6 @@ def _check_alike(digests: Sequence[dict[str, str]]) -> None:
                     f"the state of {name!r} has other tensors on rank {rank} than on rank 0: the names and "
                     "sizes of tensors that all ranks write must be the same on all"
                 )
-
-
-def _find(manifest: Manifest, name: str, path: Path) -> Entry:
-    if name not in manifest.objects:
-        raise CheckpointError(f"checkpoint {path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
-    return manifest.objects[name]
-
-
-def _restore_all(
-    objects: Mapping[str, Any], states: Mapping[str, Any], path: Path, manifest: Manifest
-) -> None:
-    for name, obj in objects.items():
-        try:
-            _restore(obj, states[name])
-        except DistributedError:  # of an object whose ranks load together
-            raise
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            files = ", ".join(manifest.objects[name].files)
-            raise CheckpointError(
-                f"checkpoint {path} ({files}) does not fit {name!r}, a {type(obj).__name__}: {error}"
-            ) from error
-
-
-def _restore(obj: Any, state: Any) -> None:
-    if hasattr(obj, "load_state_dict"):
-        obj.load_state_dict(state)
-    else:
-        obj.clear()
-        obj.update(state) if isinstance(obj, dict) else obj.extend(state)
 
 
 def _to_bytes(state: Any) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ddpgrad.files.tensor_file import read, write
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.optim import Optimizer
 
-from .manifest import Entry, File, file_name, write_file
+from .manifest import Entry, File, Manifest, file_name, write_file
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Share:
             arrays[name] = to
         return replace(self, arrays=arrays)
 
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
     def write(self, folder: Path) -> File:
         """Make the file, on stable storage."""
         return write_file(folder / self.file, lambda file: write(file, self.arrays, self.metadata))
@@ -70,7 +74,7 @@ def shares(
 
     An object that is spread over the ranks (it has a `sharded_state_dict`) is always written by all.
     With `sharded`, every rank writes about as much of the parameters and optimizer states, which are the same
-    on all ranks. Rank 0 writes all else (buffers, plain data).
+    on all ranks. Rank 0 writes all else (buffers, plain data). Without it `own` is not among the shares of several ranks.
     """
     found = []
     for name, obj in objects.items():
@@ -82,7 +86,9 @@ def shares(
         elif rank == 0:
             state = obj.state_dict() if hasattr(obj, "state_dict") else obj
             found.append(whole(name, state, "one"))
-    if sharded and ranks > 1:
+    if ranks == 1:
+        found += [whole(name, [state], "list") for name, state in own.items()]
+    elif sharded:
         found += [_part(name, "each", state, rank, ranks) for name, state in own.items()]
     return found
 
@@ -99,7 +105,7 @@ def _split(name: str, obj: Any, rank: int, ranks: int) -> Share:
     mine = {key: array for key, array in arrays.items() if dealt[key] == rank}
     if rank:
         metadata = {"format": "ddpgrad part"}
-    described = repr(sorted((key, str(array.dtype), array.shape) for key, array in arrays.items()))
+    described = repr(sorted((key, array.dtype.char, array.shape) for key, array in arrays.items()))
     digest = hashlib.sha256(described.encode()).hexdigest()
     return Share(name, "split", file_name(name, rank, ranks), mine, metadata, dealt, digest)
 
@@ -148,50 +154,76 @@ def entry(folder: Path, share: Share, written: Sequence[Mapping[str, File]]) -> 
     return Entry(share.layout, files)
 
 
-def load_object(folder: Path, name: str, entry: Entry, rank: int | None = None) -> Any:
-    """The state of an object, on the CPU; of one with a state for every rank those by rank, or that of `rank`.
+class Stored(NamedTuple):
+    """What a file of a share holds, with the name that errors call the file."""
 
-    A rank that was not there gets rank 0's.
+    arrays: dict[str, np.ndarray]
+    metadata: dict[str, str]
+    name: str
+
+    def state(self) -> Any:
+        """The share, on the CPU."""
+        return unpack(self.arrays, self.metadata, self.name, "cpu")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A whole checkpoint to read from, wherever it lies. It is of the time after `step`, of `world_size` ranks.
+
+    objects: by name the layout (see `manifest.Entry`) and the files, those of several ranks in the order of ranks.
     """
-    files = entry.tensor_files
-    if entry.layout == "split":
-        return _join(folder, files)
-    if entry.layout == "parts":
-        state = _load(folder / files[0])
-        for file in files[1:]:
-            state = _merged(state, _load(folder / file))
+
+    name: str
+    step: int
+    world_size: int
+    objects: Mapping[str, tuple[str, Sequence[str]]]
+    read: Callable[[str], Stored]
+
+    def load(self, name: str, rank: int | None = None) -> Any:
+        """The state of an object, on the CPU; of one with a state for every rank those by rank, or that of `rank`.
+
+        A rank that was not there gets rank 0's.
+        """
+        if name not in self.objects:
+            raise CheckpointError(f"{self.name} holds no {name!r}; it holds {', '.join(self.objects)}")
+        layout, files = self.objects[name]
+        if layout == "split":
+            return _join([self.read(file) for file in files])
+        if layout == "parts":
+            state = self.read(files[0]).state()
+            for file in files[1:]:
+                state = _merged(state, self.read(file).state())
+            return state
+        if layout == "each":
+            if rank is not None:
+                return self.read(files[rank if rank < len(files) else 0]).state()
+            return [self.read(file).state() for file in files]
+        stored = self.read(files[0])
+        state = stored.state()
+        if layout == "list":
+            if not isinstance(state, list) or not state:
+                raise CheckpointError(f"{stored.name} holds no list of the states of ranks")
+            if rank is not None:
+                return state[rank if rank < len(state) else 0]
         return state
-    if entry.layout == "each":
-        if rank is not None:
-            return _load(folder / files[rank if rank < len(files) else 0])
-        return [_load(folder / file) for file in files]
-    state = _load(folder / files[0])
-    if entry.layout == "list":
-        if not isinstance(state, list) or not state:
-            raise CheckpointError(f"{folder / files[0]} holds no list of the states of ranks")
-        if rank is not None:
-            return state[rank if rank < len(state) else 0]
-    return state
 
 
-def _join(folder: Path, files: Sequence[str]) -> Any:
+def in_folder(folder: Path, manifest: Manifest) -> Source:
+    """The checkpoint in `folder`."""
+    objects = {name: (entry.layout, entry.tensor_files) for name, entry in manifest.objects.items()}
+
+    def stored(name: str) -> Stored:
+        with open(folder / name, "rb") as file:
+            return Stored(*read(file, str(folder / name), to_end=True), str(folder / name))
+
+    return Source(f"checkpoint {folder}", manifest.step, manifest.world_size, objects, stored)
+
+
+def _join(parts: Sequence[Stored]) -> Any:
     arrays: dict[str, np.ndarray] = {}
-    first: dict[str, str] = {}
-    for file in files:
-        found, metadata = _read(folder / file)
-        arrays |= found
-        first = first or metadata
-    return unpack(arrays, first, str(folder / files[0]), "cpu")
-
-
-def _load(path: Path) -> Any:
-    arrays, metadata = _read(path)
-    return unpack(arrays, metadata, str(path), "cpu")
-
-
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    with open(path, "rb") as file:
-        return read(file, str(path), to_end=True)
+    for part in parts:
+        arrays |= part.arrays
+    return parts[0]._replace(arrays=arrays).state()
 
 
 def _merged(first: Any, second: Any) -> Any:

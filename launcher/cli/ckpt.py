@@ -16,7 +16,7 @@ from ddpgrad.distributed.failure import exit_codes
 
 from ..checkpoint.checkpointer import Checkpointer
 from ..checkpoint.manifest import Entry, read_manifest, verify
-from ..checkpoint.shards import load_object
+from ..checkpoint.shards import in_folder
 from . import convert
 from .convert import leaves
 
@@ -114,10 +114,11 @@ def _verify(checkpoints: Sequence[Path]) -> int:
 
 def _show(path: Path) -> None:
     manifest = verify(path)
+    source = in_folder(path, manifest)
     print(f"{path}: step {manifest.step}, {manifest.world_size} rank{'s' * (manifest.world_size != 1)}")
     for name, entry in manifest.objects.items():
         print(f"{name}{_spread(entry)}")
-        for place, value in leaves(load_object(path, name, entry), ""):
+        for place, value in leaves(source.load(name), ""):
             print(f"  {place or 'value'}: {_in_words(value)}")
 
 

@@ -14,7 +14,7 @@ from ddpgrad.files import safetensors, tensor_file, torch_file
 from ddpgrad.files.plain import PlainFile
 
 from ..checkpoint.manifest import verify
-from ..checkpoint.shards import load_object
+from ..checkpoint.shards import in_folder
 
 FORMS = ("pt", "safetensors", "ddpgrad")
 _SUFFIXES = {".pt": "pt", ".pth": "pt", ".bin": "pt", ".safetensors": "safetensors", ".ddpgrad": "ddpgrad"}
@@ -41,7 +41,8 @@ def read_checkpoint(path: Path, name: str | None) -> dict[str, Any]:
     if name is not None and name not in manifest.objects:
         raise LaunchError(f"{path} holds no {name!r}; it holds {', '.join(manifest.objects)}")
     names = [name] if name is not None else [one for one in manifest.objects if one != _GENERATORS]
-    return {one: load_object(path, one, manifest.objects[one]) for one in names}
+    source = in_folder(path, manifest)
+    return {one: source.load(one) for one in names}
 
 
 def convert(state: Any, source: str, name: str | None, output: Path, form: str | None) -> int:

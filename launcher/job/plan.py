@@ -60,6 +60,8 @@ class Plan:
     """Of those, ddprun's own options, by their names."""
     config: str = ""
     """The job as it was started, as JSON (run_config.py)."""
+    snapshots: str = ""
+    """Where its state is kept in memory from one attempt to the next (snapshot_memory.py); '': nowhere."""
     address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
     port: int = field(default_factory=lambda: _free_port())
@@ -161,6 +163,7 @@ class Plan:
             "MASTER_PORT": str(self.port),
             "DDPRUN_RESTART_COUNT": str(self.restart_count),
             "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
+            "DDPGRAD_SNAPSHOTS": self.snapshots,
         }
         if self.as_torch:
             variables["DDPGRAD_AS_TORCH"] = "1"

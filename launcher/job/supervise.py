@@ -6,7 +6,7 @@ import enum
 import selectors
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpgrad.distributed.failure import blame, exit_codes, summary, watchdog
 from ddpgrad.distributed.failure.channel import HEARTBEAT_S, Failure
@@ -14,7 +14,7 @@ from ddpgrad.distributed.failure.phase import is_busy
 from ddpgrad.distributed.failure.stacks_signal import STACKS_SIGNAL
 from ddpgrad.distributed.failure.watchdog import Stall
 
-from . import job_files, mpi, run_config, slurm, spawn
+from . import job_files, mpi, run_config, slurm, snapshot_memory, spawn
 from .cleanup import CleanupProcess
 from .logs import Logs
 from .plan import Plan
@@ -68,8 +68,9 @@ def run(plan: Plan) -> int:
         selectors.DefaultSelector() as selector,
         Signals(selector) as signals,
         Logs(plan.log_dir) as logs,
+        snapshot_memory.made(plan.max_restarts > 0) as snapshots,
     ):
-        plan = run_config.described(plan)
+        plan = replace(run_config.described(plan), snapshots=snapshots)
         restarts = Restarts(plan)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)

@@ -1,0 +1,65 @@
+"""The objects of a checkpoint: their names, the states that they give, and take again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ddpgrad.core.errors import CheckpointError, DistributedError
+
+from . import generators, shards
+from .manifest import check_name
+from .shards import Share, Source
+
+GENERATORS = "generators"
+"""The object that holds every rank's random generators."""
+
+
+def check_names(names: Collection[str]) -> None:
+    """Refuse names that cannot stand beside each other in a checkpoint."""
+    for name in names:
+        check_name(name)
+    if len({name.casefold() for name in (*names, GENERATORS)}) < len(names) + 1:
+        raise CheckpointError(
+            f"the names {sorted(names)} collide with each other or with {GENERATORS!r} on a file "
+            "system that ignores case"
+        )
+
+
+def own_states(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The states that every rank has for itself."""
+    own = {name: obj.state_dict() for name, obj in objects.items() if _is_per_rank(obj)}
+    return {**own, GENERATORS: generators.states()}
+
+
+def own_shares(objects: Mapping[str, Any], rank: int, ranks: int, sharded: bool) -> list[Share]:
+    """The shares of this rank; see `shards.shares`."""
+    shared = {name: obj for name, obj in objects.items() if not _is_per_rank(obj)}
+    own = own_states(objects) if sharded or ranks == 1 else {}
+    return shards.shares(shared, own, rank, ranks, sharded)
+
+
+def _is_per_rank(obj: Any) -> bool:
+    return getattr(obj, "state_is_per_rank", False)
+
+
+def restore_all(objects: Mapping[str, Any], states: Mapping[str, Any], source: Source) -> None:
+    """Give each of `objects` its state, which is from `source`; CheckpointError if one does not fit."""
+    for name, obj in objects.items():
+        try:
+            _restore(obj, states[name])
+        except DistributedError:  # of an object whose ranks load together
+            raise
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            files = ", ".join(source.objects[name][1])
+            raise CheckpointError(
+                f"{source.name} ({files}) does not fit {name!r}, a {type(obj).__name__}: {error}"
+            ) from error
+
+
+def _restore(obj: Any, state: Any) -> None:
+    if hasattr(obj, "load_state_dict"):
+        obj.load_state_dict(state)
+    else:
+        obj.clear()
+        obj.update(state) if isinstance(obj, dict) else obj.extend(state)

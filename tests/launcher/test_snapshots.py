@@ -1,0 +1,122 @@
+"""Snapshots in memory: a job that failed goes on from them, with the bits of an undisturbed one, and nothing stays."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import signal
+
+import pytest
+from running import Ddprun
+
+# After step 5 of the first attempt rank 1 does DEED, and is killed.
+TRAIN = """
+import hashlib
+import ddpgrad as torch
+from ddpgrad import distributed, nn
+from ddpgrad.launcher import Checkpointer
+
+distributed.init_process_group()
+attempt = int(os.environ["DDPRUN_RESTART_COUNT"])
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 1500), nn.BatchNorm1d(1500), nn.Linear(1500, 1500))
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+torch.manual_seed(10 + rank)
+losses = []
+checkpoints = Checkpointer("checkpoints", every=6, memory_every=1)
+state = {"model": model, "optimizer": optimizer, "losses": losses}
+if attempt and rank == 0:  # what comes from memory needs no file
+    os.rename("checkpoints", "away")
+wait()
+print("memory", os.environ["DDPGRAD_SNAPSHOTS"])
+first = checkpoints.resume(**state) or 0
+print("from", first)
+for step in range(first, 8):
+    loss = ddp(torch.randn(7, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    distributed.all_reduce(loss := loss.detach())
+    losses.append(loss.item())
+    checkpoints.step(step, **state)
+    if attempt == 0 and rank == 1 and step == 5:
+        DISTURBED = True
+        DEED
+        if DISTURBED: os.kill(os.getpid(), signal.SIGKILL)
+result = hashlib.sha256(repr(losses).encode())
+for parameter in model.parameters():
+    result.update(parameter.detach().numpy().tobytes())
+print("result", result.hexdigest())
+"""
+# One byte of an array in the snapshot of step 5.
+FLIP = """time.sleep(0.5)
+        pid, fd, _ = os.environ["DDPGRAD_SNAPSHOTS"].split(":")
+        memory = open(f"/proc/{pid}/fd/{fd}", "r+b", buffering=0)
+        for slot in 2, 3:
+            memory.seek(slot << 40)
+            if rb'step\\",5' in memory.read(4096):
+                memory.seek((slot << 40) + (1 << 24) + 50_000)
+                byte = memory.read(1)[0]
+                memory.seek(-1, 1)
+                memory.write(bytes([byte ^ 1]))"""
+CASES = {
+    "whole": ("time.sleep(0.5)", "6", ""),
+    "changed": (FLIP, "5", "in the snapshot of step 5 is damaged"),
+    "torn": ("pass", "5", ""),  # some 10 MB are still to be hashed
+}
+
+
+def run(ddprun, deed: str, *options: str):
+    return ddprun.run("-n", "2", *options, ddprun.script(TRAIN.replace("DEED", deed)))
+
+
+def said(out: str, word: str) -> list[str]:
+    return [line.split()[-1] for line in sorted(out.splitlines()) if f"] {word} " in line]
+
+
+def held(out: str) -> list[str]:
+    """The processes that still hold memory of a job."""
+    names = {address.split(":")[2] for address in said(out, "memory")}
+    assert len(names) == 1
+    found = []
+    for entry in glob.glob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has just been closed, or is another user's
+            found += [entry] * (names <= set(re.split("[: ]", os.readlink(entry))))
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> list[str]:
+    result = run(Ddprun(tmp_path_factory.mktemp("undisturbed")), "DISTURBED = False")
+    assert result.code == 0, result.err
+    return said(result.out, "result")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_restart_goes_on_from_memory_with_the_same_bits(ddprun, undisturbed, case):
+    deed, first, warning = CASES[case]
+    result = run(ddprun, deed, "--max-restarts", "1")
+    assert result.code == 0, result.err
+    assert said(result.out, "from") == ["0", first, "0", first]
+    assert said(result.out, "result") == undisturbed
+    assert warning in result.err
+    assert not held(result.out)
+
+
+def test_the_memory_is_gone_with_a_launcher_that_was_killed(ddprun):
+    result = run(ddprun, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", "--max-restarts", "1")
+    assert result.code == -signal.SIGKILL
+    assert not held(result.out)
+
+
+def test_memory_that_does_not_suffice_is_a_warning_and_files_go_on(ddprun, undisturbed):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))\n"
+    script = TRAIN.replace("DEED", "time.sleep(0.5)").replace('os.rename("checkpoints", "away")', "None")
+    result = ddprun.run("-n", "2", "--max-restarts", "1", ddprun.script(limit + script))
+    assert result.code == 0, result.err
+    assert said(result.out, "from") == ["0", "6", "0", "6"]
+    assert said(result.out, "result") == undisturbed
+    assert "rank 1 cannot keep the state after step 0 in memory" in result.err
