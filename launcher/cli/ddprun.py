@@ -65,6 +65,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
         watchdog=chosen.watchdog,
         max_restarts=chosen.max_restarts,
         min_procs=chosen.min_procs,
+        spares=chosen.spares,
         log_dir=chosen.log_dir,
         trace=chosen.trace,
         screen=_screen(chosen),

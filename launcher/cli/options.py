@@ -136,6 +136,9 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("--min-procs", type=int, metavar="P",
              help="let the same ranks go on with fewer processes, P at least: one fewer after each that was killed, and "
              "without those of a host that was lost (default: all of them, which needs slots on other hosts)"),
+        _row("--spares", type=int, default=0, metavar="N",
+             help="after the first step start N processes that load what the ranks have loaded, and wait to take over "
+             "at a restart (default 0; as many as processes: a restart starts none)"),
     ),
     "output": (
         _row("--log-dir", type=Path, metavar="DIR",

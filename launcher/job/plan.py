@@ -46,6 +46,7 @@ class Plan:
     watchdog: float | None = None
     max_restarts: int = 0
     min_procs: int | None = None
+    spares: int = 0
     restart_count: int = 0
     hosts: tuple[Host, ...] = ()
     """The hosts on which mpiexec starts the processes; none: this host, or those that Slurm chooses."""
@@ -111,6 +112,13 @@ class Plan:
         ):
             raise LaunchError(
                 f"--min-procs {self.min_procs}: give a number from 1 to the {procs} processes of the job"
+            )
+        if not 0 <= self.spares <= procs:
+            raise LaunchError(f"--spares {self.spares}: give a number up to that of the {procs} processes")
+        if self.spares and (self.mpi or self.nnodes > 1 or self.max_restarts == 0):
+            raise LaunchError(
+                f"--spares {self.spares} is for restarts (--max-restarts N) of processes that ddprun itself starts: "
+                "without --mpi, --hosts, --nnodes, --debug and Slurm"
             )
         if self.debug and (
             self.watchdog or self.max_restarts or self.log_dir or self.screen.only is not None
@@ -195,7 +203,6 @@ class Plan:
         agent: with an agent before it (see agent.py), where the launcher does not start it itself.
         """
         # -P: modules in the working directory must not shadow those of the launcher.
-        kind = "module" if self.module else "script"
         if not agent:
             begin = ["ddpgrad.launcher.job.process_main", report]
         else:
@@ -204,7 +211,16 @@ class Plan:
                 report,
                 self.job,
             ]
-        return [sys.executable, "-P", "-m", *begin, kind, self.target, *self.arguments]
+        return [sys.executable, "-P", "-m", *begin, *self.program]
+
+    def spare_command(self, report: str, control: int) -> list[str]:
+        """The command line of a process that waits to become one of the job; see preloading.py."""
+        return [sys.executable, "-P", "-m", "ddpgrad.launcher.job.preloading", str(control), report]
+
+    @property
+    def program(self) -> list[str]:
+        """The program and its arguments, as process_main.py takes them."""
+        return ["module" if self.module else "script", self.target, *self.arguments]
 
 
 def new_job() -> dict[str, Any]:

@@ -79,6 +79,7 @@ class JobProcesses:
         self._selector = selector
         self._on_failure = on_failure
         self.on_heartbeat: Callable[[int], None] = lambda rank: None
+        self.on_loaded: Callable[[list[str], str], None] = lambda modules, kernels: None
         self._processes: list[JobProcess] = []
         self._listener: Listener | None = None
         # The ends of connections in the order in which they came. The selector does not keep that order:
@@ -255,6 +256,8 @@ class JobProcesses:
         elif kind == "done":
             process.done, process.ended_at = True, message["where"]
             self._look_for_absent()
+        elif kind == "loaded":
+            self.on_loaded(message["modules"], message["kernels"])
         elif kind == "preempted":
             process.preempted = message["step"]
         elif kind == "ended":

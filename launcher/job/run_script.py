@@ -48,6 +48,10 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
     else:
         heartbeat.count_steps()
     preemption.prepare(sender is not None)
+    if sender is not None and environment.snapshot_memory() is not None and launch.proc == 0:
+        from . import preloading  # here, as only jobs that may be started again need it
+
+        preloading.report_after_first_step(sender)
     ended_at = ""
     if len(launch.ranks) == 1:
         _export_torchrun_variables(launch)

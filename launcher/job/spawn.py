@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -42,39 +42,62 @@ class Child:
     def reap(self) -> None:
         self.popen.wait()
 
+    def abandon(self) -> None:
+        """End it, with all that it has started; nobody has listened to it yet."""
+        self.send_group(signal.SIGKILL)
+        self.reap()
+        for stream in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if stream is not None:
+                stream.close()
+        if self.report is not None:
+            os.close(self.report)
 
-def start(plan: Plan) -> list[Child]:
-    """Start all processes of `plan` on this host."""
-    alone = plan.world_size == 1
-    # One rank alone has the launcher's own streams, since its lines need no mark. What is kept or selected comes here first.
-    relayed = plan.log_dir is not None or plan.screen.only is not None
-    own_streams = alone and not relayed
-    # Rank 0 may draw a progress bar, which needs a terminal of its own.
-    own_terminal = os.isatty(2) and not relayed
+
+def start(plan: Plan, spare: Callable[[Plan, int], Child | None]) -> list[Child]:
+    """Start all processes of `plan` on this host. spare: gives one that waits to be the process of a number."""
     children: list[Child] = []
     try:
         for proc in range(plan.procs):
-            ranks = plan.ranks(proc)
-            receiving, sending = os.pipe()
-            popen = popen_in_group(
-                plan.command(f"fd:{sending}"),
-                plan.environment(proc),
-                stdin=typed_input.for_rank_0() if proc == 0 else subprocess.DEVNULL,
-                stdout=None if own_streams else subprocess.PIPE,
-                stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
-                pass_fds=(sending,),
-            )
-            os.close(sending)
-            children.append(Child(popen, ranks, "" if alone else f"[{label(ranks)}] ", receiving))
+            children.append(spare(plan, proc) or start_process(plan, proc))
     except OSError as error:
         for child in children:
-            child.send_group(signal.SIGKILL)
-            child.reap()
+            child.abandon()
         raise LaunchError(
             f"only {len(children)} of {plan.procs} processes could be started: {error}. "
             "Use fewer with --procs, or raise the limit (ulimit -n, ulimit -u)."
         ) from error
     return children
+
+
+def start_process(plan: Plan, proc: int, spare: int | None = None) -> Child:
+    """Start the process `proc` of `plan`, or one that waits to become it: `spare` is its pipe (see preloading.py)."""
+    ranks = plan.ranks(proc)
+    # One rank alone has the launcher's own streams, since its lines need no mark. What is kept or selected comes here first.
+    relayed = plan.log_dir is not None or plan.screen.only is not None
+    own_streams = plan.world_size == 1 and not relayed
+    # Rank 0 may draw a progress bar, which needs a terminal of its own.
+    own_terminal = os.isatty(2) and not relayed
+    receiving, sending = os.pipe()
+    try:
+        popen = popen_in_group(
+            plan.command(f"fd:{sending}") if spare is None else plan.spare_command(f"fd:{sending}", spare),
+            plan.environment(proc),
+            stdin=typed_input.for_rank_0() if proc == 0 else subprocess.DEVNULL,
+            stdout=None if own_streams else subprocess.PIPE,
+            stderr=None if own_streams or (own_terminal and proc == 0) else subprocess.PIPE,
+            pass_fds=(sending,) if spare is None else (sending, spare),
+        )
+    except OSError:
+        os.close(receiving)
+        raise
+    finally:
+        os.close(sending)
+    return Child(popen, ranks, prefix(plan, ranks), receiving)
+
+
+def prefix(plan: Plan, ranks: range) -> str:
+    """What the launcher prints before each line of the process that hosts `ranks`."""
+    return "" if plan.world_size == 1 else f"[{label(ranks)}] "
 
 
 def popen_in_group(

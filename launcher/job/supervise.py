@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import functools
 import selectors
 import signal
 import time
@@ -22,6 +24,7 @@ from .processes import JobProcess, JobProcesses
 from .relay import Relay
 from .restart import Restarts
 from .signals import Signals
+from .spares import Spares
 from .spawn import Child
 from .straggler import StragglerDetector
 from .typed_input import TypedInput
@@ -69,13 +72,14 @@ def run(plan: Plan) -> int:
         Signals(selector) as signals,
         Logs(plan.log_dir) as logs,
         snapshot_memory.made(plan.max_restarts > 0) as snapshots,
+        contextlib.closing(Spares()) as spares,
     ):
         plan = replace(run_config.described(plan), snapshots=snapshots)
         restarts = Restarts(plan)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)
         while True:
-            outcome = _Supervisor(plan, selector, signals, logs).run()
+            outcome = _Supervisor(plan, selector, signals, logs, spares).run()
             following = restarts.after(plan, outcome.failure, outcome.steps, outcome.lost)
             if following is None or not restarts.pause(selector, signals):
                 return outcome.code
@@ -92,13 +96,17 @@ class _Stage(enum.IntEnum):
 
 
 class _Supervisor:
-    def __init__(self, plan: Plan, selector: selectors.BaseSelector, signals: Signals, logs: Logs) -> None:
+    def __init__(
+        self, plan: Plan, selector: selectors.BaseSelector, signals: Signals, logs: Logs, spares: Spares
+    ) -> None:
         self._plan = plan
+        self._spares = spares
         self._selector = selector
         self._signals = signals
         self._logs = logs
         self._relay = Relay(selector, logs, plan.shown())
         self._processes = JobProcesses(plan, selector, self._on_failure)
+        self._processes.on_loaded = functools.partial(spares.prepare, plan)
         self._stragglers = StragglerDetector(plan.watchdog)
         if plan.procs == plan.world_size:
             self._processes.on_heartbeat = self._on_heartbeat
@@ -195,7 +203,7 @@ class _Supervisor:
             starter = slurm if self._plan.slurm else mpi
             self._children = [starter.start(self._plan, self._processes.listen())]
         else:
-            self._children = spawn.start(self._plan)
+            self._children = spawn.start(self._plan, self._spares.take)
         self._typed = TypedInput(self._selector, self._children[0].popen.stdin)
         self._running = self._children[:]
         if not self._plan.mpi:  # there the agent of each process does this

@@ -7,12 +7,15 @@ import glob
 import os
 import re
 import signal
+import time
+from pathlib import Path
 
 import pytest
-from running import Ddprun
+from running import LEFT_S, Ddprun
 
 # After step 5 of the first attempt rank 1 does DEED, and is killed.
 TRAIN = """
+print("warm", "ddpgrad.optim.sgd" in sys.modules)
 import hashlib
 import ddpgrad as torch
 from ddpgrad import distributed, nn
@@ -62,6 +65,11 @@ FLIP = """time.sleep(0.5)
                 byte = memory.read(1)[0]
                 memory.seek(-1, 1)
                 memory.write(bytes([byte ^ 1]))"""
+KILL_LAUNCHER = """time.sleep(0.5)
+        launcher = os.getppid()
+        open("children", "w").write(open(f"/proc/{launcher}/task/{launcher}/children").read())
+        os.kill(launcher, signal.SIGKILL)
+        time.sleep(60)"""
 CASES = {
     "whole": ("time.sleep(0.5)", "6", ""),
     "changed": (FLIP, "5", "in the snapshot of step 5 is damaged"),
@@ -98,17 +106,25 @@ def undisturbed(tmp_path_factory) -> list[str]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_restart_goes_on_from_memory_with_the_same_bits(ddprun, undisturbed, case):
     deed, first, warning = CASES[case]
-    result = run(ddprun, deed, "--max-restarts", "1")
+    result = run(ddprun, deed, "--max-restarts", "1", "--spares", "1")
     assert result.code == 0, result.err
     assert said(result.out, "from") == ["0", first, "0", first]
+    # Rank 0's place was taken by a process that had loaded what it had.
+    assert said(result.out, "warm") == ["False", "True", "False", "False"]
     assert said(result.out, "result") == undisturbed
     assert warning in result.err
     assert not held(result.out)
 
 
-def test_the_memory_is_gone_with_a_launcher_that_was_killed(ddprun):
-    result = run(ddprun, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", "--max-restarts", "1")
+def test_nothing_stays_of_a_launcher_that_was_killed(ddprun):
+    result = run(ddprun, KILL_LAUNCHER, "--max-restarts", "1", "--spares", "2")
     assert result.code == -signal.SIGKILL
+    children = (ddprun.folder / "children").read_text().split()
+    assert len(children) == 5  # ranks, spares, and the process that cleans up
+    until = time.monotonic() + LEFT_S
+    while any(Path("/proc", child).exists() for child in children):
+        assert time.monotonic() < until
+        time.sleep(0.1)
     assert not held(result.out)
 
 

@@ -9,6 +9,7 @@ carries one JSON object per line:
     hello      the ranks that the process hosts
     heartbeat  the progress of a rank, several times a second (see heartbeat.py)
     meeting    the process begins to wait for others in a meeting, whose name it gives, or its wait is over
+    loaded     what the ranks have loaded, for processes that may take their place
     failed     a rank raised (see Failure)
     preempted  the ranks have saved their work on request, and end
     done       the script came to its end in every hosted rank
@@ -120,6 +121,10 @@ class Sender:
     def done(self, where: str = "") -> None:
         """where: 'file:line' of the `sys.exit` by which the script ended, if it did."""
         self._send({"kind": "done", "where": where})
+
+    def loaded(self, modules: list[str], kernels: str) -> None:
+        """See `launcher/job/preloading.py`."""
+        self._send({"kind": "loaded", "modules": modules, "kernels": kernels})
 
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})
