@@ -99,13 +99,13 @@ class _Encoder:
         kind = type(obj)
         if obj is None or kind in (bool, int, str):
             return obj
+        if isinstance(obj, Tensor):
+            return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}
         if kind in _PLAIN:
             name, write_down = _PLAIN[kind]
             return {name: write_down(obj)}
-        if isinstance(obj, Tensor):
-            return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
         if kind is np.ndarray:
             return {"array": self._store(obj, where)}
         if isinstance(obj, np.generic):
@@ -130,8 +130,12 @@ class _Encoder:
     def _container(self, kind: type, obj: Any, where: Place) -> Any:
         if kind in (dict, OrderedDict):
             for key in obj:
-                _check_key(key, where)
-            pairs = [[self.encode(k, where), self.encode(v, (*where, k))] for k, v in obj.items()]
+                if type(key) is not str:
+                    _check_key(key, where)
+            pairs = [
+                [k if type(k) is str else self.encode(k, where), self.encode(v, (*where, k))]
+                for k, v in obj.items()
+            ]
             return {_CONTAINERS[kind]: pairs}
         if kind not in _CONTAINERS:
             names = vars(obj) if kind in _NAMESPACES else [field.name for field in dataclasses.fields(obj)]
@@ -154,7 +158,7 @@ class _Encoder:
         key = (address_of(array), array.shape, array.strides, array.dtype)
         if key not in self._names:
             self._names[key] = name = self._new_name(where)
-            self.arrays[name] = to_device(array, CPU)
+            self.arrays[name] = array if type(array) is np.ndarray else to_device(array, CPU)
             self._alive.append(array)
         return self._names[key]
 

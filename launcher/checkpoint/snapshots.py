@@ -2,7 +2,7 @@
 
 Every rank has two slots, each for one snapshot of its share of the state: files as a checkpoint has them, one after
 another, and before them a description, which is deleted first and written last. So one slot is whole while
-the other is written, and a rank that dies in between leaves none that looks whole. All bytes are under a SHA-256.
+the other is written, and a rank that dies in between leaves none that looks whole. All bytes are under a checksum.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Snapshots:
         for share in shares:
             objects[share.name] = [share.layout, share.file, memory.tell(), share.digest]
             try:
-                tensor_file.write(memory, share.arrays, share.metadata)  # pyright: ignore[reportArgumentType]
+                tensor_file.write(memory, share.arrays, share.metadata, checksum="crc32")  # pyright: ignore[reportArgumentType]
             except ValueError:
                 return False
         memory.seek(0)
@@ -160,7 +160,7 @@ class Snapshots:
         def stored(file: str) -> Stored:
             name = f"{file} in the snapshot of step {step}"
             self._file.seek(places[file])
-            return Stored(*tensor_file.read(self._file, name, to_end=False), name)
+            return Stored(*tensor_file.read(self._file, name, to_end=False, checksum="crc32"), name)
 
         for file in places:
             stored(file)
