@@ -1,7 +1,5 @@
 """Snapshots in memory: a job that failed goes on from them, with the bits of an undisturbed one, and nothing stays."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os
