@@ -119,7 +119,7 @@ if __name__ == "__main__":
     losses: list[float] = []
     order = Order()
     state = {"model": model, "optimizer": optimizer, "loader": loader, "losses": losses, "order": order}
-    with open(f"/proc/self/maps") as maps, open(f"maps-{os.getpid()}", "w") as file:
+    with open("/proc/self/maps") as maps, open(f"maps-{os.getpid()}", "w") as file:
         file.write(maps.read())
     checkpoints = Checkpointer("checkpoints", None, every=2, **OPTIONS)
     step = checkpoints.resume(**state) or 0
