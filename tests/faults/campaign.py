@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "launcher"), str(HERE.parent / "helpers")]
 
-from campaign_draws import draw  # noqa: E402
+from campaign_draws import Draw, draw  # noqa: E402
 from campaign_judge import broken_rules  # noqa: E402
 from campaign_runs import References, run  # noqa: E402
 from patience import patience  # noqa: E402
@@ -38,9 +38,11 @@ class Campaign:
     def judge(self, number: int) -> str:
         """What is wrong with draw `number`; '' if nothing is."""
         drawn = draw(self.seed, number)
-        if drawn.test:
-            return self._tested(drawn.test)
-        home = self.folder / f"draw-{number}"
+        return _tested(drawn.test) if drawn.test else self.tried(drawn, f"draw-{number}")
+
+    def tried(self, drawn: Draw, name: str) -> str:
+        """What is wrong with this draw, run in the folder `name`."""
+        home = self.folder / name
         home.mkdir()
         done = run(drawn, home, self.references)
         wrong = broken_rules(done, self.references.of(drawn.ranks))
@@ -52,20 +54,21 @@ class Campaign:
             [*(f"  {rule}" for rule in wrong), f"  exit code {done.result.code}, and said at last", said]
         )
 
-    def _tested(self, test: str) -> str:
-        """Run a test, which judges itself."""
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(HERE.parent / test)],
-            capture_output=True, text=True, cwd=HERE.parent.parent,
-        )  # fmt: skip
-        return done.stdout if done.returncode else ""
-
     def all(self, numbers: Iterable[int], jobs: int) -> Iterator[tuple[int, str]]:
         """Judge draws, `jobs` at a time: pairs of a number and what is wrong with it."""
         with ThreadPoolExecutor(jobs) as pool:
             begun = {pool.submit(self.judge, number): number for number in numbers}
             for done in as_completed(begun):
                 yield begun[done], done.result()
+
+
+def _tested(test: str) -> str:
+    """Run a test, which judges itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(HERE.parent / test)],
+        capture_output=True, text=True, cwd=HERE.parent.parent,
+    )  # fmt: skip
+    return done.stdout if done.returncode else ""
 
 
 def main() -> int:

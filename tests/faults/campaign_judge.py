@@ -14,6 +14,7 @@ from training import result
 
 HEADLINE = re.compile(r"(?m)^dd(?:prun|pgrad): ranks? ([\d, .]+) failed \((.*)\); all ranks were ended\.$")
 PLACE = r"\S*fault\.py:\d+"
+SIGNAL_GRACE_S = 30  # seconds that ddprun gives ranks that a signal has come to, such as those in MPI's start
 NOT_MPIEXEC_S = 20  # seconds that ranks without a launcher may take to end each other
 
 
@@ -107,6 +108,8 @@ def _in_time(run: Run) -> Iterator[str]:
     most = 5 + 3 * patience()
     if not MODES[run.draw.mode].ddprun:
         most += NOT_MPIEXEC_S
+    if run.draw.planted[0].fault.sent:
+        most += SIGNAL_GRACE_S
     if any(planted.fault.limit for planted in run.draw.planted):
         most += 2 * limit()
     if run.seconds > most:

@@ -101,6 +101,9 @@ def run(draw: Draw, folder: Path, references: References) -> Run:
         outcome, ended = _run([*before, *command], folder, started.environment, first.sent, mark)
     begun = [float(path.read_text()) for path in folder.glob("fired-*")]
     fired = {int(path.name.split("-")[1]) for path in folder.glob("fired-*")}
+    if not mode.ddprun:  # nobody is there to remove what the fork server of a rank that was ended has left
+        for path in started.temporary.glob("pymp-*"):
+            shutil.rmtree(path)
     try:
         started.check_nothing_left()
         left = [f"the process {pid}" for pid in _marked(mark)]

@@ -144,11 +144,11 @@ FAULTS = {
     "killed in a save": Fault("power lost, or SIGKILL", "os.kill(os.getpid(), signal.SIGKILL)", killed("SIGKILL"), SAVING, APART, who="0", resumes=True),
     "cut file": Fault("damaged checkpoint", NEWEST.format("files[len(files) // 2]") + "file.write_bytes(data[:len(data) // 2])", End(5, None, "is damaged.*is whole"), ("init",), prepared=True, mends=False),
     "flipped byte": Fault("damaged checkpoint", NEWEST.format("files[0]") + "data[len(data) // 3] ^= 1; file.write_bytes(data)", End(5, None, "is damaged.*is whole"), ("init",), prepared=True, mends=False),
-    "another model's": Fault("damaged checkpoint", "width = 65", End(5, None, "checkpoints.*weight"), ("model",), who="all", prepared=True, mends=False),
+    "another model's": Fault("damaged checkpoint", "width = 65", End(5, None, "checkpoints(.|\n)*weight"), ("model",), who="all", prepared=True, mends=False),
     "fails to load": Fault("exception in a rank", "raise ValueError('boom')", End(5, None, "rank WHO: checkpoint.*does not fit.*boom"), ("load",), prepared=True, mends=False),
     "hostile file": Fault("hostile checkpoint", "open('evil.pt', 'wb').write(b'PK\\x03\\x04' + bytes(range(256)) * 9); torch.load('evil.pt')", End(5, "exit code 1", "evil.pt"), ("step", "model"), mends=False),
     # Signals from outside.
-    **{name: Fault("SIGTERM, SIGINT, SIGUSR1", UNTIL_ASKED, PREEMPTED, STEPS, WATCHED, sent=(name,), resumes=True, mends=False) for name in ("SIGTERM", "SIGINT", "SIGUSR1")},
+    **{f"preempted by {name}": Fault("SIGTERM, SIGINT, SIGUSR1", UNTIL_ASKED, PREEMPTED, (*STEPS, "save"), WATCHED, sent=(name,), resumes=True, mends=False) for name in ("SIGTERM", "SIGINT", "SIGUSR1")},
     "SIGTERM, nothing saved": Fault("the same in a program that saves nothing", ASLEEP, End(128 + 15), BEFORE, WATCHED, sent=("SIGTERM",), mends=False),
     "SIGUSR1, nothing saved": Fault("the same in a program that saves nothing", ASLEEP, End(128 + 10), BEFORE, WATCHED, sent=("SIGUSR1",), mends=False),
     "SIGINT twice": Fault("SIGTERM, SIGINT, SIGUSR1", ASLEEP, End(128 + 2), STEPS, WATCHED, sent=("SIGINT", "SIGINT"), mends=False),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 from campaign import Campaign
-from campaign_draws import draw
+from campaign_draws import Draw, Planted, draw
 from campaign_table import FAULTS, TESTS
+from matrices import thinned
 
 ROOT = Path(__file__).parents[2]
 SEED = 15
@@ -41,3 +43,50 @@ def test_draws_pass(tmp_path, count):
         if said
     ]
     assert not wrong, f"seed {SEED}\n" + "\n".join(wrong)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    return Campaign(SEED, tmp_path_factory.mktemp("campaign"))
+
+
+STEP = ("forward", "backward", "mid-bucket", "optimizer", "save")
+PHASES = ("import", "init", *STEP, "shutdown")
+HOSTING = ("procs", "one process", "mpi")
+CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
+    ("processes", 2, "SIGKILL", "import", 0, 1),
+    ("processes", 2, "SIGKILL", "mid-bucket", 1, 1),
+    ("processes", 2, "SIGKILL", "backward", 0, 0),
+    ("processes", 2, "SIGKILL", "shutdown", 1, 0),
+    ("processes", 2, "exit 0", "step", 1, 0),
+    ("processes", 2, "other op", "step", 1, 0),
+    ("processes", 2, "preempted by SIGTERM", "mid-bucket", 0, 0),
+    ("processes", 2, "preempted by SIGUSR1", "optimizer", 1, 0),
+    ("processes", 2, "SIGTERM, nothing saved", "init", 1, 0),
+    ("processes", 2, "worker killed", "worker", 1, 0),
+    ("processes", 2, "worker stalls", "worker", 1, 0),
+]
+OTHERS = [
+    *product(["processes"], [2], ["SIGKILL"], PHASES, [0, 1], [0, 1]),
+    *product(HOSTING, [4], ["SIGKILL"], ("init", *STEP), [3], [1]),
+    *product(["processes"], [2], ["exception", "_exit 0", "other shape"], ["step"], [1], [0]),
+    *product(
+        ["processes"],
+        [2],
+        ["preempted by SIGINT", "preempted by SIGTERM", "preempted by SIGUSR1"],
+        STEP,
+        [0],
+        [0],
+    ),
+    ("processes", 2, "worker raises", "worker", 1, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "name", "phase", "rank", "restarts"),
+    thinned(dict.fromkeys((*CHOSEN, *OTHERS)), *CHOSEN),
+)
+def test_chosen_faults(campaign, tmp_path, mode, ranks, name, phase, rank, restarts):
+    planted = Planted(name, phase, 1 if phase == "worker" else 3, rank)
+    drawn = Draw(mode, ranks, (planted,), restarts, workers=int(phase == "worker"))
+    assert not (said := campaign.tried(drawn, tmp_path.name)), f"{drawn}\n{said}"
