@@ -5,8 +5,6 @@
 A draw is a mode, a phase, a rank, a fault and its timing (campaign_table.py); rules judge its run (campaign_judge.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Draws: a fault of the table, where and when it comes, and how the job runs; a seed and a number make one."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 

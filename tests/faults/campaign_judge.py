@@ -1,7 +1,5 @@
 """The rules by which a run of the campaign is judged: time, exit code, culprit, what is left, and the bits of a restart."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

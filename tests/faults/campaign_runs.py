@@ -1,7 +1,5 @@
 """Runs a draw: starts its job, sends what is to be sent when the fault has begun, and waits until all has ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 A fault has the row of docs/failures.md whose promise it tries. Ends are those of that table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A few draws of the campaign, and that it leaves out no row of the documented table."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path
