@@ -54,10 +54,13 @@ class Campaign:
 
     def all(self, numbers: Iterable[int], jobs: int) -> Iterator[tuple[int, str]]:
         """Judge draws, `jobs` at a time: pairs of a number and what is wrong with it."""
-        with ThreadPoolExecutor(jobs) as pool:
+        pool = ThreadPoolExecutor(jobs)
+        try:
             begun = {pool.submit(self.judge, number): number for number in numbers}
             for done in as_completed(begun):
                 yield begun[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _tested(test: str) -> str:
@@ -87,17 +90,20 @@ def main() -> int:
         return 0
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     print(f"seed {args.seed}, {len(numbers)} draws in {folder}", flush=True)
-    began, failed = time.monotonic(), []
-    for number, wrong in Campaign(args.seed, folder).all(numbers, args.jobs):
-        if wrong:
-            failed.append(number)
-            print(f"draw {number} failed: {draw(args.seed, number)}\n{wrong}")
-            print(f"  repeat it: python {Path(__file__)} --seed {args.seed} --only {number}", flush=True)
+    began, passed, failed = time.monotonic(), 0, []
+    try:
+        for number, wrong in Campaign(args.seed, folder).all(numbers, args.jobs):
+            passed += not wrong
+            if wrong:
+                failed.append(number)
+                print(f"draw {number} failed: {draw(args.seed, number)}\n{wrong}")
+                print(f"  repeat it: python {Path(__file__)} --seed {args.seed} --only {number}", flush=True)
+    except KeyboardInterrupt:
+        print("stopped")
     if not failed:
         shutil.rmtree(folder)
-    print(
-        f"{len(numbers) - len(failed)} of {len(numbers)} draws passed in {time.monotonic() - began:.0f} s (seed {args.seed})"
-    )
+    seconds = time.monotonic() - began
+    print(f"{passed} of {passed + len(failed)} draws passed in {seconds:.0f} s (seed {args.seed})")
     return int(bool(failed))
 
 

@@ -3,7 +3,18 @@
 import random
 from dataclasses import dataclass, replace
 
-from campaign_table import AGAINST_RANK_0, FAULTS, LAST, MODES, PREEMPTED, STEPS, TESTS, TOGETHER, Fault
+from campaign_table import (
+    AGAINST_RANK_0,
+    FAULTS,
+    LAST,
+    MODES,
+    PREEMPTED,
+    STEPS,
+    TELLING,
+    TESTS,
+    TOGETHER,
+    Fault,
+)
 
 from ddpgrad.core.environment import ranks_of
 
@@ -21,6 +32,12 @@ class Planted:
     @property
     def fault(self) -> Fault:
         return FAULTS[self.name]
+
+    def steps(self, prepared: bool) -> int | None:
+        """The optimizer steps that the rank had finished in this process, where it tells; None where it does not."""
+        if self.phase not in STEPS or self.name not in TELLING:
+            return None
+        return self.step + (self.phase in STEPS[4:]) - 4 * prepared
 
     def words(self, patience: float) -> list[str]:
         """The three arguments of train.py."""
@@ -82,11 +99,13 @@ def draw(seed: int, number: int) -> Draw:
     ranks = chance.choice([2, 3, 4])
     first = planted(chance, name, chance.choice(phases), ranks)
     fault = first.fault
+    prepared = chance.random() < 0.3 if fault.prepared is None else fault.prepared
     drawn = Draw(
         mode,
         ranks,
         (first,),
-        prepared=chance.random() < 0.3 if fault.prepared is None else fault.prepared,
+        # What a worker reads ahead when a run is over is no fault.
+        prepared=prepared and (first.phase != "worker" or first.step == 0),
         workers=1 if first.phase == "worker" else int(chance.random() < 0.1),
         sharded=chance.random() < 0.2 and fault.who != "0",
         background=chance.random() < 0.2 and fault.who != "0",

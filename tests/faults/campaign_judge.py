@@ -98,6 +98,9 @@ def _failed(run: Run, planted: Planted, wanted: End) -> Iterator[str]:
     text = wanted.text.replace("WHO", str(planted.who)).replace("PLACE", PLACE)
     if not re.search(text, end.err):
         yield f"{text!r} is not in what was said"
+    steps = planted.steps(run.draw.prepared)
+    if mode.ddprun and steps is not None and f"had finished {steps} optimizer step" not in end.err:
+        yield f"it is not said that {steps} optimizer steps were finished"
     if len(end.said) > 25 + end.err.count("ddprun: no restart") and mode.ddprun:
         yield f"{len(end.said)} lines instead of 25 at most"
 

@@ -155,8 +155,8 @@ FAULTS = {
     "worker killed": Fault("a loader's worker", "os.kill(os.getpid(), signal.SIGKILL)", End(1, "exit code 1", "DataLoader worker(.|\n)*SIGKILL(.|\n)*sample"), ("worker",)),
     "worker raises": Fault("a loader's worker", "raise ValueError('a broken picture')", End(1, "exit code 1", "DataLoader worker(.|\n)*sample(.|\n)*a broken picture"), ("worker",)),
     "worker exits": Fault("a loader's worker", "os._exit(0)", End(1, "exit code 1", "DataLoader worker"), ("worker",)),
-    "worker stalls": Fault("a loader's worker", ASLEEP, End(3, "stalled", "waits for DataLoader worker 0"), ("worker",), WATCHED, limit=True),
-    "worker stopped": Fault("a loader's worker", STOP, End(3, "stalled", "waits for DataLoader worker 0"), ("worker",), WATCHED, limit=True),
+    "worker stalls": Fault("a loader's worker", ASLEEP, End(3, "stalled", "waits for DataLoader worker 0.* is reading sample"), ("worker",), WATCHED, limit=True),
+    "worker stopped": Fault("a loader's worker", STOP, End(3, "stalled", "waits for DataLoader worker 0.* is reading sample"), ("worker",), WATCHED, limit=True),
     # The host.
     "little shared memory": Fault("`/dev/shm` of 1 MB", "", End(1, None, r"not enough shared memory in /dev/shm: \d+ bytes wanted, \d+ available"), ("import",), ("processes", "procs"), "all", setup="small memory", mends=False),
     "much output": Fault("100 MB of output", "sys.stdout.buffer.write((b'\\xff' * 99 + b'\\n') * 100_000); sys.stdout.flush()", FINE, ("step",), setup="whole lines"),
@@ -166,6 +166,9 @@ FAULTS = {
 
 # Deaths that may come together with another one, or in the attempt after.
 TOGETHER = ("exception", "SIGKILL", "_exit 0", "_exit 1", "exit 1")
+
+# Those that say how many steps the rank had finished.
+TELLING = ("exception", "no memory", "exit 1")
 
 # Where rank 0 is what the others are compared with.
 AGAINST_RANK_0 = (

@@ -57,7 +57,12 @@ CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
     ("processes", 2, "SIGKILL", "backward", 0, 0),
     ("processes", 2, "SIGKILL", "shutdown", 1, 0),
     ("processes", 2, "exit 0", "step", 1, 0),
+    ("processes", 2, "exception", "step", 1, 0),
     ("processes", 2, "other op", "step", 1, 0),
+    ("processes", 2, "goes on at last", "step", 1, 0),
+    ("debug", 4, "_exit 0", "step", 1, 0),
+    ("debug", 4, "other op", "step", 1, 0),
+    ("procs", 4, "late", "step", 1, 0),
     ("processes", 2, "preempted by SIGTERM", "mid-bucket", 0, 0),
     ("processes", 2, "preempted by SIGUSR1", "optimizer", 1, 0),
     ("processes", 2, "SIGTERM, nothing saved", "init", 1, 0),
@@ -67,7 +72,7 @@ CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
 OTHERS = [
     *product(["processes"], [2], ["SIGKILL"], PHASES, [0, 1], [0, 1]),
     *product(HOSTING, [4], ["SIGKILL"], ("init", *STEP), [3], [1]),
-    *product(["processes"], [2], ["exception", "_exit 0", "other shape"], ["step"], [1], [0]),
+    *product(["processes"], [2], ["_exit 0", "other shape"], ["step"], [1], [0]),
     *product(
         ["processes"],
         [2],
@@ -76,6 +81,16 @@ OTHERS = [
         [0],
         [0],
     ),
+    *product(
+        ["processes", "procs", "mpi"],
+        [4],
+        ["exception", "exit 1", "_exit 0", "other op", "late"],
+        ["step"],
+        [1],
+        [0],
+    ),
+    *product(["debug"], [4], ["exception", "exit 1"], ["step"], [1], [0]),
+    ("processes", 2, "SIGTERM, nothing saved", "import", 1, 0),
     ("processes", 2, "worker raises", "worker", 1, 0),
 ]
 
