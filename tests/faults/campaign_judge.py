@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from campaign_draws import Planted
 from campaign_runs import Run, limit
-from campaign_table import FINE, MISSED, MODES, End
+from campaign_table import BEFORE, FINE, MISSED, MODES, End
 from patience import patience
 from running import Result
 from training import result
@@ -111,7 +111,7 @@ def _in_time(run: Run) -> Iterator[str]:
         most += NOT_MPIEXEC_S
     if run.draw.planted[0].fault.sent:
         most += SIGNAL_GRACE_S
-    if any(planted.fault.limit for planted in run.draw.planted):
+    if any(planted.fault.limit or planted.phase in BEFORE for planted in run.draw.planted):
         most += 2 * limit()
     if run.seconds > most:
         yield f"it took {run.seconds:.1f} s to end, more than {most:.1f} s"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaign_draws import Draw
-from campaign_table import MODES
+from campaign_table import BEFORE, MODES
 from patience import patience
 from running import Result, plain
 from training import TRAIN, ddprun_in, result
@@ -91,7 +91,9 @@ def run(draw: Draw, folder: Path, references: References) -> Run:
                 words += ["--max-restarts", str(draw.restarts)]
             command = started.command("-n", ranks, *mode.words, *words, TRAIN, *faults)
         else:
-            started.environment["DDPGRAD_TIMEOUT"] = str(limit() if first.limit else 10 * limit())
+            # Of a rank that another process manager or nobody started, and that ended early, only the limit tells.
+            soon = first.limit or draw.planted[0].phase in BEFORE
+            started.environment["DDPGRAD_TIMEOUT"] = str(limit() if soon else 10 * limit())
             by_hand = [sys.executable, str(BY_HAND), ranks, TRAIN]
             mpiexec = shutil.which("mpiexec") or "mpiexec"
             command = by_hand if draw.mode == "by hand" else plain(mpiexec, started, draw.ranks, TRAIN)
