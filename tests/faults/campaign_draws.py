@@ -1,6 +1,7 @@
 """Draws: a fault of the table, where and when it comes, and how the job runs; a seed and a number make one."""
 
 import random
+import re
 from dataclasses import dataclass, replace
 
 from campaign_table import (
@@ -64,7 +65,7 @@ class Draw:
     def culprits(self, planted: Planted) -> set[int]:
         """The ranks that may be named: those of the process, where it ends or stops as a whole."""
         mode = MODES[self.mode]
-        if mode.shared and ("kill" in planted.fault.action or planted.fault.limit):
+        if mode.shared and (planted.fault.limit or re.search(r"kill|abort", planted.fault.action)):
             procs = min(2, self.ranks) if self.mode == "procs" else 1
             blocks = [ranks_of(proc, procs, self.ranks) for proc in range(procs)]
             return {*next(block for block in blocks if planted.who in block)}

@@ -33,7 +33,7 @@ def test_a_lap_holds_every_fault_and_a_draw_is_always_the_same():
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(FULL, marks=pytest.mark.full)])
-def test_draws_pass(tmp_path, count):
+def test_draws_pass(tmp_path, mpiexec, count):
     numbers = [number for number in range(2 * FULL) if not draw(SEED, number).test][:count]
     wrong = [
         f"{number}: {draw(SEED, number)}\n{said}"
@@ -63,6 +63,7 @@ CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
     ("debug", 4, "_exit 0", "step", 1, 0),
     ("debug", 4, "other op", "step", 1, 0),
     ("procs", 4, "late", "step", 1, 0),
+    ("mpi", 3, "exception", "step", 1, 0),
     ("processes", 2, "preempted by SIGTERM", "mid-bucket", 0, 0),
     ("processes", 2, "preempted by SIGUSR1", "optimizer", 1, 0),
     ("processes", 2, "SIGTERM, nothing saved", "init", 1, 0),
@@ -91,6 +92,7 @@ OTHERS = [
     ),
     *product(["debug"], [4], ["exception", "exit 1"], ["step"], [1], [0]),
     ("processes", 2, "SIGTERM, nothing saved", "import", 1, 0),
+    ("mpi", 3, "SIGINT twice", "step", 0, 0),
     ("processes", 2, "worker raises", "worker", 1, 0),
 ]
 
@@ -99,7 +101,9 @@ OTHERS = [
     ("mode", "ranks", "name", "phase", "rank", "restarts"),
     thinned(dict.fromkeys((*CHOSEN, *OTHERS)), *CHOSEN),
 )
-def test_chosen_faults(campaign, tmp_path, mode, ranks, name, phase, rank, restarts):
+def test_chosen_faults(campaign, tmp_path, request, mode, ranks, name, phase, rank, restarts):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
     planted = Planted(name, phase, 1 if phase == "worker" else 3, rank)
     drawn = Draw(mode, ranks, (planted,), restarts, workers=int(phase == "worker"))
     assert not (said := campaign.tried(drawn, tmp_path.name)), f"{drawn}\n{said}"
