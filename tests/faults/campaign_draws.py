@@ -129,13 +129,14 @@ def draw(seed: int, number: int) -> Draw:
 
 
 def planted(chance: random.Random, name: str, phase: str, ranks: int) -> Planted:
-    # A prepared run begins with step 4; checkpoints are saved after steps 5 and 7.
-    # From the first Checkpointer.step on, which is after step 4 or before, signals ask the ranks to save.
-    step = (
-        5
-        if FAULTS[name].end == PREEMPTED
-        else chance.choice({"write": [5, 7], "save": [5, 7], "worker": [0, 2]}.get(phase, [4, 5]))
-    )
+    # A prepared run begins with step 4; checkpoints are saved after steps 5 and 7. From the first Checkpointer.step on,
+    # which is after step 4 or before, signals ask the ranks to save. Numbers are checked at every second step.
+    steps = {"write": [5, 7], "save": [5, 7], "worker": [0, 2]}.get(phase, [4, 5])
+    if FAULTS[name].end == PREEMPTED:
+        steps = [5]
+    elif name in ("NaN", "flipped bit"):
+        steps = [4]
+    step = chance.choice(steps)
     who = 0 if FAULTS[name].who == "0" or phase == "write" else chance.randrange(ranks)
     if name in AGAINST_RANK_0 and (ranks == 2 or name in ("other model", "other option")):
         who = max(1, who)

@@ -122,7 +122,7 @@ FAULTS = {
     "holds the lock": Fault("SIGSTOP, held interpreter lock", "sum(range(10**12))", STOPPED, BEGUN, limit=True, modes=WATCHED),
     "late": Fault("a rank does not come to a collective", ASLEEP, STOPPED, BEGUN, limit=True, modes=(*WATCHED, "mpirun", "by hand")),
     "goes on at last": Fault("compiling or importing for long", "time.sleep(PATIENCE / 2)", FINE, limit=True),
-    "barrier with a limit": Fault("a rank does not come to a collective", "from datetime import timedelta\nif ME == 'WHO': time.sleep(1000)\ndist.monitored_barrier(timeout=timedelta(seconds=PATIENCE))", End(3, None, "rank WHO|ranks WHO"), ("step",), WATCHED, "all", mends=False),
+    "barrier with a limit": Fault("a rank does not come to a collective", "from datetime import timedelta\nif ME == 'WHO': time.sleep(1000)\ndist.monitored_barrier(timeout=timedelta(seconds=PATIENCE))", End(3, None, "rank WHO|ranks WHO"), ("step",), ("processes", "mpi", "hosts"), "all", mends=False),
     # Disagreements.
     "other op": Fault("collectives swapped", "dist.all_reduce(torch.ones(3))", differs(), BEGUN, mends=False),
     "other shape": Fault("collectives swapped", "dist.all_reduce(torch.ones(3 + (ME == 'WHO')))", differs("shape"), BEGUN, who="all", mends=False),
