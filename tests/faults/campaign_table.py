@@ -111,8 +111,7 @@ FAULTS = {
     "SIGKILL": Fault("SIGKILL, out of memory", "os.kill(os.getpid(), signal.SIGKILL)", killed("SIGKILL"), (*ANY, *LAST, *SAVING), (*APART, "procs", "one process")),
     "killed again": Fault("ranks killed again and again", "os.kill(os.getpid(), signal.SIGKILL)", killed("SIGKILL"), ("step", "mid-bucket"), WATCHED),
     "SIGTERM": Fault("SIGKILL, out of memory", "signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", killed("SIGTERM"), (*BEGUN, *LAST), APART),
-    # Of a process of several ranks the summary may leave out the thread that crashed.
-    "abort": Fault("SIGKILL, out of memory", "os.abort()", End(1, "killed by SIGABRT|ended before", "fault.py\", line 1"), ANY, ("processes", "mpi", "mpi transport", "hosts")),
+    "abort": Fault("SIGKILL, out of memory", "os.abort()", End(1, "killed by SIGABRT|ended before", "PLACE"), ANY, WATCHED),
     "_exit 0": Fault("`os._exit(0)`", "os._exit(0)", EXITED, (*ANY, *SAVING)),
     "_exit 1": Fault("`os._exit(0)`", "os._exit(1)", End(1, "exit code 1", r"rank WHO called os\._exit\(1\)"), (*ANY, *SAVING)),
     "exit 0": Fault("a rank ends early and well", "sys.exit(0)", End(1, None, r"rank WHO has finished its program|ranks? WHO"), (*ANY, "destroy"), ends={"import": MISSED, "init": MISSED, "destroy": FINE}),
