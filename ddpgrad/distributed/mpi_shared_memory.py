@@ -5,6 +5,7 @@ Imports the standard library only, as the launcher's agents (`launcher/job/agent
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -20,3 +21,9 @@ def segments_of(pid: int) -> set[str]:
     Raises OSError if the process has ended.
     """
     return set(_SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
+
+
+def remove_mapped() -> None:
+    """Remove the names of those that this process has mapped, before it aborts: all map them, and none would do so."""
+    for segment in segments_of(os.getpid()):
+        Path(segment).unlink(missing_ok=True)

@@ -45,6 +45,7 @@ class Restarts:
         """
         if failure is None or plan.max_restarts == 0:
             return None
+        steps = max(steps, failure.step or 0)  # the failure tells of steps since the last heartbeat
         if failure.cause in _HOPELESS:
             _say(f"no restart: a {failure.cause} comes again")
             return None

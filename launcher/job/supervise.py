@@ -249,8 +249,9 @@ class _Supervisor:
         while self._signals.pending:
             number = self._signals.pending.pop(0)
             if self._stopped_by is not None or self._failures:
-                for stage in _Stage.RANKS_KILLED, _Stage.ALL_KILLED:
-                    self._enter(stage)
+                # The agents of killed ranks clean up; the signal after that does not wait for them.
+                killed = self._stage >= _Stage.RANKS_KILLED or not len(self._processes)
+                self._enter(_Stage.ALL_KILLED if killed else _Stage.RANKS_KILLED)
                 return
             self._stopped_by = number
             # Before mpiexec's processes have connected there is nobody to signal, and nothing to save.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 
 import pytest
 from matrices import thinned
-from patience import patience
 from running import ENDS_EARLY
 
 # The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
@@ -39,39 +37,6 @@ def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
     others = [line for line in headlines[:-1] if not line.startswith("ddprun: rank 1 ")]
     assert len(others) <= 1 and all("lost a peer" in line for line in others)
     assert result.err.count("Traceback") == (fault == "exception")
-
-
-MODES = {"processes": [], "procs": ["--procs", "2"], "debug": ["--debug"], "mpi": ["--mpi"]}
-# The action of rank 1 of 4, the exit code, and a text of the report.
-SAME_END = {
-    "raises": ("raise ValueError('boom')", 1, "ValueError: boom"),
-    "exits": ("sys.exit(3)", 1, "sys.exit(3) was called at script.py:13"),
-    "_exit": ("os._exit(0)", 1, "rank 1 called os._exit(0) before its script was finished"),
-    "mismatch": ("me.communicator().all_reduce(np.zeros(4))", 4, "rank 1 is the first that differs"),
-    "stalled": ("time.sleep(1000)", 3, "script.py"),
-}
-
-
-@pytest.mark.parametrize(
-    ("mode", "fault"),
-    # A debugger knows no limit of time.
-    thinned(
-        [c for c in product(MODES, SAME_END) if c != ("debug", "stalled")],
-        ("debug", "_exit"),
-        ("debug", "mismatch"),
-        ("procs", "stalled"),
-    ),
-)
-def test_a_failure_ends_the_same_in_every_mode(ddprun, mode, fault, request):
-    if mode == "mpi":
-        request.getfixturevalue("mpiexec")
-    body, code, text = SAME_END[fault]
-    script = ddprun.script(f"\nif rank == 1: {body}\nwait()\n")
-    result = ddprun.run("-n", "4", *MODES[mode], "--timeout", str(patience()), script)
-    assert result.code == code, result.err
-    headline = next(line for line in result.said if line.endswith("all ranks were ended."))
-    assert headline.startswith("ddprun: rank 1 failed ("), result.err
-    assert text in result.err
 
 
 @pytest.mark.parametrize("way", thinned(["raise ValueError", "sys.exit"], "sys.exit"))

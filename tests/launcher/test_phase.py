@@ -57,3 +57,6 @@ def test_of_several_ranks_the_one_that_does_not_wait_for_its_turn_counts():
     waits = thread(1, str(ROOT / f"{TURNS}.py"), "/home/user/script.py")
     stack = main_stack(waits + thread(2, "/home/user/script.py"))
     assert stack is not None and stack.where == "/home/user/script.py:2"
+    crash = thread(3, "/home/user/script.py").replace("Thread", "Current thread")
+    stack = main_stack("Fatal Python error: Aborted\n\n" + thread(2, "/home/user/script.py") + crash)
+    assert stack is not None and stack.where == "/home/user/script.py:3"

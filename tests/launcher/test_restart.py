@@ -91,6 +91,17 @@ def test_the_number_of_restarts_is_kept_and_processes_may_go(tmp_path):
     assert restarts.after(plan, None, 5) is None
 
 
+def test_a_failure_that_tells_of_a_step_is_none_before_the_first(tmp_path):
+    """The last heartbeat may be older than the step."""
+    script = tmp_path / "s.py"
+    script.touch()
+    plan = parse(["-n", "2", "--max-restarts", "2", str(script)])
+    restarts = Restarts(plan)
+    early, late = (Failure((1,), 0.0, "exit code 1", "ValueError", "", step=step) for step in (0, 1))
+    assert restarts.after(plan, early, steps=0) is not None
+    assert restarts.after(plan, late, steps=0) is not None
+
+
 @pytest.mark.parametrize(
     ("slots", "options", "lost", "left", "procs"),
     [

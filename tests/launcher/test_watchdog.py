@@ -9,6 +9,7 @@ import pytest
 from matrices import thinned
 from patience import patience
 
+from ddpgrad.distributed.failure.blame import stalled
 from ddpgrad.distributed.failure.phase import main_stack
 from ddpgrad.distributed.failure.watchdog import Progress, find
 
@@ -116,6 +117,14 @@ def test_the_rank_that_the_others_wait_for_is_the_one():
     assert find([waiting, behind], 60.0, 100.0) is None  # it still makes progress
     found = find([waiting, behind], 40.0, 100.0)
     assert found is not None and found.ranks == (1, 0)
+
+
+def test_what_the_rank_waited_for_is_told_though_it_is_being_ended():
+    rank = progress(0, 10, 10.0)
+    rank.waits_for = "DataLoader worker 0"
+    found = find([rank], 40.0, 100.0)
+    rank.update((10, 0, 0), [])
+    assert found is not None and "It waits for DataLoader worker 0" in stalled(found, {0: rank}, {}).text
 
 
 def test_a_process_without_a_heartbeat_comes_first():

@@ -77,8 +77,8 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
     rank, stack = suspect(stall, progress, dumps)
     known = progress.get(rank)
     lines = [stall.reason, stack.text if stack else "It did not answer when it was asked for its stack."]
-    if known and known.waits_for:
-        lines.insert(1, f"It waits for {known.waits_for}")
+    if waits_for := stall.waits_for.get(rank, known.waits_for if known else ""):
+        lines.insert(1, f"It waits for {waits_for}")
     return Failure(
         (rank,),
         stall.at,

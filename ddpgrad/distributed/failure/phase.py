@@ -87,13 +87,15 @@ class Stack:
 
 
 def main_stack(dump: str) -> Stack | None:
-    """The thread that runs the program; among the threads of several ranks, one that does not wait for its turn."""
+    """The thread that crashed or runs the program; among those of several ranks, one that does not wait for its turn."""
     threads = [
         _stack(part) for part in re.split(r"(?m)^(?=(?:Current thread|Thread) )", dump) if "File " in part
     ]
     own = [thread for thread in threads if thread.where]
     working = [thread for thread in own if not any(TURNS in file for file, _ in thread.frames)]
-    return next(iter(working or own or threads), None)
+    fatal = "Fatal Python error" in dump
+    crashed = [thread for thread in own if fatal and thread.text.startswith("Current thread")]
+    return next(iter(crashed or working or own or threads), None)
 
 
 def _stack(text: str) -> Stack:

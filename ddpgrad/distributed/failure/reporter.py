@@ -96,10 +96,7 @@ class Reporter:
 
     def _report(self, failure: Failure) -> int:
         self._reporting = True
-        for segment in mpi_shared_memory.segments_of(
-            self._pid
-        ):  # all processes map them, and none would remove them
-            Path(segment).unlink(missing_ok=True)
+        mpi_shared_memory.remove_mapped()
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(f"\0{self._name}")

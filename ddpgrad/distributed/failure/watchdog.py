@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .channel import HEARTBEAT_S
@@ -64,6 +64,8 @@ class Stall:
     ranks: tuple[int, ...]
     reason: str
     at: float = field(default_factory=time.monotonic)
+    waits_for: Mapping[int, str] = field(default_factory=dict)
+    """By rank, what it waited for then; a rank that is being ended waits no more."""
 
 
 def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
@@ -87,7 +89,10 @@ def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
         why = "no rank began another collective or finished a step"
     else:
         why = "it began no collective and finished no step"
-    return Stall(tuple(p.rank for p in suspects), f"no progress for {seconds:g} s: {why}")
+    waits_for = {p.rank: p.waits_for for p in watched}
+    return Stall(
+        tuple(p.rank for p in suspects), f"no progress for {seconds:g} s: {why}", waits_for=waits_for
+    )
 
 
 def next_check(ranks: Iterable[Progress], seconds: float) -> float:

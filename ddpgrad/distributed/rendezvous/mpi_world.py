@@ -189,6 +189,5 @@ def _end(rank: int, who: int, how: str) -> None:
     stream = sys.__stderr__ or sys.stderr
     stream.write(f"ddpgrad: rank {rank} is ended: rank {who} {how}, {_GRACE_S:.0f} s ago\n")
     stream.flush()
-    for segment in mpi_shared_memory.segments_of(os.getpid()):
-        Path(segment).unlink(missing_ok=True)
+    mpi_shared_memory.remove_mapped()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -24,7 +24,7 @@ from .fetch import Recipe
 from .packing import pack, unpack
 from .shared_memory import Lease, Segment, fill, spans
 from .start_method import start_context, why_not_fork
-from .worker import NOTHING, SAMPLE, STARTING, Epoch, Result, Start, Task, main
+from .worker import NOTHING, SAMPLE, STARTING, Epoch, Name, Result, Start, Task, main
 
 _SLICE = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
 _ENDING = 5.0  # seconds that workers have to end by themselves
@@ -101,7 +101,7 @@ class Worker:
         self._last = 0
         self._connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=main, args=(theirs, start), daemon=True, name=f"DataLoader worker {start.id}"
+            target=main, args=(theirs, start), daemon=True, name=Name(f"DataLoader worker {start.id}")
         )
         try:
             self.process.start()

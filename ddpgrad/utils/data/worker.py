@@ -111,6 +111,21 @@ class Start:
     ranks: dict[str, str]
 
 
+class Name(str):
+    """The name of a worker's process, by which it becomes the worker of a rank before it imports the program.
+
+    A process that is not forked unpickles its name first of all.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (str(self), environment.ranks())
+
+
+def _named(name: str, ranks: dict[str, str]) -> str:
+    environment.be_worker(**ranks)
+    return name
+
+
 def main(connection: Any, start: Start) -> None:
     """Run a worker until the connection ends. Called in the new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's to handle: it ends its workers

@@ -76,8 +76,7 @@ class _Watch:
             "Every rank calls init_process_group, or none does.\n"
         )
         sys.stderr.flush()
-        for segment in mpi_shared_memory.segments_of(os.getpid()):
-            Path(segment).unlink(missing_ok=True)
+        mpi_shared_memory.remove_mapped()
         os._exit(1)
 
 
