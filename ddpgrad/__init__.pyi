@@ -153,7 +153,7 @@ from .ops.elementwise.bitwise import (
     ldexp as ldexp, logaddexp2 as logaddexp2, nextafter as nextafter,
 )
 from .ops.elementwise.complex import (
-    angle as angle, complex as complex, conj as conj, imag as imag, is_conj as is_conj, isreal as isreal,
+    angle as angle, complex as complex, conj as conj, imag as imag, is_conj as is_conj, is_neg as is_neg, isreal as isreal,
     polar as polar, real as real, resolve_conj as resolve_conj, sgn as sgn,
     view_as_complex as view_as_complex, view_as_real as view_as_real,
 )

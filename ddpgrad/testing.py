@@ -1,16 +1,35 @@
-"""`torch.testing`: is one result close to another, and if not, where and by how much; do all ranks give the same."""
+"""`torch.testing`: is one result close to another, and if not, where and by how much; do all ranks give the same.
+
+`make_tensor` draws the tensors that are tested with.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .backend.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from .backend.device import Device
+from .backend.dtype import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    finfo,
+    float16,
+    float32,
+    float64,
+    iinfo,
+)
+from .core.size import MemoryFormat
 from .core.tensor import Tensor
 from .distributed import simulate
 from .ops.creation.data import as_tensor
+from .ops.creation.factories import empty
+from .ops.elementwise.complex import view_as_real
 
 # (relative, absolute): what PyTorch allows by default; other types must be equal.
 _TOLERANCES: dict[DType, tuple[float, float]] = {
@@ -54,6 +73,70 @@ def assert_close(
         if msg is None:
             raise
         raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
+
+
+def make_tensor(
+    *shape: int | Sequence[int],
+    dtype: DType,
+    device: Device | str,
+    low: float | None = None,
+    high: float | None = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: MemoryFormat | None = None,
+) -> Tensor:
+    """A tensor of numbers drawn evenly from [low, high), or from what of it the dtype can hold.
+
+    By default [-9, 9) for floats and complex numbers (both parts), [-9, 10) for integers, [0, 10) for unsigned ones
+    and [0, 2) for bools. exclude_zero: with 1, or the smallest normal number, in place of zeros. noncontiguous: with
+    gaps between the elements, where there are two or more. Raises ValueError for an empty range, or one that the
+    dtype cannot hold, and for `requires_grad` of integers.
+    """
+    sizes: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes = tuple(sizes)
+    floating = dtype.is_floating_point or dtype.is_complex
+    if noncontiguous and memory_format is not None:
+        raise ValueError("make_tensor: noncontiguous and memory_format exclude each other, got both")
+    if requires_grad and not floating:
+        raise ValueError(f"make_tensor: requires_grad is for floating-point and complex dtypes, got {dtype}")
+    low, high = _drawn_range(dtype, low, high)
+    gaps = noncontiguous and math.prod(sizes) > 1
+    result = (
+        empty(*sizes[:-1], 2 * sizes[-1], dtype=dtype, device=device)
+        if gaps
+        else empty(sizes, dtype=dtype, device=device)
+    )
+    if floating:
+        # Halves, so that the width of the range is a number of the dtype.
+        (view_as_real(result) if dtype.is_complex else result).uniform_(low / 2, high / 2).mul_(2)
+    else:
+        result.random_(math.ceil(low), math.ceil(high))
+    if gaps:
+        result = result[..., 1::2]
+    elif memory_format is not None:
+        result = result.clone(memory_format=memory_format)
+    if exclude_zero:
+        result[result == 0] = finfo(dtype).tiny if floating else 1
+    return result.requires_grad_(requires_grad)
+
+
+def _drawn_range(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
+    """What `make_tensor` draws from: the range asked for, cut to that of the dtype."""
+    floating = dtype.is_floating_point or dtype.is_complex
+    if dtype is bool_:
+        least, most, usual = 0, 2, (0, 2)
+    elif floating:
+        least, most, usual = finfo(dtype).min, finfo(dtype).max, (-9, 9)
+    else:
+        least, most = iinfo(dtype).min, min(iinfo(dtype).max + 1, 2**63 - 1)
+        usual = (max(least, -9), 10)
+    low, high = usual[0] if low is None else low, usual[1] if high is None else high
+    if not low < high and not (low == high and floating):
+        raise ValueError(f"make_tensor: `low` must be less than `high`, got {low} and {high}")
+    if high < least or low >= most:
+        raise ValueError(f"make_tensor: {dtype} holds [{least}, {most}), got the range [{low}, {high})")
+    return min(max(low, least), most), min(max(high, least), most)
 
 
 def assert_equivalent(
@@ -205,4 +288,4 @@ def _greatest(differences: np.ndarray) -> str:
     return f"{differences[place]} at index {tuple(int(i) for i in place)}"
 
 
-__all__ = ["assert_close", "assert_equivalent"]
+__all__ = ["assert_close", "assert_equivalent", "make_tensor"]

@@ -280,7 +280,10 @@ def retain_grad(self: Tensor) -> None:
     def keep(g: Tensor | None) -> None:
         tensor = owner()
         if tensor is not None and g is not None:
-            tensor._grad = g if tensor._grad is None else tensor._grad + g
+            if tensor._grad is not None:
+                g = tensor._grad + g
+            # What `sum` passes on is one element in all places: a user's in-place operation would write it many times.
+            tensor._grad = g.clone() if 0 in g._array.strides else g
 
     node, nr = edge_of(self)
     assert node is not None

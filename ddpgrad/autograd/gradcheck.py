@@ -200,8 +200,7 @@ class _Check:
                 "requires_grad=True."
             )
         for i in self.places:
-            array = args[i]._array
-            if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
+            if any(step == 0 and n > 1 for step, n in zip(args[i].stride(), args[i].shape, strict=True)):
                 raise RuntimeError(
                     f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs whose elements do not "
                     "overlap, which it can change one by one: clone() it first."

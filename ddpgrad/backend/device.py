@@ -18,7 +18,14 @@ class Device:
 
     __slots__ = ("index", "type")
 
-    def __init__(self, kind: str | Device | int, index: int | None = None) -> None:
+    def __init__(self, type: str | Device | int, index: int | None = None) -> None:
+        kind = type
+        if index is not None and not isinstance(index, int):
+            raise TypeError(
+                f"device(): argument 'index' (position 2) must be int, not {index.__class__.__name__}"
+            )
+        if (isinstance(kind, int) and kind < 0) or (index is not None and index < 0):
+            raise DeviceError("Device index must not be negative")
         if isinstance(kind, Device):
             kind, index = kind.type, kind.index
         elif isinstance(kind, int):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..amp.autocast_mode import autocast
+from ..autograd.accumulate import AccumulateGrad
+from ..core.errors import LinAlgError as _LinAlgError
 from ..core.tensor import Tensor
 from ..nn.modules import conversion
 from ..random.generator import Generator
@@ -18,6 +20,12 @@ __getattr__ = absent.looks_below(__name__)
 
 _TensorMeta = type(Tensor)
 Graph, Node, Value = absent.stand_ins("_C", absent.VALUES).values()
+
+
+class _functions:
+    """Nodes of the graph that programs look for with `isinstance`."""
+
+    AccumulateGrad = AccumulateGrad
 
 
 class _nn:
@@ -89,4 +97,4 @@ def _log_api_usage_once(event: str) -> None:
     """Nothing: no usage is logged."""
 
 
-__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator"]
+__all__ = ["_LinAlgError", "DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator"]

@@ -1,8 +1,11 @@
-"""`torch._utils`: gradients of many tensors flattened into one, and back, for old programs."""
+"""`torch._utils`: gradients of many tensors flattened into one, and back, for old programs; errors of other processes."""
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ..core.tensor import Tensor
 from ..ops.shape.stacking import cat
@@ -17,3 +20,25 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     """Views of `flat` with the shapes of `tensors`, in their order: the inverse of `_flatten_dense_tensors`."""
     parts = flat.split([tensor.numel() for tensor in tensors])
     return tuple(part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
+
+
+class ExceptionWrapper:
+    """An exception and its traceback in words, to be sent to another thread or process and raised there.
+
+    exc_info: as `sys.exc_info()` gives it, by default the exception that is being handled. where: what was running.
+    """
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = sys.exc_info() if exc_info is None else exc_info
+        self.exc_type = exc_info[0]
+        self.exc_msg = "".join(traceback.format_exception(*exc_info))
+        self.where = where
+
+    def reraise(self) -> NoReturn:
+        """Raise the exception again, with the traceback in its message; RuntimeError where it takes other arguments."""
+        message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        try:
+            error = self.exc_type(message)
+        except Exception:
+            raise RuntimeError(message) from None
+        raise error

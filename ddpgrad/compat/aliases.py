@@ -102,7 +102,7 @@ PAGES = {
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",
-    "utils.data._utils": "",
+    "utils.data._utils": "from ..utils.data.pool import MP_STATUS_CHECK_INTERVAL",
     "utils.dlpack": "from ..ops.creation.dlpack import DLDeviceType, from_dlpack, to_dlpack",
     "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url, tqdm",
 }

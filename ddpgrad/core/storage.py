@@ -12,8 +12,27 @@ import numpy as np
 
 from ..backend import dtype as dtypes
 from ..backend.dtype import DType
-from ..backend.elementary.shape import owner_of
+from ..backend.elementary.shape import address_of, bytes_before, owner_of, strided_view
+from ..backend.registry import SparseArray, backend_for
 from .tensor import Tensor, wrap
+
+
+def copied(array: Any, memo: dict[Any, Any]) -> tuple[Any, list[int]]:
+    """A raw array on a copy of its memory, and the copy's version counter; `memo` knows which memory has been copied."""
+    clone = backend_for(array).clone
+    owner: Any = array if isinstance(array, SparseArray) else owner_of(array)
+    if isinstance(array, SparseArray) or owner.dtype != array.dtype or not owner.flags.c_contiguous:
+        return clone(array), [0]
+    if not owner.nbytes or not address_of(owner):  # on meta there are no addresses
+        return clone(array), [0]
+    key = "memory", address_of(owner), owner.shape
+    if key not in memo:
+        memo[key] = clone(owner), [0]
+    whole, versions = memo[key]
+    if array is owner:
+        return whole, versions
+    steps = [step // array.itemsize for step in array.strides]
+    return strided_view(whole, array.shape, steps, bytes_before(array, owner) // array.itemsize), versions
 
 
 def _lines(storage: UntypedStorage | TypedStorage) -> str:

@@ -156,12 +156,12 @@ class Tensor(_Attributed):
         array = self._array
         steps = [s // array.itemsize for s in array.strides]
         if 0 in steps:
-            # NumPy's new dimension of length 1 has the step 0, PyTorch's that of elements that lie in order.
+            # NumPy has steps of 0 for a new dimension of length 1, and without elements; PyTorch those of dense elements.
+            nothing = not (array.size or any(steps))
             for d in reversed(range(len(steps))):
-                if not steps[d] and array.shape[d] == 1:
-                    steps[d] = steps[d + 1] * array.shape[d + 1] if d + 1 < len(steps) else 1
-        steps = tuple(steps)
-        return steps if dim is None else steps[dim]
+                if nothing or (not steps[d] and array.shape[d] == 1):
+                    steps[d] = steps[d + 1] * max(array.shape[d + 1], 1) if d + 1 < len(steps) else 1
+        return tuple(steps) if dim is None else steps[dim]
 
     def data_ptr(self) -> int:
         """Address of the first element."""
@@ -343,7 +343,10 @@ class Tensor(_Attributed):
         return self.item()
 
     def __float__(self) -> float:
-        return float(self._number())
+        number = self._number()
+        if isinstance(number, complex) and number.imag:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {number}")
+        return float(number.real)
 
     def __complex__(self) -> complex:
         return complex(self._number())

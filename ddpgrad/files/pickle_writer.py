@@ -18,6 +18,7 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import CheckpointError
 from ..core.size import Size
+from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 
@@ -34,11 +35,11 @@ def in_words(where: Place) -> str:
 class Writer:
     """Makes a pickle of an object.
 
-    tensor: writes down a tensor, given this writer, the tensor and its place; what it returns goes into the
+    tensor: writes down a tensor or a storage, given this writer, the tensor and its place; what it returns goes into the
     stream, and may be bytes that are only known once all has been seen.
     """
 
-    def __init__(self, tensor: Callable[[Tensor, Place], bytearray]) -> None:
+    def __init__(self, tensor: Callable[[Any, Place], bytearray]) -> None:
         self._tensor = tensor
         self._out: list[bytes | bytearray] = [b"\x80\x02"]
         self._memo: dict[Any, int] = {}
@@ -69,6 +70,8 @@ class Writer:
                 self._sparse(obj, where)
             else:
                 self._out.append(self._tensor(obj, where))
+        elif kind in (TypedStorage, UntypedStorage):
+            self._out.append(self._tensor(obj, where))
         elif kind in _FORMS:
             _FORMS[kind](self, obj, where)
             if kind in _MUTABLE:

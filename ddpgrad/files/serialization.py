@@ -47,6 +47,9 @@ def save(
     if not isinstance(f, (str, os.PathLike)):
         torch_file.TorchFile(obj).write(f)
         return
+    folder = os.path.dirname(os.path.abspath(os.fspath(f)))
+    if not os.path.isdir(folder):
+        raise RuntimeError(f"save(): Parent directory {folder} does not exist.")
     packed = PlainFile(obj) if os.fspath(f).endswith(".safetensors") else torch_file.TorchFile(obj)
     with open(f, "wb") as file:
         packed.write(file)
@@ -71,6 +74,8 @@ def load(
     other arguments are PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where
     it needs a class that is not allowed, the error is a `pickle.UnpicklingError` too, and names it.
     """
+    if mmap and not isinstance(f, (str, os.PathLike)):
+        raise ValueError("load(): f must be a file path in order to use the mmap argument")
     data_only = weights_only is None or bool(weights_only)
     if isinstance(f, (str, os.PathLike)):
         with open(f, "rb") as file:

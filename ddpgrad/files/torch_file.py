@@ -19,17 +19,20 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..backend.device import CPU
+from ..backend.dtype import DType, uint8
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
 from ..core.errors import CheckpointError
+from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from . import archive, safe_globals
 from .pickle_reader import Reader, RefusedError
 from .pickle_writer import NO_HOOKS, Place, Writer, number, numbers, text
 from .tensor_file import fill
-from .torch_names import LANGUAGE, STORAGES, Storage, StorageType
+from .torch_names import LANGUAGE, STORAGES, StorageType
 
+Storage = TypedStorage | UntypedStorage
 Placer = Callable[[np.ndarray, str], Tensor]
 """Puts an array of bytes where it belongs, given the device that the file names."""
 
@@ -76,7 +79,7 @@ def _read_archive(file: IO[bytes], name: str, place: Placer, weights_only: bool,
         if number not in storages:
             if zipped.size(f"data/{number}") != count * kind.itemsize:
                 raise zipped.damaged(f"storage {number} has another size than its description")
-            storages[number] = Storage(place(zipped.read(f"data/{number}"), location)._array, kind)
+            storages[number] = kind(place(zipped.read(f"data/{number}"), location)._array)
         return storages[number]
 
     if zipped.size("data.pkl") > _MOST_PICKLE:
@@ -112,7 +115,7 @@ def _read_old(file: IO[bytes], name: str, place: Placer, weights_only: bool) -> 
             if whole > available:
                 raise CheckpointError(f"{name} is damaged: its storages are larger than the file")
             raw = np.empty(count * kind.itemsize, np.uint8)
-            memory[number] = raw, Storage(place(raw, location)._array, kind)
+            memory[number] = raw, kind(place(raw, location)._array)
         return memory[number][1]
 
     data = file.read(min(available, _MOST_PICKLE))
@@ -144,12 +147,12 @@ def _read_old(file: IO[bytes], name: str, place: Placer, weights_only: bool) -> 
     file.seek(start + position)
     for key in keys:
         raw, stored = memory[key]
-        width = 1 if stored.dtype is None else stored.dtype.itemsize
-        if int.from_bytes(file.read(8), "little") * width != raw.nbytes:
+        if int.from_bytes(file.read(8), "little") * stored.element_size() != raw.nbytes:
             raise CheckpointError(f"{name} is damaged: a storage has another size than its description")
         fill(file, raw.data, name)
-        if stored.memory is not raw:  # it lies on a GPU
-            wrap(stored.memory).copy_(wrap(raw))
+        memory_there = stored.untyped()._owner
+        if memory_there is not raw:  # it lies on a GPU
+            wrap(memory_there).copy_(wrap(raw))
     return out
 
 
@@ -218,10 +221,14 @@ class _Memory:
     """The memory of the tensors in a file: what overlaps lies in one storage, which holds no more than the tensors span."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Tensor, Any, bytearray]] = []
+        self._seen: list[tuple[Tensor | Storage, Any, bytearray]] = []
 
-    def tensor(self, tensor: Tensor, where: Place) -> bytearray:
-        """The place of `tensor` in the pickle, filled in by `storages`."""
+    def tensor(self, tensor: Tensor | Storage, where: Place) -> bytearray:
+        """The place of a tensor, or of a storage, in the pickle, filled in by `storages`."""
+        if not isinstance(tensor, Tensor):
+            dtype = tensor.dtype if isinstance(tensor, TypedStorage) else uint8
+            self._seen.append((tensor, tensor.untyped().as_tensor(dtype)._array, bytearray()))
+            return self._seen[-1][2]
         array = tensor._array
         if min(array.strides, default=0) < 0 or any(step % array.itemsize for step in array.strides):
             array = array.copy()  # PyTorch has no such steps
@@ -258,7 +265,7 @@ class _Span(NamedTuple):
     device: str
     first: int
     end: int
-    tensor: Tensor
+    tensor: Tensor | Storage
     array: Any
     place: bytearray
 
@@ -266,11 +273,15 @@ class _Span(NamedTuple):
 def _storage(group: list[_Span], key: int) -> np.ndarray:
     """The bytes that all tensors of `group` span; fills in each tensor's place in the pickle."""
     first, end = group[0].first, max(span.end for span in group)
-    dtypes = {span.tensor.dtype for span in group}
-    word = _WORDS.get(group[0].tensor.dtype) if len(dtypes) == 1 else None
+    dtypes = {None if isinstance(span.tensor, UntypedStorage) else span.tensor.dtype for span in group}
+    word = _WORDS.get(dtypes.pop()) if len(dtypes) == 1 else None
     if any((span.first - first) % span.array.itemsize for span in group):
         raise CheckpointError(
             "the object cannot be written: tensors of several types overlap between elements"
+        )
+    if word is None and any(isinstance(span.tensor, TypedStorage) for span in group):
+        raise CheckpointError(
+            "the object cannot be written: a storage of one type and tensors or storages of others view the same data"
         )
     width = 1 if word is None else group[0].array.itemsize
     kind = "torch.storage\nUntypedStorage" if word is None else f"torch\n{word}Storage"
@@ -278,6 +289,11 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
     described = b"((" + described + number((end - first) // width) + b"tQ"
     for span in group:
         tensor, array = span.tensor, span.array
+        if not isinstance(tensor, Tensor):
+            span.place.extend(
+                described[1:]
+            )  # without the mark of the arguments that a tensor is rebuilt from
+            continue
         steps = tensor.stride() if array is tensor._array else wrap(array).stride()
         if not array.size:  # NumPy's have no steps
             steps = [math.prod(n or 1 for n in array.shape[d + 1 :]) for d in range(array.ndim)]
@@ -310,7 +326,7 @@ def _as_parameter(tensor: Tensor, described: bytes) -> bytes:
     return b"ctorch._utils\n_rebuild_parameter\n" + described + end
 
 
-_WORDS = {dtype: word for word, dtype in STORAGES.items()}
+_WORDS: dict[DType | None, str] = {dtype: word for word, dtype in STORAGES.items()}
 
 
 def _bytes_at(array: Any, count: int) -> np.ndarray:

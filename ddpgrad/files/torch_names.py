@@ -19,7 +19,7 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import DeviceError
 from ..core.size import Size, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
-from ..core.storage import UntypedStorage
+from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from ..ops.creation.factories import empty_strided
@@ -40,14 +40,10 @@ class StorageType:
         self.dtype = dtype
         self.itemsize = 1 if dtype is None else dtype.itemsize
 
-
-class Storage(UntypedStorage):
-    """Memory that a file's tensors share, with the element type that the file gives it."""
-
-    def __init__(self, memory: Any, kind: StorageType) -> None:
-        super().__init__()
-        self._owner = self.memory = memory  # a raw array of bytes
-        self.dtype = kind.dtype
+    def __call__(self, memory: Any) -> TypedStorage | UntypedStorage:
+        """The storage of this class whose memory is a raw array of bytes."""
+        storage = UntypedStorage._part(memory)
+        return storage if self.dtype is None else TypedStorage(dtype=self.dtype, wrap_storage=storage)
 
 
 def _whole(values: Any) -> bool:
@@ -64,7 +60,7 @@ def rebuild_tensor(
     *rest: Any,
 ) -> Tensor:
     """`torch._utils._rebuild_tensor_v2`: a tensor in the memory of `storage`."""
-    if not isinstance(storage, Storage) or storage.dtype is None:
+    if not isinstance(storage, TypedStorage):
         raise Malformed("a tensor without a storage of its type")
     return _in_memory(storage, storage.dtype, offset, size, stride, requires_grad)
 
@@ -73,20 +69,25 @@ def rebuild_typed(
     storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, dtype: Any, *rest: Any
 ) -> Tensor:
     """`torch._utils._rebuild_tensor_v3`: the same of any type in memory of bytes."""
-    if not isinstance(storage, Storage) or not isinstance(dtype, DType):
+    if not isinstance(storage, (TypedStorage, UntypedStorage)) or not isinstance(dtype, DType):
         raise Malformed("a tensor without a storage, or without a type")
     return _in_memory(storage, dtype, offset, size, stride, requires_grad)
 
 
 def _in_memory(
-    storage: Storage, dtype: DType, offset: Any, size: Any, stride: Any, requires_grad: Any
+    storage: TypedStorage | UntypedStorage,
+    dtype: DType,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any,
 ) -> Tensor:
     if not (isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride) <= 64):
         raise Malformed("a tensor whose size and stride do not fit")
     if not _whole((offset, *size, *stride)) or math.prod(n or 1 for n in size) >= 1 << 58:
         raise Malformed("a tensor with a size, a stride or an offset that cannot be")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    memory, width = storage.memory, dtype.itemsize
+    memory, width = storage.untyped()._owner, dtype.itemsize
     if 0 in size:
         offset, stride = 0, (0,) * len(size)
         memory = memory[:0]

@@ -65,8 +65,12 @@ def _invert(self: Tensor) -> Tensor:
     return unary.bitwise_not(self)
 
 
-def _matmul_from_right(self: Tensor, other: Any) -> Tensor:
-    return matrix.matmul(data.as_tensor(other), self)
+def _matmul_from_right(self: Tensor, other: Any) -> Any:
+    return matrix.matmul(data.as_tensor(other), self) if hasattr(other, "__array__") else NotImplemented
+
+
+def _no_deletion(self: Tensor, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
 
 
 def _attach_operators() -> None:
@@ -84,7 +88,7 @@ def _attach_operators() -> None:
         "__ror__": bitwise.bitwise_or, "__rxor__": bitwise.bitwise_xor, "__pos__": arithmetic.positive,
         "__lshift__": bitwise.bitwise_left_shift, "__rshift__": bitwise.bitwise_right_shift,
         "__rlshift__": _reflected(bitwise.bitwise_left_shift), "__rrshift__": _reflected(bitwise.bitwise_right_shift),
-        "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right,
+        "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
     }  # fmt: skip
     for name, function in table.items():
         setattr(Tensor, name, function)

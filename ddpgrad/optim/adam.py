@@ -61,6 +61,18 @@ class Adam(Elementwise):
     ) -> None:
         super().__init__(params, options(locals()))
 
+    def _check_options(self, group: Mapping[str, Any]) -> None:
+        betas = group["betas"]
+        if isinstance(betas[0], Tensor) is not isinstance(betas[1], Tensor):
+            raise ValueError("betas must be either both floats or both Tensors")
+        if group.get("foreach") and not group.get("capturable"):
+            for name, option in {"lr": group["lr"], "betas[0]": betas[0], "betas[1]": betas[1]}.items():
+                if isinstance(option, Tensor):
+                    raise ValueError(
+                        f"{name} as a Tensor is not supported for capturable=False and foreach=True"
+                    )
+        super()._check_options(group)
+
     def _state_names(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         names = (STEP, "exp_avg", "exp_avg_sq")
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names

@@ -41,6 +41,8 @@ class Optimizer(HasHooks):
     _shown_as = ""  # what errors call the class; its own name by default
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        if all(value is not required for value in defaults.values()):
+            self._check_options({"params": (), **defaults})
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got one Tensor"

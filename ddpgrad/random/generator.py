@@ -103,7 +103,9 @@ class Generator(Variates):
     def set_state(self, state: Tensor | np.ndarray) -> Generator:
         """Continue from a state that `get_state`, here or in PyTorch, gave."""
         array = state if isinstance(state, np.ndarray) else state.numpy()
-        if array.dtype != np.uint8 or array.size != _STATE.itemsize:
+        if array.dtype != np.uint8:
+            raise TypeError(f"RNG state must be a torch.ByteTensor, got {array.dtype}")
+        if array.size != _STATE.itemsize:
             raise RuntimeError(
                 f"a generator state is a uint8 tensor of {_STATE.itemsize} elements, "
                 f"got {array.dtype} with {array.size}"

@@ -166,6 +166,23 @@ def _loop(args, dims, steps, data):
                 _narrow(buffers + k * _ROOM, size, place, steps[k], np.int16(0))
 
 
+# Of these only the sign changes: the bits of an element that are kept, and those that are turned over.
+_SIGNS = {"negative": (0xFFFF, 0x8000), "absolute": (0x7FFF, 0), "fabs": (0x7FFF, 0)}
+
+
+def _sign_loop(args, dims, steps, data):
+    """An inner loop of a ufunc of `_SIGNS`, told its bits."""
+    keep, turned = np.uint16(data[0]), np.uint16(data[1])
+    source, target = _pointer(args[0], np.uint16(0)), _pointer(args[1], np.uint16(0))
+    if steps[0] == 2 and steps[1] == 2:
+        for i in range(dims[0]):
+            target[i] = (source[i] & keep) ^ turned
+    else:
+        for i in range(dims[0]):
+            value = _pointer(args[0] + i * steps[0], np.uint16(0))[0]
+            _pointer(args[1] + i * steps[1], np.uint16(0))[0] = (value & keep) ^ turned
+
+
 class _Ufunc(ctypes.Structure):
     """The public head of NumPy's PyUFuncObject."""
 
@@ -219,11 +236,13 @@ def install() -> None:
     if _kept:
         return
     umath: Any = import_module("numpy._core._multiarray_umath")
-    loop = cached(CFunc(_loop, (_WORDS(*[_WORDS] * 4).args, types.void), {}, dict(_OPTIONS)))
-    loop.compile()
-    _kept.append(loop)
+    signature = _WORDS(*[_WORDS] * 4).args, types.void
+    loops = [cached(CFunc(body, signature, {}, dict(_OPTIONS))) for body in (_loop, _sign_loop)]
+    for loop in loops:
+        loop.compile()
+    _kept.extend(loops)
     register = _registering(umath._UFUNC_API)
-    former: list[tuple[Any, int, Array]] = []
+    former: list[tuple[Any, int, int, Array]] = []
     found = {u for name in dir(np) if isinstance(u := getattr(np, name), np.ufunc)} | {umath.clip}
     for ufunc in found:
         if ufunc.signature is not None or ufunc.__name__ in _OF_THE_TYPE or ufunc.nargs > _MOST:
@@ -233,6 +252,8 @@ def install() -> None:
             raise ImportError(
                 f"NumPy {np.__version__} does not hold the loops of numpy.{ufunc.__name__} as NumPy 2 does: install numpy<3"
             )
+        signs = _SIGNS.get(ufunc.__name__)
+        address = loops[signs is not None].address
         for i, letters in enumerate(ufunc.types):
             if "f" not in letters.partition("-")[0] or i != ufunc.types.index(letters):
                 continue  # NumPy takes the first of several loops for the same types
@@ -242,15 +263,17 @@ def install() -> None:
             if letters.replace("f", "e") in ufunc.types and is_half(float16.numpy):
                 place = ufunc.types.index(letters.replace("f", "e"))
                 old = head.functions[place], head.data[place] or 0
-                former.append((head, place, _told(ufunc, letters, _FLOAT16, *wide, *old)))
+                former.append(
+                    (head, place, address, _told(ufunc, letters, _FLOAT16, *(signs or (*wide, *old))))
+                )
             kinds = [bfloat16.numpy if c == "f" else np.dtype(c) for c in letters.replace("->", "")]
             if _has_loop(ufunc, kinds):
                 numbers = (ctypes.c_int * len(kinds))(*[kind.num for kind in kinds])
-                told = _told(ufunc, letters, _BFLOAT16, *wide, 0, 0)
-                if register(ufunc, bfloat16.numpy.num, loop.address, numbers, told.ctypes.data):
+                told = _told(ufunc, letters, _BFLOAT16, *(signs or (*wide, 0, 0)))
+                if register(ufunc, bfloat16.numpy.num, address, numbers, told.ctypes.data):
                     raise ImportError(f"NumPy takes no loop for bfloat16 in numpy.{ufunc.__name__}")
-    entries = _entries(loop.address, [told.ctypes.data for _, _, told in former])
-    for (head, place, _), entry in zip(former, entries, strict=True):
+    entries = _entries([(address, told.ctypes.data) for _, _, address, told in former])
+    for (head, place, _, _), entry in zip(former, entries, strict=True):
         head.functions[place] = entry
 
 
@@ -279,13 +302,13 @@ def _told(ufunc: np.ufunc, letters: str, kind: int, *loops: int) -> np.ndarray[A
     return told
 
 
-def _entries(loop: int, told: list[int]) -> list[int]:
-    """Addresses of functions that call `loop` with what each is told: NumPy's own types hand a loop nothing else."""
+def _entries(told: list[tuple[int, int]]) -> list[int]:
+    """Addresses of functions that call a loop with what it is told: NumPy's own types hand a loop nothing else."""
     word = ir.IntType(64)
     kind = ir.FunctionType(ir.VoidType(), [word] * 4)
     module = ir.Module()
     module.triple = binding.get_default_triple()
-    for i, data in enumerate(told):
+    for i, (loop, data) in enumerate(told):
         function = ir.Function(module, kind, f"entry{i}")
         builder = ir.IRBuilder(function.append_basic_block())
         entry = builder.inttoptr(word(loop), kind.as_pointer())

@@ -1,4 +1,4 @@
-"""Compiled cross entropy over class indices for the CPU: no array of probabilities is made, float32 and float64."""
+"""Compiled losses for the CPU: Huber's, and cross entropy over class indices without an array of probabilities."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from .numbers import where
+from .piecewise import _map, _map_pair
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
 
@@ -206,3 +208,23 @@ def _nll_backward(g, places, share, out):
     for i in range(len(places)):
         if share[i] != 0:  # where all are ignored g is infinite
             out[i, places[i]] = -share[i] * g[i]
+
+
+def huber(input: np.ndarray, delta: float, scale: float = 1.0) -> np.ndarray:
+    """scale times x**2 / 2 within [-delta, delta], else times delta * (|x| - delta / 2)."""
+    return _map(_huber, input, delta, scale, 0.5)
+
+
+def huber_backward(g: np.ndarray, input: np.ndarray, delta: float, scale: float) -> np.ndarray:
+    """The gradient of `huber` for `input`."""
+    return _map_pair(_huber_backward, g, input, delta, scale)
+
+
+def _huber(x, delta, scale, half):
+    size = abs(x)
+    inner = where(size < delta, size, delta)
+    return inner * (size - half * inner) * scale
+
+
+def _huber_backward(g, x, delta, scale):
+    return where(x > delta, delta, where(x < -delta, -delta, x)) * (g * scale)

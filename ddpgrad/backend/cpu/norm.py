@@ -11,7 +11,9 @@ import math
 
 import numpy as np
 
-from .vectormath import compiled_for, kernel
+from ..dtype import prepare_narrow
+from .half import is_half, stored
+from .vectormath import compiled_for, kernel, narrowed, widened
 
 Array = np.ndarray
 
@@ -121,6 +123,25 @@ def batch_norm_backward(
     return g_input, None if weight is None else g_weight, None if bias is None else g_bias
 
 
+def channel_affine(input: Array, weight: Array, bias: Array) -> Array:
+    """input (N, C, *) times weight (C,) plus bias (C,); floats of 16 bits are computed in float32."""
+    half = input.itemsize == 2
+    number = np.dtype(np.float32) if half else input.dtype
+    if not input.size or not input.flags.c_contiguous or not compiled_for(np.empty(0, number)):
+        return NotImplemented
+    if (half and not is_half(input.dtype)) or any(
+        p.dtype not in (number, input.dtype) for p in (weight, bias)
+    ):
+        return NotImplemented
+    if half:
+        prepare_narrow()
+    x, out = _channels(input), np.empty(input.shape, input.dtype)
+    numbers = [np.ascontiguousarray(p, dtype=number) for p in (weight, bias)]
+    loop = _channel_affine_rows if x.shape[2] == 1 else _channel_affine
+    loop(stored(x), *numbers, stored(out).reshape(x.shape))
+    return out
+
+
 def _present(*arrays: Array | None) -> list[Array]:
     return [a for a in arrays if a is not None]
 
@@ -141,6 +162,26 @@ def _flat(parameter: Array | None, default: float, n: int, like: Array) -> Array
     if parameter is None:
         return np.full(n, default, like.dtype)
     return np.ascontiguousarray(parameter).reshape(n)
+
+
+@kernel
+def _channel_affine(x, weight, bias, out):
+    images, channels, n = x.shape
+    for i in range(images):
+        for c in range(channels):
+            row, result, scale, shift = x[i, c], out[i, c], weight[c], bias[c]
+            for j in range(n):
+                result[j] = narrowed(widened(row[j]) * scale + shift, result)
+
+
+@kernel
+def _channel_affine_rows(x, weight, bias, out):
+    """As `_channel_affine` where a channel has one element in each image, so that channels lie side by side."""
+    images, channels, _ = x.shape
+    for i in range(images):
+        row, result = x[i, :, 0], out[i, :, 0]
+        for c in range(channels):
+            result[c] = narrowed(widened(row[c]) * weight[c] + bias[c], result)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Compiled activations in pieces for the CPU, one pass over memory each: float32 and float64.
+"""Compiled activations in pieces for the CPU, one pass over memory each: float32, float64 and floats of 16 bits.
 
 An activation is a function of one number and its options, which a loop is compiled for. Every
 function of arrays returns `NotImplemented`, before anything else, for what it is not written
@@ -15,14 +15,64 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from ..dtype import prepare_narrow
 from ..layout import beside
 from .numbers import where
-from .vectormath import compiled_for, exp, exp_of_negative, expm1, kernel, log1p_of_fraction
+from .vectormath import (
+    compiled_for,
+    exp,
+    exp_of_negative,
+    expm1,
+    kernel,
+    log1p_of_fraction,
+    narrowed,
+    normal,
+    widened,
+)
 
 Array = np.ndarray[Any, Any]
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024
+_TANH_SCALE = 2 * math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+def relu(input: Array) -> Array:
+    """max(input, 0); NaN stays NaN."""
+    return np.maximum(input, 0) if input.size < _SMALL else _map(_relu, input, 0.0)
+
+
+def relu_backward(g: Array, out: Array) -> Array:
+    """g where `out`, the result of `relu`, is above 0, else 0."""
+    if out.size < _SMALL:
+        zero = np.zeros((), out.dtype)  # compared with faster than a number
+        return np.where(np.greater(out, zero), g, zero)
+    return _map_pair(_relu_backward, g, out, 0.0)
+
+
+def gelu(input: Array, approximate: str = "none") -> Array:
+    """x * Phi(x), or with approximate="tanh" Hendrycks and Gimpel's x * sigmoid(2 u(x)), written with tanh."""
+    if approximate == "none":
+        return _map(_gelu, input)
+    return _map(_gelu_tanh, input, 1.0, _TANH_SCALE, _TANH_CUBIC)
+
+
+def gelu_backward(g: Array, input: Array, approximate: str = "none") -> Array:
+    """The gradient of `gelu` for `input`, given `g`, the gradient for its result."""
+    if approximate == "none":
+        return _map_pair(_gelu_backward, g, input)
+    return _map_pair(_gelu_tanh_backward, g, input, 1.0, _TANH_SCALE, _TANH_CUBIC, 3 * _TANH_CUBIC)
+
+
+def silu(input: Array) -> Array:
+    """x * sigmoid(x)."""
+    return _map(_silu, input, 1.0)
+
+
+def silu_backward(g: Array, input: Array) -> Array:
+    """The gradient of `silu` for `input`."""
+    return _map_pair(_silu_backward, g, input, 1.0)
 
 
 def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
@@ -101,6 +151,11 @@ def clamp(input: Array, min: Any = None, max: Any = None) -> Array:
     return _map(_clamp, input, *limits)
 
 
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    """`clamp` by the options of `nn.Hardtanh`."""
+    return clamp(input, min_val, max_val)
+
+
 def clamp_backward(g: Array, input: Array, min: Any, max: Any) -> Array:
     """The gradient of `clamp` for `input`."""
     limits = _limits(min, max)
@@ -127,16 +182,6 @@ def hardswish_backward(g: Array, input: Array) -> Array:
     return _map_pair(_hardswish_backward, g, input, 3.0, 0.5)
 
 
-def huber(input: Array, delta: float, scale: float = 1.0) -> Array:
-    """scale times x**2 / 2 within [-delta, delta], else times delta * (|x| - delta / 2)."""
-    return _map(_huber, input, delta, scale, 0.5)
-
-
-def huber_backward(g: Array, input: Array, delta: float, scale: float) -> Array:
-    """The gradient of `huber` for `input`."""
-    return _map_pair(_huber_backward, g, input, delta, scale)
-
-
 def _limits(low: Any, high: Any) -> tuple[float, float] | None:
     """Both limits as numbers; None where they are arrays or NaN."""
     low = -math.inf if low is None else low
@@ -149,19 +194,37 @@ def _limits(low: Any, high: Any) -> tuple[float, float] | None:
 
 
 def _map(element: Callable[..., Any], x: Array, *options: float) -> Any:
-    """element(x, *options) of every element, options in the type of x."""
+    """element(x, *options) of every element, options in the type of x; floats of 16 bits are computed in float32."""
     if not compiled_for(x):
-        return NotImplemented
+        return _map_halves(_loop, element, options, x)
     out, flat, vectors = beside(x.dtype, x)
     numbers = tuple([x.dtype.type(option) for option in options])
     _loop(element)(*vectors, numbers, flat)
     return out
 
 
+def _map_halves(loop: Any, element: Callable[..., Any], options: tuple[float, ...], *arrays: Array) -> Any:
+    """`_map` and `_map_pair` of floats of 16 bits, which the loops read and write as they are stored."""
+    from .half import is_half, stored
+
+    x = arrays[-1]
+    if (
+        x.size < _SMALL
+        or not is_half(x.dtype)
+        or any(a.dtype != x.dtype or a.shape != x.shape for a in arrays)
+    ):
+        return NotImplemented
+    prepare_narrow()
+    out, flat, vectors = beside(x.dtype, *arrays)
+    numbers = tuple([np.float32(option) for option in options])
+    loop(element)(*[stored(vector) for vector in vectors], numbers, stored(flat))
+    return out
+
+
 def _map_pair(element: Callable[..., Any], g: Array, x: Array, *options: float) -> Any:
     """element(g, x, *options) of every pair of elements."""
     if not compiled_for(g, x):
-        return NotImplemented
+        return _map_halves(_loop_over_pairs, element, options, g, x)
     numbers = tuple([x.dtype.type(option) for option in options])
     if x.size > 1 and not any(g.strides) and g.shape == x.shape:  # one number, as the gradient of a mean
         out, flat, vectors = beside(x.dtype, x)
@@ -178,7 +241,7 @@ def _loop(element: Callable[..., Any]) -> Callable[..., None]:
 
     def loop(x, options, out):
         for i in range(x.size):
-            out[i] = element(x[i], *options)
+            out[i] = narrowed(element(widened(x[i]), *options), out)
 
     return kernel(loop)
 
@@ -189,7 +252,7 @@ def _loop_over_pairs(element: Callable[..., Any]) -> Callable[..., None]:
 
     def loop(g, x, options, out):
         for i in range(x.size):
-            out[i] = element(g[i], x[i], *options)
+            out[i] = narrowed(element(widened(g[i]), widened(x[i]), *options), out)
 
     return kernel(loop)
 
@@ -207,6 +270,43 @@ def _loop_under_one(element: Callable[..., Any]) -> Callable[..., None]:
 
 # -- elements --------------------------------------------------------------------------------
 # A comparison with NaN is false, and lets x through.
+
+
+def _relu(x, zero):
+    return where(x <= zero, zero, x)
+
+
+def _relu_backward(g, y, zero):
+    return where(y > zero, g, zero)
+
+
+def _gelu(x):
+    return x * normal(x)[0]
+
+
+def _gelu_backward(g, x):
+    below, density = normal(x)
+    return g * (below + x * density)
+
+
+def _gelu_tanh(x, one, scale, cubic):
+    u = scale * x * (one + cubic * x * x)
+    return x / (one + exp(-u))
+
+
+def _gelu_tanh_backward(g, x, one, scale, cubic, cubic3):
+    u = scale * x * (one + cubic * x * x)
+    s = one / (one + exp(-u))
+    return g * (s + x * s * (one - s) * scale * (one + cubic3 * x * x))
+
+
+def _silu(x, one):
+    return x / (one + exp(-x))
+
+
+def _silu_backward(g, x, one):
+    s = one / (one + exp(-x))
+    return g * s * (one + x * (one - s))
 
 
 def _leaky_relu(x, slope):
@@ -295,13 +395,3 @@ def _hardswish(x, three, six):
 def _hardswish_backward(g, x, three, half):
     slope = where(x > -three, x / three + half, 0)
     return g * where(x >= three, 1, slope)
-
-
-def _huber(x, delta, scale, half):
-    size = abs(x)
-    inner = where(size < delta, size, delta)
-    return inner * (size - half * inner) * scale
-
-
-def _huber_backward(g, x, delta, scale):
-    return where(x > delta, delta, where(x < -delta, -delta, x)) * (g * scale)

@@ -163,6 +163,11 @@ def _batch_statistics(g: Graph, s: Step) -> str:
     return _per_channel(g, normal, s, rank)
 
 
+@converts("channel_affine")
+def _channel_affine(g: Graph, s: Step) -> str:
+    return _per_channel(g, g.of(s.arguments["input"]), s.arguments, len(s.arguments["input"].shape))
+
+
 def _normalized(g: Graph, name: str, dims: list[int], eps: float, dtype: Any) -> str:
     off = g.node("Sub", [name, reduced(g, "ReduceMean", name, dims, True)])
     variance = reduced(g, "ReduceMean", g.node("Mul", [off, off]), dims, True)

@@ -42,9 +42,15 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Scores (N, C, d1, …) as one row (C,) per target, and the targets in that order."""
     shape = tuple(input.shape)
     expected = () if input.ndim == 1 else (shape[0], *shape[2:])
-    if input.ndim == 0 or tuple(target.shape) != expected:
+    if input.ndim > 1 and target.ndim and target.shape[0] != shape[0]:
         raise ValueError(
-            f"Expected target size {list(expected)} for input of size {list(shape)}, got {list(target.shape)}"
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({target.shape[0]}): input "
+            f"{list(shape)}, target {list(target.shape)}"
+        )
+    if input.ndim == 0 or tuple(target.shape) != expected:
+        hint = ": probabilities as targets are floating-point" if target.shape == input.shape else ""
+        raise RuntimeError(
+            f"Expected target size {list(expected)}, got {list(target.shape)} for input of size {list(shape)}{hint}"
         )
     if input.ndim == 1:
         return reshape(input, (1, -1)), reshape(target, (1,))
@@ -59,7 +65,7 @@ def _soft_cross_entropy(
 ) -> Tensor:
     if input.shape != target.shape:
         raise RuntimeError(
-            f"cross_entropy(): probabilities as target must have the input's size {list(input.shape)}, got "
+            f"cross_entropy(): expected target dtype to be Long or Byte, or probabilities, which must have the input's size {list(input.shape)}, got "
             f"{list(target.shape)}"
         )
     dim = 0 if input.ndim == 1 else 1

@@ -94,8 +94,8 @@ def multi_margin_loss(
     classes = reshape(target, (-1, 1))
     if classes.shape[0] != scores.shape[0]:
         raise RuntimeError(
-            f"inconsistent target size, expected {[scores.shape[0]]} but got {list(target.shape)}: one class per row "
-            f"of scores {list(input.shape)}"
+            f"multi_margin_loss(): The target tensor should be 1-D with size equal to the rows of input {list(input.shape)}. "
+            f"Expected target size {[scores.shape[0]]}, but got {list(target.shape)}"
         )
     excess = relu(margin - gather(scores, 1, classes) + scores)
     if p == 2:

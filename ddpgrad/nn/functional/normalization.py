@@ -7,7 +7,7 @@ import math
 from ... import Tensor, clone, narrow, no_grad, repeat, reshape, rsqrt
 from ...backend import dtype as dtypes
 from ...ops.indexing.setitem import copy_
-from ...ops.layers.normalization import batch_norm_train
+from ...ops.layers.normalization import batch_norm_train, channel_affine
 from ...ops.shape.shape import constant_pad
 
 
@@ -32,6 +32,8 @@ def batch_norm(
                 f"batch_norm(): expected channels in dimension 1, got input size {list(input.shape)}"
             )
         return clone(input)
+    if eps < 0:
+        raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
     if training:
         if eps <= 0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
@@ -52,7 +54,9 @@ def batch_norm(
         raise ValueError(
             "batch_norm(): expected running_mean and running_var to be defined when training=False"
         )
-    # One scale and one shift per channel, so that the images are read only once each.
+    # One scale and one shift per channel, so that the images are read only once; not rounded to 16 bits.
+    if input.dtype.itemsize == 2:
+        running_mean, running_var = running_mean.float(), running_var.float()
     scale = rsqrt(running_var + eps)
     if weight is not None:
         scale = scale * weight
@@ -64,6 +68,8 @@ def batch_norm(
 
 def _scaled(input: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
     """input * scale + shift, a number of each for each channel (dimension 1); in the dtype of `input`."""
+    if scale is not None and shift is not None:
+        return channel_affine(input, scale, shift).to(input.dtype)
     shape = (1, -1) + (1,) * (input.ndim - 2)
     out = clone(input) if scale is None else input * reshape(scale, shape)
     return (out if shift is None else out + reshape(shift, shape)).to(input.dtype)

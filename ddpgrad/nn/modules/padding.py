@@ -99,13 +99,22 @@ class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
     """Copies of the elements at the edge, around volumes."""
 
 
-class CircularPad1d(_Pad, dims=1, mode="circular"):
+class _CircularPad(_Pad):
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim - self._dims not in (1, 2):
+            raise ValueError(
+                f"expected {self._dims + 1}D or {self._dims + 2}D input (got {input.ndim}D input) in {self._get_name()}"
+            )
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPad, dims=1, mode="circular"):
     """The elements of the other end, before and after signals."""
 
 
-class CircularPad2d(_Pad, dims=2, mode="circular"):
+class CircularPad2d(_CircularPad, dims=2, mode="circular"):
     """The elements of the other end, around images."""
 
 
-class CircularPad3d(_Pad, dims=3, mode="circular"):
+class CircularPad3d(_CircularPad, dims=3, mode="circular"):
     """The elements of the other end, around volumes."""

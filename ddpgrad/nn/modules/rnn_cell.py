@@ -52,22 +52,32 @@ class RNNCellBase(Module):
         if input.ndim not in (1, 2):
             raise ValueError(f"{self._get_name()}: Expected input to be 1D or 2D, got {input.ndim}D instead")
         x = input if input.ndim == 2 else input.unsqueeze(0)
+        if x.shape[1] != self.input_size:
+            raise RuntimeError(
+                f"{self._get_name()}: input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}"
+            )
         if hx is None:
             nothing = zeros((x.shape[0], self.hidden_size), dtype=x.dtype, device=x.device)
             states: States = (nothing,) * (2 if self._mode == "LSTM" else 1)
         else:
             states = tuple(hx) if self._mode == "LSTM" else (hx,)
-            for state in states:
+            for i, state in enumerate(states):
                 if state.ndim != input.ndim:
+                    which = f"hx[{i}]" if self._mode == "LSTM" else "hidden"
+                    dims = "1D or 2D" if state.ndim not in (1, 2) else f"{input.ndim}D as the input"
                     raise ValueError(
-                        f"{self._get_name()}: Expected hidden to be {input.ndim}D, got {state.ndim}D instead"
+                        f"{self._get_name()}: Expected {which} to be {dims}, got {state.ndim}D instead"
                     )
             states = states if input.ndim == 2 else tuple(state.unsqueeze(0) for state in states)
-        for state in states:
-            if state.shape[0] != x.shape[0] or state.shape[1] != self.hidden_size:
+        for i, state in enumerate(states):
+            if state.shape[0] != x.shape[0]:
                 raise RuntimeError(
-                    f"{self._get_name()}: input has {x.shape[0]} rows and hidden_size is {self.hidden_size}, but got a "
-                    f"hidden state {list(state.shape)}"
+                    f"{self._get_name()}: Input batch size {x.shape[0]} doesn't match hidden{i} batch size {state.shape[0]}"
+                )
+            if state.shape[1] != self.hidden_size:
+                raise RuntimeError(
+                    f"{self._get_name()}: hidden{i} has inconsistent hidden_size: got {state.shape[1]}, expected "
+                    f"{self.hidden_size}"
                 )
         weights = [self.weight_ih, self.weight_hh]
         weights += [] if self.bias_ih is None or self.bias_hh is None else [self.bias_ih, self.bias_hh]

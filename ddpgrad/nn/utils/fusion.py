@@ -60,3 +60,16 @@ def fuse_conv_bn_weights(
         Parameter(weight.detach().to(conv_w.dtype), conv_w.requires_grad),
         Parameter(shift.detach().to(conv_w.dtype if conv_b is None else conv_b.dtype), trained),
     )
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+) -> tuple[Parameter, Parameter]:
+    """`fuse_conv_bn_weights` of a linear layer."""
+    return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)

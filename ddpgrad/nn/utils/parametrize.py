@@ -164,6 +164,12 @@ def _deepcopy(self: Module, memo: dict[int, Any]) -> Module:
     return replica
 
 
+def _no_state(self: Module) -> Any:
+    raise RuntimeError(
+        "Serialization of parametrized modules is only supported through state_dict(): their class is made at run time"
+    )
+
+
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
@@ -187,6 +193,7 @@ def register_parametrization(
         if not is_parametrized(module):
             base = type(module)
             own = {} if hasattr(base, "__deepcopy__") else {"__deepcopy__": _deepcopy}
+            own["__getstate__"] = _no_state
             module.__class__ = type(f"Parametrized{base.__name__}", (base,), own)
             module.parametrizations = ModuleDict()
         setattr(type(module), tensor_name, _property(tensor_name))
@@ -252,3 +259,24 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 def type_before_parametrizations(module: Module) -> type:
     """The class of the module, as it was before it was parametrized."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give `to_module` the parametrizations of `from_module`, of one tensor or of all, and what they compute from."""
+    if not is_parametrized(from_module):
+        return to_module
+    names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]
+    for name in names:
+        if not hasattr(to_module, name):
+            value = getattr(from_module, name).detach().clone()
+            _register(to_module, name, Parameter(value))
+        for parametrization in from_module.parametrizations[name]:
+            register_parametrization(to_module, name, parametrization)
+        chain = to_module.parametrizations[name]
+        for original, own in zip(
+            from_module.parametrizations[name]._originals(), chain._originals(), strict=True
+        ):
+            own.data.copy_(original.data)
+    return to_module

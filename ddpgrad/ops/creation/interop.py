@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...backend.device import CPU
-from ...backend.registry import SparseArray, backend_for, to_device
+from ...backend.device import CPU, Device
+from ...backend.registry import SparseArray, to_device
 from ...core.size import Layout, sparse_coo, strided
 from ...core.tensor import Tensor, wrap
 from ..shape.strided import view
@@ -47,7 +47,7 @@ def reduce_ex(self: Tensor, protocol: Any) -> Any:
 
 
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
-    """A leaf with memory of its own, and a copy of its gradient."""
+    """A leaf with memory of its own, and a copy of its gradient; what shared memory shares that of the copies."""
     if self._grad_fn is not None:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment; use "
@@ -55,7 +55,11 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     if id(self) in memo:
         return memo[id(self)]
-    out = wrap(backend_for(self._array).clone(self._array), type(self))
+    from ...core.storage import copied
+
+    array, versions = copied(self._array, memo)
+    out = wrap(array, type(self))
+    out._versions = versions
     memo[id(self)] = out
     out._requires_grad = self._requires_grad
     out.__dict__.update(copy.deepcopy(dict(self.__dict__), memo))
@@ -206,7 +210,11 @@ class TypedTensor(type):
     dtype: dtypes.DType
     place: str  # "cpu" or "cuda"
 
-    def __call__(cls, *args: Any) -> Tensor:
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        if Device(device or cls.place).type != cls.place:
+            raise RuntimeError(f"legacy constructor expects device type: {cls.place} but got {device}")
+        if args and isinstance(args[0], Tensor) and args[0].dtype is not cls.dtype:
+            raise TypeError(f"expected {cls.dtype}, got {args[0].dtype}: use Tensor.to(dtype)")
         made = data.tensor(args[0], dtype=cls.dtype, device="cpu") if _is_data(args) else Tensor(*args)
         return made.to(cls.place, cls.dtype)
 
@@ -365,8 +373,6 @@ METHODS: dict[str, Any] = {
     "is_set_to": is_set_to,
     "is_same_size": is_same_size,
     "is_signed": is_signed,
-    "is_conj": _no,  # conjugation and negation are computed at once
-    "is_neg": _no,
     "is_distributed": _no,
     "get_device": get_device,
     "ndimension": Tensor.dim,

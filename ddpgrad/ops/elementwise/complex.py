@@ -188,6 +188,12 @@ def is_conj(input: Tensor) -> bool:
 
 
 @tensor_function()
+def is_neg(input: Tensor) -> bool:
+    """False: negations are computed at once here."""
+    return False
+
+
+@tensor_function()
 def isreal(input: Tensor) -> Tensor:
     """True where the imaginary part is 0."""
     backend = backend_for(input._array)

@@ -51,6 +51,13 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             refuse_overlap("copy_", self, (given,), self._array[raw])
         else:
             refuse_overlap("index_put", self, (given,))
+    if given is not None and given._array.dtype != self._array.dtype and not is_basic(raw):
+        mask = raw[0] if isinstance(raw, tuple) and len(raw) == 1 else raw
+        if given._array.size != 1 or getattr(mask, "dtype", None) != np.bool_:
+            raise RuntimeError(
+                f"Index put requires the source and destination dtypes match, got {self.dtype} for the destination and "
+                f"{given.dtype} for the source: convert one with Tensor.to(dtype)"
+            )
     recording = (
         mode.enabled
         and (self._requires_grad or (given is not None and given._requires_grad))

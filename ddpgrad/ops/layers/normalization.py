@@ -189,6 +189,29 @@ def batch_norm_backward(
     return grad_input, grad_weight, grad_bias
 
 
+def _channel_sum(F: Any, values: Any) -> Any:
+    return F.sum(values, (0, *range(2, len(values.shape))))
+
+
+@op(
+    grads={
+        "input": lambda F, g, weight: g * _channels(weight, len(g.shape), F),
+        "weight": lambda F, g, input: _channel_sum(F, g * input),
+        "bias": lambda F, g: _channel_sum(F, g),
+    },
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 3, 5, 2)), rng.standard_normal(3), rng.standard_normal(3)), {}),
+        ((rng.standard_normal((6, 3)), rng.standard_normal(3), rng.standard_normal(3)), {}),
+    ],
+    reference=lambda x, w, b: x * w.reshape(-1, *[1] * (x.ndim - 2)) + b.reshape(-1, *[1] * (x.ndim - 2)),
+    method=False,
+)
+def channel_affine(F: Any, input: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """input * weight + bias, a number of each for each channel (dimension 1)."""
+    n = len(input.shape)
+    return input * _channels(weight, n, F) + _channels(bias, n, F)
+
+
 def _np_rms_norm(x: Any, w: Any = None, ndim: int = 1, eps: float = 1e-5) -> Any:
     axes = tuple(range(-ndim, 0))
     out = x / np.sqrt((x * x).mean(axes, keepdims=True) + eps)

@@ -20,7 +20,7 @@ def check_windows(
     dims = len(kernel)
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(
-            f"{name}(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor for input, but got: "
+            f"{name}(): non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input, but got: "
             f"{list(input.shape)}"
         )
     if min(kernel) <= 0 or min(stride) <= 0 or min(dilation) <= 0:

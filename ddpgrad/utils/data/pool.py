@@ -26,7 +26,7 @@ from .shared_memory import Lease, Segment, fill, spans
 from .start_method import start_context, why_not_fork
 from .worker import NOTHING, SAMPLE, STARTING, Epoch, Name, Result, Start, Task, main
 
-_SLICE = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
+MP_STATUS_CHECK_INTERVAL = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
 _ENDING = 5.0  # seconds that workers have to end by themselves
 _STARTING = 120.0  # seconds that a worker may take to import the program, where a timeout is given
 
@@ -145,7 +145,7 @@ class Worker:
         began = waiting_since = time.monotonic()
         try:
             while not self._connection.poll(0):
-                ready = connections.wait([self._connection, self.process.sentinel], _SLICE)
+                ready = connections.wait([self._connection, self.process.sentinel], MP_STATUS_CHECK_INTERVAL)
                 if self.process.sentinel in ready and not self._connection.poll(0):
                     raise EOFError
                 now = time.monotonic()
@@ -205,7 +205,7 @@ class Worker:
         return f"is reading a sample{batch}"
 
     def _death(self) -> RuntimeError:
-        self.process.join(_SLICE)
+        self.process.join(MP_STATUS_CHECK_INTERVAL)
         code = self.process.exitcode
         how = f"exit code {code}"
         if code is not None and code < 0:
