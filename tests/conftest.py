@@ -15,8 +15,9 @@ import pytest
 import ddpgrad
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster")]
+sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster"), str(HERE / "fake_cuda")]
 
+import fakecuda  # noqa: E402
 import namespaces  # noqa: E402
 
 # Where this is set, as in many containers, every rank would compile all modules anew.
@@ -37,6 +38,7 @@ def _cuda_missing() -> str | None:
 WHY_NOT: dict[str, Callable[[], str | None]] = {
     "full": lambda: "minutes",
     "gpu": _cuda_missing,
+    "fakegpu": lambda: fakecuda.why_not() or "minutes",
     "torch": lambda: "minutes, too",
     "slurm": lambda: None if shutil.which("salloc") else "no Slurm",
     "netns": namespaces.why_not,
@@ -58,6 +60,17 @@ def _asked(config: pytest.Config) -> set[str]:
     return {*re.findall(r"\w+", config.option.markexpr), *(["torch"] if into_parity else [])}
 
 
+def _on_stand_in(config: pytest.Config) -> bool:
+    """Whether `-m fakegpu` is asked for, and can be had: then GPUs here are the CPU's threads."""
+    return "fakegpu" in _asked(config) and fakecuda.why_not() is None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before a test file imports CuPy."""
+    if _on_stand_in(config):
+        fakecuda.activate()
+
+
 def _under_mpi(config: pytest.Config) -> bool:
     return config.getoption("only_mpi", False) or config.getoption("with_mpi", False)
 
@@ -73,7 +86,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     one = len(config.args) == 1 and ".py" in config.args[0]
     if not (one or option.usepdb or option.trace or option.capture == "no" or _under_mpi(config)):
-        option.numprocesses, option.dist = len(os.sched_getaffinity(0)) + 1, "loadfile"
+        # On the stand-in a few files have nearly all tests.
+        option.dist = "load" if "fakegpu" in _asked(config) else "loadfile"
+        option.numprocesses = len(os.sched_getaffinity(0)) + 1
         option.loadscopereorder = False
 
 
@@ -84,11 +99,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here or takes long, unless its mark or a single test is asked for."""
+    """Leave out what cannot run here or takes long, unless its mark or a single test is asked for.
+
+    What needs a GPU runs on the stand-in, too, when that is asked for.
+    """
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker("fakegpu")
     items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in SLOW)
     if _under_mpi(config) or any("::" in argument for argument in config.args):
         return
-    asked = _asked(config)
+    asked = _asked(config) - ({"fakegpu"} if fakecuda.why_not() else set())
     why = {mark: reason for mark, ask in WHY_NOT.items() if mark not in asked and (reason := ask())}
     marks = [next((mark for mark in why if item.get_closest_marker(mark)), "") for item in items]
     config.hook.pytest_deselected(items=[item for item, mark in zip(items, marks, strict=True) if mark])
