@@ -27,7 +27,6 @@ static inline void __syncthreads() { fakecuda_barrier(); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline long long clock64() { return 0; }
-static inline long long clock() { return 0; }
 
 // ------------------------------------------------------------------ warps
 static inline int fakecuda_lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32; }

@@ -47,3 +47,13 @@ static inline double erfcinv(double y) {
 }
 static inline float erfcinv(float y) { return (float)erfcinv((double)y); }
 static inline double normcdfinv(double p) { return -1.4142135623730951 * erfcinv(2 * p); }
+
+// exp(x^2) erfc(x): as it stands where that loses no digits, else by its continued fraction (DLMF 7.9.1).
+static inline double erfcx(double x) {
+  if (x < 5) return std::exp(x * x) * std::erfc(x);
+  double fraction = x;
+  for (int k = 60; k > 0; k--) fraction = x + k / (2 * fraction);
+  return 0.5641895835477563 / fraction;
+}
+static inline float erfcx(float x) { return (float)erfcx((double)x); }
+static inline float erfcxf(float x) { return (float)erfcx((double)x); }

@@ -183,6 +183,14 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
                 view(pivots, np.int32, (count, n))[i] = rows
             view(info, np.int32, (count,))[i] = status
 
+    @function(f"cublas{letter}getrsBatched", "piiipippipi")
+    def getrs(handle, operation, n, columns, a, lda, pivots, b, ldb, info, count):
+        handles.of_this_device(handle)
+        for i, places in enumerate(zip(addresses(a, count), addresses(b, count), strict=True)):
+            rows = view(pivots, np.int32, (count, n))[i]
+            solve_factored(matrix(places[0], kind, n, n, lda), rows, matrix(places[1], kind, n, columns, ldb), operation)
+        write(info, 0)
+
     @function(f"cublas{letter}getriBatched", "pipippipi")
     def getri(handle, n, a, lda, pivots, out, ldc, info, count):
         handles.of_this_device(handle)
@@ -202,6 +210,12 @@ def lu(a: Array) -> tuple[Array, Array, int]:
     (getrf,) = scipy.linalg.get_lapack_funcs(("getrf",), (a,))
     factored, pivots, status = getrf(a)
     return factored, pivots + 1, status
+
+
+def solve_factored(factored: Array, pivots: Array, out: Array, operation: int) -> None:
+    """Solve in place with what `lu` gave; a zero on the diagonal divides, as on a GPU."""
+    (getrs,) = scipy.linalg.get_lapack_funcs(("getrs",), (out,))
+    out[...], _ = getrs(np.asfortranarray(factored), pivots - 1, out, trans=operation)
 
 
 def first_zero(factored: Array) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from .abi import DATA_TYPES, KINDS, Array, Handles, addresses, function, matrix, view, write
-from .cublas import lu, turned
+from .cublas import lu, solve_factored, turned
 
 INVALID_VALUE = 3
 _LOWER = 0  # cublasFillMode_t
@@ -114,11 +114,8 @@ def _systems(letter: str, kind: np.dtype[Any]) -> None:
     @function(f"{prefix}getrs", "piiipippip")
     def getrs(handle, operation, n, columns, a, lda, pivots, b, ldb, info):
         handles.of_this_device(handle)
-        out = matrix(b, kind, n, columns, ldb)
-        rows = view(pivots, np.int32, (n,)) - 1
-        # A zero on U's diagonal divides, as on the GPU.
-        (solve,) = scipy.linalg.get_lapack_funcs(("getrs",), (out,))
-        out[...], _ = solve(np.asfortranarray(matrix(a, kind, n, n, lda)), rows, out, trans=operation)
+        rows, out = view(pivots, np.int32, (n,)), matrix(b, kind, n, columns, ldb)
+        solve_factored(matrix(a, kind, n, n, lda), rows, out, operation)
         _done(info)
 
 

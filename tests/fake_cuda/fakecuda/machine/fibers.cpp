@@ -141,11 +141,14 @@ int release(unsigned count) {
     waiting += fibers[i]->state == State::at_barrier;
     done += fibers[i]->state == State::done;
   }
-  if (waiting != count) {
+  // Threads that have ended are not waited for: GPUs since Volta do so, and CuPy's scans rely on it.
+  if (waiting + done != count) {
     return refuse(-1, "kernel %s: %u of %u threads wait at a barrier, %u have ended, the others wait elsewhere",
                   kernel->name.c_str(), waiting, count, done);
   }
-  for (unsigned i = 0; i < count; i++) fibers[i]->state = State::ready;
+  for (unsigned i = 0; i < count; i++) {
+    if (fibers[i]->state == State::at_barrier) fibers[i]->state = State::ready;
+  }
   return 0;
 }
 
