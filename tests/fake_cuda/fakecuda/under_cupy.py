@@ -84,6 +84,7 @@ def _load_libraries(machine: ctypes.CDLL, extensions: list[Path]) -> None:
     functions = dict(abi.FUNCTIONS)
     functions["ncclCommInitRankConfig"], functions["ncclGetErrorString"] = nccl.INIT_RANK, nccl.ERROR_STRING
     functions["nvrtcVersion"] = NVRTC_VERSION
+    places = list[int]()
     found = shells.names_by_library(extensions)
     for library, names in found.items():
         loaded = shells.load(library, names)
@@ -92,9 +93,19 @@ def _load_libraries(machine: ctypes.CDLL, extensions: list[Path]) -> None:
             target = ctypes.cast(functions.pop(name), ctypes.c_void_p).value
             assert place is not None and target is not None
             symbols.redirect(machine, place, target)
+            places.append(place)
     if functions:
         raise LayoutError(f"CuPy calls none of {sorted(functions)}, which the stand-in has: CuPy has changed")
+    atexit.register(_leave, machine, places)
     atexit.register(nccl.forget)
+
+
+def _leave(machine: ctypes.CDLL, places: list[int]) -> None:
+    """Call no function of Python any more: CuPy destroys its handles when the interpreter is gone."""
+    nothing = symbols.exported(machine, "fakecuda_nothing")
+    assert nothing is not None
+    for place in places:
+        symbols.redirect(machine, place, nothing)
 
 
 def _nvrtc_version(major: Any, minor: Any) -> int:

@@ -188,7 +188,9 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
         handles.of_this_device(handle)
         for i, places in enumerate(zip(addresses(a, count), addresses(b, count), strict=True)):
             rows = view(pivots, np.int32, (count, n))[i]
-            solve_factored(matrix(places[0], kind, n, n, lda), rows, matrix(places[1], kind, n, columns, ldb), operation)
+            solve_factored(
+                matrix(places[0], kind, n, n, lda), rows, matrix(places[1], kind, n, columns, ldb), operation
+            )
         write(info, 0)
 
     @function(f"cublas{letter}getriBatched", "pipippipi")

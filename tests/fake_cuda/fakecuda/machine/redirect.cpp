@@ -14,3 +14,5 @@ EXPORT int fakecuda_redirect(void* place, const void* target) {
   memcpy(place, jump, sizeof(jump));
   return 0;
 }
+
+EXPORT int fakecuda_nothing() { return 0; }
