@@ -64,20 +64,9 @@ def test_a_checkpoint_goes_on_with_the_same_bits(of_one_process: dict[str, Any],
     assert bits(tmp_path, "--resume") == of_one_process
 
 
-@pytest.mark.xdist_group("bits")
-def test_losses_are_those_of_the_cpu(of_one_process: dict[str, Any], tmp_path: Path):
-    job = str(TESTS / "jobs" / "same_bits.py")
-    told = ddprun("--procs", "1", job, "--checkpoints", str(tmp_path), "--steps", "1")
-    found = re.search(r"\{\"losses\".*\}", told)
-    assert found, told[-2000:]
-    # Dropout's masks are the same; the later steps' schedule is not, as it spans fewer.
-    first = float.fromhex(json.loads(found[0])["losses"]["0"])
-    assert float.fromhex(of_one_process["losses"]["0"]) == pytest.approx(first, rel=1e-6)
-
-
 def network(kind: str) -> nn.Module:
     if kind == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10)
     )  # fmt: skip
@@ -112,7 +101,7 @@ def test_a_training_is_the_cpus_and_never_waits(kind: str):
 
 def test_the_examples_run(tmp_path: Path):
     book = tmp_path / "book.txt"
-    book.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 200)
+    book.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 400)
     small = [
         "--layers",
         "1",
