@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster"), str(HERE / "fake_cuda")]
 
 import fakecuda  # noqa: E402
+import fakecuda.coverage  # noqa: E402
 import namespaces  # noqa: E402
 
 # Where this is set, as in many containers, every rank would compile all modules anew.
@@ -46,6 +48,7 @@ WHY_NOT: dict[str, Callable[[], str | None]] = {
 }
 PARITY = HERE / "parity"
 LEFT_OUT = pytest.StashKey[str]()
+KERNELS = pytest.StashKey[str]()  # of the CUDA backend, run and not run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +72,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before a test file imports CuPy."""
     if _on_stand_in(config):
         fakecuda.activate()
+        if not hasattr(config, "workerinput"):
+            os.environ["FAKE_CUDA_LOG"] = tempfile.mkstemp(prefix="fake-cuda-", suffix=".log")[1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A whole run on the stand-in launches every kernel of the CUDA backend."""
+    config = session.config
+    if not _on_stand_in(config):
+        return
+    fakecuda.log()
+    if not hasattr(config, "workerinput"):
+        log = Path(os.environ.pop("FAKE_CUDA_LOG"))
+        config.stash[KERNELS], missing = fakecuda.coverage.report(log)
+        log.unlink()
+        if missing and config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _under_mpi(config: pytest.Config) -> bool:
@@ -131,6 +151,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left := config.stash.get(LEFT_OUT, ""):
         terminalreporter.write_line(f"left out: {left}; `pytest -m MARK` runs them")
+    if kernels := config.stash.get(KERNELS, ""):
+        terminalreporter.write_line(kernels)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -53,7 +53,7 @@ def activate() -> None:
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if str(_HERE) not in paths:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(_HERE), *filter(None, paths)])
-        atexit.register(_log)
+        atexit.register(log)
 
 
 def active() -> bool:
@@ -94,8 +94,8 @@ def _machine() -> ctypes.CDLL:
     return Loaded.machine
 
 
-def _log() -> None:
-    """Append what was launched to the file FAKE_CUDA_LOG, one line of JSON a process."""
+def log() -> None:
+    """Append what this process launched to the file FAKE_CUDA_LOG; done at its end, if not before."""
     path = os.environ.get("FAKE_CUDA_LOG")
     if path and active():
         with Path(path).open("a") as file:
