@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ def _headers() -> Path:
 
 
 def compiled(source: str, options: Sequence[str]) -> Path:
-    """The shared object of a source; its neighbours NAME.cu and NAME.json are what NVRTC would have got."""
+    """The shared object of a source, which is kept beside it as NAME.cu for `tests/gpu/compile_all.py`."""
     defines = [option for option in options if option.startswith(("-D", "--define"))]
     headers = _headers()
     made = build.cache() / f"{build.digest(headers.name, source, *defines)}.so"
@@ -70,19 +69,14 @@ def compiled(source: str, options: Sequence[str]) -> Path:
         Compiled.kept += 1
         return made
     Compiled.made += 1
-    _keep(made.with_suffix(".json"), json.dumps(list(options)))
-    _keep(made.with_suffix(".cu"), source)
+    rough = made.with_suffix(f".{os.getpid()}.part")
+    rough.write_text(source)
+    rough.replace(made.with_suffix(".cu"))
     translated = made.with_suffix(f".{os.getpid()}.cpp")
     translated.write_text(_translated(source))
     build.run(["-x", "c++", *_options(), *defines, "-shared", "-include", headers, translated], made)
     translated.unlink()
     return made
-
-
-def _keep(path: Path, text: str) -> None:
-    rough = path.with_name(f"{path.name}.{os.getpid()}.part")
-    rough.write_text(text)
-    rough.replace(path)
 
 
 def _translated(source: str) -> str:
