@@ -22,10 +22,12 @@ _NOT_SUPPORTED = {
     "nccl": 5,
     "cuda": 801,
 }
-# Loaded at run time by these names, and so asked for by no extension.
+# Loaded at run time by these names, by CuPy or by its package that finds CUDA's libraries: no extension asks for them.
 _AT_RUN_TIME = {
     "libnvrtc.so.12": {"nvrtcVersion"},
     "libcusolver.so.11": {"cusolverDnXgeev", "cusolverDnXgeev_bufferSize"},
+    "libcublasLt.so.12": set[str](),
+    "libnvJitLink.so.12": set[str](),
 }
 
 
