@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,9 +55,14 @@ class CompileError(RuntimeError):
     """What g++ said, and the command."""
 
 
+def of_this_thread(path: Path, suffix: str = ".part") -> Path:
+    """A neighbour of a file that no other process and no other thread writes."""
+    return path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}{suffix}")
+
+
 def run(arguments: Sequence[str | Path], made: Path) -> Path:
     """Let g++ make the file `made`, which appears when it is whole: other processes may build it, too."""
-    rough = made.with_name(f"{made.name}.{os.getpid()}.part")
+    rough = of_this_thread(made)
     command = [compiler() or "g++", *map(str, arguments), "-o", str(rough)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

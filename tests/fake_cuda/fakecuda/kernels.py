@@ -69,10 +69,10 @@ def compiled(source: str, options: Sequence[str]) -> Path:
         Compiled.kept += 1
         return made
     Compiled.made += 1
-    rough = made.with_suffix(f".{os.getpid()}.part")
+    rough = build.of_this_thread(made)
     rough.write_text(source)
     rough.replace(made.with_suffix(".cu"))
-    translated = made.with_suffix(f".{os.getpid()}.cpp")
+    translated = build.of_this_thread(made, ".cpp")
     translated.write_text(_translated(source))
     build.run(["-x", "c++", *_options(), *defines, "-shared", "-include", headers, translated], made)
     translated.unlink()

@@ -59,15 +59,14 @@ def shell(library: str, names: set[str]) -> Path:
         )
     text = "\n".join([*lines, ""])
     made = build.cache() / f"{library}-{build.digest(text)}"
-    if not made.exists():
-        source = made.with_name(f"{made.name}.cpp")
-        versions = made.with_name(f"{made.name}.map")
-        source.write_text(text)
-        versions.write_text(f"{library} {{ *; }};\n")
-        build.run(
-            ["-shared", "-fPIC", "-O1", f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}", source],
-            made,
-        )
+    with build.one_at_a_time("shells"):
+        if not made.exists():
+            source = made.with_name(f"{made.name}.cpp")
+            versions = made.with_name(f"{made.name}.map")
+            source.write_text(text)
+            versions.write_text(f"{library} {{ *; }};\n")
+            options = [f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}"]
+            build.run(["-shared", "-fPIC", "-O1", *options, source], made)
     return made
 
 

@@ -40,7 +40,7 @@ def defined(library: str | Path, prefix: str) -> dict[str, int]:
             for row in rows
             if len(row) == 3 and row[1] in "tTwW" and row[2].startswith(prefix)
         }
-        rough = kept.with_suffix(f".{os.getpid()}")
+        rough = build.of_this_thread(kept)
         rough.write_text(json.dumps(found))
         rough.replace(kept)
     return json.loads(kept.read_text())
