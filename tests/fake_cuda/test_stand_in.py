@@ -1,7 +1,5 @@
 """The stand-in itself: it computes as a GPU does, and refuses what a GPU refuses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainings on the stand-in: the CPU's losses, and one result however the ranks' gradients travel."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

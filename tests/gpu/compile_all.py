@@ -6,8 +6,6 @@
 Needs cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12. Exit code 1 where a source does not compile.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -4,8 +4,6 @@ import fakecuda
 fakecuda.activate()  # before CuPy is imported; then CuPy and this process's children have GPUs
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import json

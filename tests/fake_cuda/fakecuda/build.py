@@ -1,7 +1,5 @@
 """g++, the folder of what it made, and the headers that it needs."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Which kernels of `ddpgrad/backend/cuda` a test run has launched, its workers and their jobs included."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Kernels by g++: a source of CUDA C++ becomes a shared object, kept by content."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """CuPy's memory pool without pooling: every array is a block of the machine's, with its own guards and NaNs."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -3,8 +3,6 @@
 A function that nothing is put in the place of says its name and fails: no call is lost in silence.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The functions of libraries that are loaded: where they are, and others in their place."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

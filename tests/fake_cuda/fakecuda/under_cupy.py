@@ -4,8 +4,6 @@ CuPy's wheel has CUDA's runtime linked into its extensions and is not stripped: 
 their symbols and become the machine's. Whatever is not where it is expected ends the import with `LayoutError`.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """C functions written in Python: arguments as numbers, arrays as views of the memory that an address names."""
 
-from __future__ import annotations
-
 import ctypes
 import traceback
 from collections.abc import Callable, Sequence

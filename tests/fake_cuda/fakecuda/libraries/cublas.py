@@ -1,7 +1,5 @@
 """cuBLAS by NumPy and SciPy. Matrices lie by columns; products of 16-bit numbers are accumulated in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

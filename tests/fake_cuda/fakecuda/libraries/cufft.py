@@ -1,7 +1,5 @@
 """cuFFT by NumPy. A plan says how the elements lie; a transform back is not divided by its length, as there."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Any

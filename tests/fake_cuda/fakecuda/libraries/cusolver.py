@@ -1,7 +1,5 @@
 """cuSOLVER's dense part by LAPACK (through SciPy) and NumPy. Whether it went well is written to devInfo, as there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

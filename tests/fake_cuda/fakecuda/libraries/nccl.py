@@ -4,8 +4,6 @@ A group is carried out where it ends, and returns when what it receives is there
 lets the stream wait; so what would hang there may hang here, and what relies on the overlap is not shown.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

@@ -1,7 +1,5 @@
 """What CuPy's own extensions sort with thrust, by NumPy: `cupy.cuda.thrust`'s three functions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes
