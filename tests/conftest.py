@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -15,8 +16,10 @@ import pytest
 import ddpgrad
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster")]
+sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster"), str(HERE / "fake_cuda")]
 
+import fakecuda  # noqa: E402
+import fakecuda.coverage  # noqa: E402
 import namespaces  # noqa: E402
 
 # Where this is set, as in many containers, every rank would compile all modules anew.
@@ -37,6 +40,7 @@ def _cuda_missing() -> str | None:
 WHY_NOT: dict[str, Callable[[], str | None]] = {
     "full": lambda: "minutes",
     "gpu": _cuda_missing,
+    "fakegpu": lambda: fakecuda.why_not() or "minutes",
     "torch": lambda: "minutes, too",
     "slurm": lambda: None if shutil.which("salloc") else "no Slurm",
     "netns": namespaces.why_not,
@@ -44,6 +48,7 @@ WHY_NOT: dict[str, Callable[[], str | None]] = {
 }
 PARITY = HERE / "parity"
 LEFT_OUT = pytest.StashKey[str]()
+KERNELS = pytest.StashKey[str]()  # of the CUDA backend, run and not run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +61,34 @@ def _asked(config: pytest.Config) -> set[str]:
     """The marks that the command line names; a path into tests/parity asks for PyTorch, too."""
     into_parity = any("parity" in argument for argument in config.args)
     return {*re.findall(r"\w+", config.option.markexpr), *(["torch"] if into_parity else [])}
+
+
+def _on_stand_in(config: pytest.Config) -> bool:
+    """Whether `-m fakegpu` is asked for, and can be had: then GPUs here are the CPU's threads."""
+    return "fakegpu" in _asked(config) and fakecuda.why_not() is None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before a test file imports CuPy."""
+    if _on_stand_in(config):
+        fakecuda.activate()
+        if not hasattr(config, "workerinput"):
+            os.environ["FAKE_CUDA_LOG"] = tempfile.mkstemp(prefix="fake-cuda-", suffix=".log")[1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A whole run on the stand-in launches every kernel of the CUDA backend."""
+    config = session.config
+    if not _on_stand_in(config):
+        return
+    fakecuda.log()
+    if not hasattr(config, "workerinput"):
+        log = Path(os.environ.pop("FAKE_CUDA_LOG"))
+        config.stash[KERNELS], missing = fakecuda.coverage.report(log)
+        log.unlink()
+        if missing and config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _under_mpi(config: pytest.Config) -> bool:
@@ -73,7 +106,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     one = len(config.args) == 1 and ".py" in config.args[0]
     if not (one or option.usepdb or option.trace or option.capture == "no" or _under_mpi(config)):
-        option.numprocesses, option.dist = len(os.sched_getaffinity(0)) + 1, "loadfile"
+        # On the stand-in a few files have nearly all tests.
+        option.dist = "load" if "fakegpu" in _asked(config) else "loadfile"
+        option.numprocesses = len(os.sched_getaffinity(0)) + 1
         option.loadscopereorder = False
 
 
@@ -84,11 +119,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here or takes long, unless its mark or a single test is asked for."""
+    """Leave out what cannot run here or takes long, unless its mark or a single test is asked for.
+
+    What needs a GPU runs on the stand-in, too, when that is asked for.
+    """
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker("fakegpu")
     items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in SLOW)
     if _under_mpi(config) or any("::" in argument for argument in config.args):
         return
-    asked = _asked(config)
+    asked = _asked(config) - ({"fakegpu"} if fakecuda.why_not() else set())
     why = {mark: reason for mark, ask in WHY_NOT.items() if mark not in asked and (reason := ask())}
     marks = [next((mark for mark in why if item.get_closest_marker(mark)), "") for item in items]
     config.hook.pytest_deselected(items=[item for item, mark in zip(items, marks, strict=True) if mark])
@@ -110,6 +151,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left := config.stash.get(LEFT_OUT, ""):
         terminalreporter.write_line(f"left out: {left}; `pytest -m MARK` runs them")
+    if kernels := config.stash.get(KERNELS, ""):
+        terminalreporter.write_line(kernels)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -49,14 +49,16 @@ def main() -> None:
     p.add_argument("--steps", type=int, default=30)
     p.add_argument("--stop-after", type=int)
     p.add_argument("--resume", action="store_true")
+    p.add_argument("--device", default="cpu")
+    p.add_argument("--backend", help="what carries the gradients, as init_process_group takes it")
     args = p.parse_args()
-    dist.init_process_group()
+    dist.init_process_group(args.backend)
     rank = dist.get_rank()
     text = torch.tensor(np.random.default_rng(0).integers(0, 64, (200, 17)))
     data = TensorDataset(text[:, :-1].contiguous(), text[:, 1:].contiguous())
     loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data), drop_last=True)
     torch.manual_seed(7)
-    model = Net()
+    model = Net().to(args.device)
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)  # several buckets
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
@@ -74,6 +76,7 @@ def main() -> None:
     end = args.stop_after or args.steps
     while step < end:
         for x, y in loader:
+            x, y = x.to(args.device), y.to(args.device)
             loss = F.cross_entropy(ddp(x).reshape(-1, 64), y.reshape(-1))
             optimizer.zero_grad()
             loss.backward()
@@ -89,7 +92,7 @@ def main() -> None:
     checkpoints.save(step - 1, **saved)
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(np.ascontiguousarray(parameter.detach().numpy()).tobytes())
+        digest.update(np.ascontiguousarray(parameter.detach().cpu().numpy()).tobytes())
     hashes: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hashes, digest.hexdigest())
     if rank == 0:

@@ -1,0 +1,17 @@
+// A kernel, and how the machine runs a block of it.
+#pragma once
+#include <string>
+
+namespace machine {
+
+struct Kernel {
+  std::string name;
+  void (*run)(void** arguments);  // as the thread that `fakecuda_now` says
+  bool waits;                     // for other threads, so that each needs a stack of its own
+};
+
+// Runs the threads of one block. 0, or -1 where they wait for one another forever; the reason is said.
+int run_block(const Kernel& kernel, void** arguments, unsigned count);
+void forget_fibers();
+
+}  // namespace machine

@@ -1,0 +1,187 @@
+// Memory: every block lies against a page that faults, holds NaNs at first, and is checked when it is freed.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "machine.h"
+
+namespace machine {
+
+namespace {
+
+const size_t PAGE = 4096, ALIGNMENT = 16, TOTAL = size_t(80) << 30;
+const unsigned char NAN_BYTE = 0xff, MARGIN_BYTE = 0xa5;
+const size_t POISONED = size_t(64) << 20;  // larger blocks keep the zeros of fresh pages
+
+struct Block {
+  size_t size;
+  int device;
+  char* pages;
+  size_t mapped;
+};
+std::map<uintptr_t, Block> blocks;
+std::map<int, size_t> held, most;
+
+size_t margin(size_t size) { return (ALIGNMENT - size % ALIGNMENT) % ALIGNMENT; }
+
+cudaError_t allocate(void** out, size_t size, int device) {
+  Locked guard(lock);
+  if (device >= 0 && held[device] + size > TOTAL) return cudaErrorMemoryAllocation;
+  const size_t rounded = size + margin(size), inside = (rounded + PAGE - 1) / PAGE * PAGE;
+  char* pages = (char*)mmap(nullptr, inside + 2 * PAGE, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return cudaErrorMemoryAllocation;
+  mprotect(pages, PAGE, PROT_NONE);
+  mprotect(pages + PAGE + inside, PAGE, PROT_NONE);
+  char* start = pages + PAGE + inside - rounded;
+  if (device >= 0 && size <= POISONED) memset(start, NAN_BYTE, size);
+  memset(start + size, MARGIN_BYTE, margin(size));
+  blocks[(uintptr_t)start] = {size, device, pages, inside + 2 * PAGE};
+  held[device] += size;
+  if (held[device] > most[device]) most[device] = held[device];
+  counters.allocations++;
+  *out = start;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* address, bool host) {
+  Locked guard(lock);
+  if (!address) return cudaSuccess;
+  auto found = blocks.find((uintptr_t)address);
+  if (found == blocks.end() || (found->second.device < 0) != host) {
+    return refuse(cudaErrorInvalidValue, "free of %p, which is no %s block", address, host ? "page-locked" : "device");
+  }
+  const Block block = found->second;
+  cudaError_t status = cudaSuccess;
+  for (size_t i = 0; i < margin(block.size); i++) {
+    if (((unsigned char*)address)[block.size + i] != MARGIN_BYTE) {
+      status = refuse(cudaErrorIllegalAddress, "byte %zu of a block of %zu bytes was written", block.size + i, block.size);
+      break;
+    }
+  }
+  munmap(block.pages, block.mapped);
+  held[block.device] -= block.size;
+  blocks.erase(found);
+  return status;
+}
+
+}  // namespace
+
+Place place_of(const void* address) {
+  Locked guard(lock);
+  auto after = blocks.upper_bound((uintptr_t)address);
+  if (after == blocks.begin()) return {Side::unknown, -1, 0};
+  const auto& [start, block] = *--after;
+  const size_t offset = (uintptr_t)address - start;
+  if (offset >= (block.size ? block.size : 1)) return {Side::unknown, -1, 0};
+  return {block.device < 0 ? Side::page_locked : Side::device, block.device, block.size - offset};
+}
+
+namespace {
+
+const char* name(Side side) { return side == Side::device ? "device" : side == Side::page_locked ? "page-locked" : "host"; }
+
+cudaError_t copy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
+  Locked guard(lock);
+  if (!size) return cudaSuccess;
+  const Place target = place_of(to), source = place_of(from);
+  const bool to_device = target.side == Side::device, from_device = source.side == Side::device;
+  const bool fits = kind == cudaMemcpyDefault || (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+                                                  from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  if (!fits) return refuse(cudaErrorInvalidValue, "copy of kind %d from %s to %s memory", kind, name(source.side), name(target.side));
+  if ((target.side != Side::unknown && target.left < size) || (source.side != Side::unknown && source.left < size)) {
+    return refuse(cudaErrorInvalidValue, "copy of %zu bytes where the blocks have %zu and %zu left", size, target.left, source.left);
+  }
+  memmove(to, from, size);
+  if (from_device && to_device) counters.between_devices += source.device != target.device;
+  else if (from_device) counters.to_host++;
+  else if (to_device) counters.to_device++;
+  return cudaSuccess;
+}
+
+cudaError_t fill(void* to, int value, size_t size) {
+  Locked guard(lock);
+  if (!size) return cudaSuccess;
+  const Place target = place_of(to);
+  if (target.side == Side::unknown || target.left < size) {
+    return refuse(cudaErrorInvalidValue, "memset of %zu bytes of %s memory with %zu left", size, name(target.side), target.left);
+  }
+  memset(to, value, size);
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace machine
+
+using namespace machine;
+
+EXPORT cudaError_t cudaMalloc(void** out, size_t size) { return allocate(out, size, current_device()); }
+EXPORT cudaError_t cudaMallocManaged(void** out, size_t size, unsigned) { return allocate(out, size, current_device()); }
+EXPORT cudaError_t cudaMallocAsync(void** out, size_t size, cudaStream_t stream) {
+  if (auto status = check_stream(stream, "an allocation")) return status;
+  return allocate(out, size, current_device());
+}
+EXPORT cudaError_t cudaFree(void* address) { return release(address, false); }
+EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return release(address, false); }
+EXPORT cudaError_t cudaHostAlloc(void** out, size_t size, unsigned) { return allocate(out, size, -1); }
+EXPORT cudaError_t cudaMallocHost(void** out, size_t size) { return allocate(out, size, -1); }
+EXPORT cudaError_t cudaFreeHost(void* address) { return release(address, true); }
+
+EXPORT cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
+  Locked guard(lock);
+  *total = TOTAL;
+  *unused = TOTAL - held[current_device()];
+  return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
+  counters.synchronisations++;
+  return copy(to, from, size, kind);
+}
+EXPORT cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (auto status = check_stream(stream, "a copy")) return status;
+  return copy(to, from, size, kind);
+}
+EXPORT cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t size) {
+  return copy(to, from, size, cudaMemcpyDeviceToDevice);
+}
+EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t) {
+  return copy(to, from, size, cudaMemcpyDeviceToDevice);
+}
+EXPORT cudaError_t cudaMemset(void* to, int value, size_t size) { return fill(to, value, size); }
+EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
+  if (auto status = check_stream(stream, "a memset")) return status;
+  return fill(to, value, size);
+}
+
+EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
+  const Place place = place_of(address);
+  void* known = place.side == Side::unknown ? nullptr : (void*)address;
+  memset(out, 0, sizeof(*out));
+  out->type = place.side == Side::device ? cudaMemoryTypeDevice
+              : place.side == Side::page_locked ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  out->device = place.side == Side::device ? place.device : place.side == Side::page_locked ? 0 : -2;
+  out->devicePointer = known;
+  out->hostPointer = place.side == Side::device ? nullptr : (void*)address;
+  return cudaSuccess;
+}
+
+// 0 where `size` bytes from the address on lie in one block of the current device.
+EXPORT int fakecuda_check(const void* address, size_t size, const char* who) {
+  if (!size) return 0;
+  const Place place = place_of(address);
+  if (place.side != Side::device) return refuse(1, "%s was given %s memory", who, name(place.side));
+  if (place.left < size) return refuse(1, "%s reaches %zu bytes past the end of its array", who, size - place.left);
+  return 0;
+}
+
+// Bytes that arrays hold on a device, and the most they held since `forget`.
+EXPORT void fakecuda_held(int device, size_t* now, size_t* at_most, int forget) {
+  Locked guard(lock);
+  if (forget) most[device] = held[device];
+  *now = held[device];
+  *at_most = most[device];
+}

@@ -1,0 +1,128 @@
+"""The stand-in itself: it computes as a GPU does, and refuses what a GPU refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fakecuda
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.fakegpu
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Any:
+    if reason := fakecuda.why_not():
+        pytest.skip(reason)
+    import cupy
+
+    return cupy
+
+
+def kernel(cupy: Any, body: str, arguments: str = "float* out") -> Any:
+    return cupy.RawKernel(f'extern "C" __global__ void k({arguments}) {{ {body} }}', "k")
+
+
+def test_new_memory_is_nan_and_a_kernel_that_waits_sees_what_others_wrote(cupy: Any):
+    assert np.isnan(cupy.empty(5, np.float32).get()).all()
+    reverse = kernel(
+        cupy,
+        "extern __shared__ float kept[]; kept[threadIdx.x] = threadIdx.x; __syncthreads();"
+        "out[blockIdx.x * blockDim.x + threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];",
+    )
+    out = cupy.empty((3, 70), np.float32)
+    reverse((3,), (70,), (out,), shared_mem=280)
+    assert (out.get() == np.arange(70)[::-1]).all()
+
+
+def test_lanes_exchange_within_their_warp(cupy: Any):
+    out = cupy.empty(64, np.float32)
+    total = "float v = threadIdx.x; for (int s = 16; s; s /= 2) v += __shfl_xor_sync(0xffffffffu, v, s); out[threadIdx.x] = v;"
+    kernel(cupy, total)((1,), (64,), (out,))
+    assert (out.get().reshape(2, 32) == [[496], [1520]]).all()
+    half = "if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffffu, threadIdx.x, 3) + __ballot_sync(0xffffu, threadIdx.x % 2);"
+    kernel(cupy, half)((1,), (32,), (out,))
+    assert (out.get()[:16] == 3 + 0xAAAA).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("if (threadIdx.x == 3) __shfl_sync(0xffffffffu, 1, 0); else __syncthreads();", "wait elsewhere"),
+        ("if (threadIdx.x > 3) __shfl_sync(0xffffffffu, 1, 0);", "exchanges with lane 0, which has ended"),
+    ],
+)  # fmt: skip
+def test_threads_that_wait_for_ever_are_an_error(cupy: Any, body: str, reason: str):
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match=reason):
+        kernel(cupy, body)((1,), (32,), (cupy.zeros(1, np.float32),))
+
+
+def test_writing_past_an_array_is_seen_and_reading_far_past_it_ends_the_process(cupy: Any):
+    write = (
+        "import cupy\nk = cupy.RawKernel('extern \"C\" __global__ void k(float* x) {{ x[{}] = 1; }}', 'k')\n"
+    )
+    write += "x = cupy.zeros(3, 'f')\nk((1,), (1,), (x,))\ndel x\nprint('ended')"
+    for place, code, told in (
+        (3, 0, "byte 12 of a block of 12 bytes was written"),
+        (4, -11, ""),
+        (-2000, -11, ""),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", write.format(place)], capture_output=True, text=True, timeout=200
+        )
+        assert done.returncode == code and told in done.stderr, done.stderr
+
+
+def test_what_a_gpu_refuses(cupy: Any):
+    runtime, driver = cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError
+    x = cupy.zeros(3, np.float32)
+    host = np.zeros(3, np.float32)
+    with pytest.raises(runtime, match="copy of kind 2 from host to host memory"):
+        cupy.cuda.runtime.memcpy(host.ctypes.data, host.ctypes.data, 12, 2)
+    with pytest.raises(runtime, match="blocks have 12 and 0 left"):
+        cupy.cuda.runtime.memcpy(x.data.ptr, host.ctypes.data, 13, 1)
+    with pytest.raises(driver, match="blocks of 2048 x 1 x 1 threads"):
+        kernel(cupy, "out[0] = 1;")((1,), (2048,), (x,))
+    with cupy.cuda.Device(1):
+        stream, event, other = cupy.cuda.Stream(), cupy.cuda.Event(), cupy.zeros((2, 2), np.float32)
+    with pytest.raises(runtime, match="stream of device 1 while device 0 is current"):
+        cupy.cuda.runtime.memsetAsync(x.data.ptr, 0, 12, stream.ptr)
+    with pytest.raises(runtime, match="event of device 1 is recorded on a stream of device 0"):
+        event.record()
+    with pytest.raises(runtime, match="InvalidDevice"):
+        cupy.cuda.Device(2).use()
+    assert cupy.cuda.runtime.pointerGetAttributes(other.data.ptr).device == 1
+    cublas = cupy.cuda.cublas
+    with pytest.raises(cublas.CUBLASError), cupy.cuda.Device(1):
+        cublas.setStream(cupy.cuda.Device(0).cublas_handle, 0)
+    assert "handle of device 0 is used while device 1 is current" in fakecuda.refusal()
+
+
+def test_counters(cupy: Any):
+    x = cupy.zeros(3, np.float32)
+    cupy.add(x, 1)
+    before = fakecuda.counters()
+    y = cupy.add(x, 1)
+    y.get()
+    changed = {name: count - before[name] for name, count in fakecuda.counters().items()}
+    assert {name: count for name, count in changed.items() if count} == {
+        "launches": 1, "allocations": 1, "to_host": 1, "synchronisations": 1,
+    }  # fmt: skip
+    assert fakecuda.launched()["cupy_add__float32_float_float32"] >= 2
+
+
+def test_another_cupy_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fakecuda, "version", lambda name: "13.6.0")
+    assert fakecuda.why_not() == "needs cupy-cuda12x 14.2, not 13.6.0"
+
+
+def test_a_changed_layout_ends_the_import(tmp_path: Path):
+    """A CuPy of the right release whose files are elsewhere."""
+    for package in ("cupy", "cupy_backends"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    program = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport cupy"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert "LayoutError: CuPy has no cupy_backends/cuda/api/runtime" in done.stderr
