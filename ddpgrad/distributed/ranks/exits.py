@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -35,8 +36,10 @@ class ExitWatch:
         self._world = world
         self._left = False
         self._hook_before = sys.excepthook
+        self._thread_hook_before = threading.excepthook
         self._exit_before = os._exit
         sys.excepthook = self._on_exception
+        threading.excepthook = self._on_thread_exception
         atexit.register(self._leave)
         self._child = _at_end_of_child(self._leave_child)
         self._reporter: Reporter | None = None
@@ -52,6 +55,8 @@ class ExitWatch:
         # Whoever came later calls these, and then they do nothing.
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._hook_before
+        if threading.excepthook == self._on_thread_exception:
+            threading.excepthook = self._thread_hook_before
         if os._exit == self._exit_at_once:
             os._exit = self._exit_before
         atexit.unregister(self._leave)
@@ -77,6 +82,14 @@ class ExitWatch:
         if world.launch.mpi:
             # A rank that fails because another did leaves that one time to say why.
             transports.abort(1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY)
+
+    def _on_thread_exception(self, args: threading.ExceptHookArgs) -> None:
+        """A thread ends: a collective that failed there failed for its rank, whose other threads may never know."""
+        error = args.exc_value
+        if self._reporter is not None and isinstance(error, DistributedError) and self._concerned:
+            self._on_exception(args.exc_type, error, args.exc_traceback)
+        else:
+            self._thread_hook_before(args)
 
     def _leave(self) -> None:
         world = self._world
