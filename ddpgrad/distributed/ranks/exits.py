@@ -93,6 +93,11 @@ class ExitWatch:
 
     def _leave(self) -> None:
         world = self._world
+        if self._reporter is not None and self._concerned:
+            try:
+                world.hosted[0].end()
+            except DistributedError as error:
+                self._on_exception(type(error), error, error.__traceback__)
         self._left = True
         if self._reporter is not None:
             self._reporter.leave()

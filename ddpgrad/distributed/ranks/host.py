@@ -117,6 +117,9 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
         _interrupt(baton, threads)
         world.fail(world.launch.ranks[baton.holder or 0], interrupt)
         raise
+    for hosted in world.hosted:
+        if hosted.last_error is not None and not baton.failures:
+            hosted.fail(hosted.last_error)
     if baton.failures:
         rank, error = baton.failures[0]
         error.add_note(f"(raised by rank {rank})")
@@ -239,6 +242,7 @@ def _run_program(
                 raise
             ended_at = line_of(end)
         _join_helpers(rank)  # as Python does at its end
+        current().end()
         return ended_at
 
     world = World(launch)
