@@ -22,9 +22,9 @@ print("total", total[0].item(), dist.get_backend())
 """
 
 
-def in_small_memory(command: list[str], size: str = "1m") -> list[str]:
-    """`command` where /dev/shm has so little; skips where nobody may mount."""
-    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+def in_small_memory(command: list[str], size: str = "1m", place: str = "/dev/shm") -> list[str]:
+    """`command` where the folder `place` has so little; skips where nobody may mount."""
+    mount = f"mount -t tmpfs -o size={size} tmpfs {place}"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("needs root, or the right to make a mount namespace")
     return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
@@ -36,6 +36,19 @@ def test_shared_memory_of_1_mb_is_an_error_that_says_what_is_needed(ddprun):
     assert result.code == 1
     said = r"not enough shared memory in /dev/shm: \d+ bytes wanted, \d+ available.*--shm-size"
     assert re.search(said, result.said[-1]), result.err
+
+
+@pytest.mark.parametrize("end", ["pass", "raise ValueError('boom')"])
+def test_a_log_folder_on_a_disk_that_fills_up(ddprun, end):
+    """The job goes on, the screen has all, and the end says that the files have not."""
+    (ddprun.folder / "logs").mkdir()
+    script = ddprun.script(f"for _ in range(3000): print('x' * 499)\nwait()\nif rank == 1: {end}\nwait()\n")
+    command = ddprun.command("-n", "2", "--log-dir", str(ddprun.folder / "logs"), script)
+    result = ddprun.run(command=in_small_memory(command, place=str(ddprun.folder / "logs")))
+    assert result.code == (end != "pass"), result.err
+    assert len(result.out) == 3000 * len("[rank 0] " + "x" * 499 + "\n")
+    said = f"ddprun: the logs in {ddprun.folder / 'logs'} are incomplete: [Errno 28] No space left on device"
+    assert said in result.said
 
 
 def test_mpi_needs_less_shared_memory(ddprun, mpiexec):
