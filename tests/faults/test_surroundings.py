@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import random
 import re
 import socket
@@ -11,6 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.__main__ import main as ddprun_main
 
 SHARED = """\
 import ddpgrad as torch
@@ -74,6 +82,24 @@ if __name__ == "__main__":
     )
     result = ddprun.run(command=in_small_memory(ddprun.command("-n", "1", script)))
     assert (result.code, result.out) == (0, "sum 6400000.0\n"), result.err
+
+
+def test_folders_on_a_file_system_without_locks(tmp_path, monkeypatch, capsys):
+    """As on some network file systems: jobs run, and are told that nothing keeps two of them apart."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    script = tmp_path / "s.py"
+    script.write_text("print('fine')")
+    assert ddprun_main(["-n", "1", "--log-dir", str(tmp_path / "logs"), str(script)]) == 0
+    assert "fine" in (tmp_path / "logs" / "rank_0.log").read_text()
+    assert re.search(r"--log-dir .* cannot be locked \(.*No locks available\)", capsys.readouterr().err)
+    with pytest.warns(UserWarning, match=r"cannot be locked .*let no other job save"):
+        Checkpointer(tmp_path / "checkpoints").save(1, model={"weight": torch.ones(2)})
+    with pytest.raises(dist.DistStoreError, match=r"cannot be locked .*use a TCPStore"):
+        dist.FileStore(str(tmp_path / "store")).set("key", "value")
 
 
 def test_a_taken_port_disturbs_nobody(ddprun):
