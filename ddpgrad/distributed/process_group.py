@@ -298,7 +298,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     left = resolve(group)
     groups = _groups.get()
     if left is groups[0] and sys.exception() is None:  # which would hide the error of what is left so
-        world.current().end()
+        world.current().last_checks.raise_error()
     for gone in list(groups) if left is groups[0] else [left]:
         gone.communicator.close()
         groups.remove(gone)

@@ -58,7 +58,7 @@ class ReplicaCheck:
         """Look for NaN a last time, without a collective, when `owner` is freed or the program of the rank ends."""
         if self.every and self._communicator.size > 1:
             self._here = {*world.current().launch.ranks}
-            world.current().at_end(self._last, owner)
+            world.current().last_checks.add(self._last, owner)
 
     def after(self, step: int) -> None:
         """Compare, if it is time.

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -95,7 +96,7 @@ class ExitWatch:
         world = self._world
         if self._reporter is not None and self._concerned:
             try:
-                world.hosted[0].end()
+                world.hosted[0].last_checks.raise_error()
             except DistributedError as error:
                 self._on_exception(type(error), error, error.__traceback__)
         self._left = True
@@ -130,6 +131,38 @@ class ExitWatch:
             status = status or code
             transports.abort(status, _ABORT_DELAY)
         self._exit_before(status)
+
+
+class LastChecks:
+    """What is looked at, without waiting for other ranks, when the program of a rank ends well.
+
+    alone: no other rank shares its process. error: what was found.
+    """
+
+    def __init__(self, rank: int, alone: bool) -> None:
+        self._rank, self._alone = rank, alone
+        self._checks: list[weakref.finalize] = []
+        self.error: DistributedError | None = None
+
+    def add(self, check: Callable[[], DistributedError | None], owner: object) -> None:
+        """Let `check` say what is wrong at the end, or before, when `owner` is freed."""
+
+        def ended() -> None:
+            self.error = self.error or check()
+
+        self._checks = [known for known in self._checks if known.alive]
+        self._checks.append(weakref.finalize(owner, ended))
+        self._checks[-1].atexit = False
+
+    def raise_error(self) -> None:
+        """Check, and raise what is wrong. Where ranks share a process, only the one at fault raises, and others keep it."""
+        for check in self._checks:
+            check()
+        self._checks.clear()
+        error = self.error
+        if error is not None and (self._alone or self._rank in error.ranks):
+            self.error = None
+            raise error
 
 
 def _at_end_of_child(leave: Callable[[], None]) -> Any:

@@ -118,8 +118,8 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
         world.fail(world.launch.ranks[baton.holder or 0], interrupt)
         raise
     for hosted in world.hosted:
-        if hosted.last_error is not None and not baton.failures:
-            hosted.fail(hosted.last_error)
+        if (late := hosted.last_checks.error) is not None and not baton.failures:
+            hosted.fail(late)
     if baton.failures:
         rank, error = baton.failures[0]
         error.add_note(f"(raised by rank {rank})")
@@ -242,7 +242,7 @@ def _run_program(
                 raise
             ended_at = line_of(end)
         _join_helpers(rank)  # as Python does at its end
-        current().end()
+        current().last_checks.raise_error()
         return ended_at
 
     world = World(launch)

@@ -6,9 +6,8 @@ import hashlib
 import os
 import threading
 import traceback
-import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,10 +21,10 @@ from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
 from ..transports.base import COMPLETED, Transport
 from .baton import Baton, Outside, Slot
+from .exits import ExitWatch, LastChecks
 
 if TYPE_CHECKING:
     from ..rendezvous.meeting import Asked, Met
-    from .exits import ExitWatch
     from .meeting import Meeting
 
 
@@ -79,8 +78,6 @@ class World:
                 transport = transports.connect(self.launch, name, timeout, meeting=name)
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
-                from .exits import ExitWatch
-
                 self._exits = ExitWatch(self)
                 if self.met is not None:
                     self.met.all_joined()
@@ -195,7 +192,7 @@ class HostedRank:
     launch       how this process was started
     progress     its last collectives and steps, for reports
     variables    the environment variables that say which rank it is, as torchrun names them
-    last_error   what the checks at its end have found
+    last_checks  what is looked at when its program ends
     """
 
     def __init__(self, world: World, rank: int) -> None:
@@ -205,8 +202,7 @@ class HostedRank:
         self.launch = world.launch
         self.progress = progress.begin(rank)
         self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
-        self._last_checks: list[weakref.finalize] = []
-        self.last_error: DistributedError | None = None
+        self.last_checks = LastChecks(rank, alone=len(self.launch.ranks) == 1)
         # How many groups this rank has made, or seen others make; and of those that only members make, by their ranks.
         self._groups: Counter[tuple[int, ...] | None] = Counter()
 
@@ -221,29 +217,6 @@ class HostedRank:
             # At once: ranks that are outside wait for other processes, which may wait for this one.
             self.world.fail(self.rank, error)
         baton.fail(self.rank - self.launch.ranks.start, error)
-
-    def at_end(self, check: Callable[[], DistributedError | None], owner: object) -> None:
-        """Let `check` say what is wrong when the program of this rank ends, or before, when `owner` is freed."""
-
-        def ended() -> None:
-            self.last_error = self.last_error or check()
-
-        self._last_checks = [known for known in self._last_checks if known.alive]
-        self._last_checks.append(weakref.finalize(owner, ended))
-        self._last_checks[-1].atexit = False
-
-    def end(self) -> None:
-        """The program of this rank ends well: raise what its last checks say. They do not wait for other ranks.
-
-        Where ranks share a process, only the one at fault raises; `last_error` keeps what another says.
-        """
-        for check in self._last_checks:
-            check()
-        self._last_checks.clear()
-        error = self.last_error
-        if error is not None and (len(self.launch.ranks) == 1 or self.rank in error.ranks):
-            self.last_error = None
-            raise error
 
     def locate(self) -> None:
         """Complete `variables` by this rank's place on its host (collective between processes)."""
