@@ -28,7 +28,12 @@ from __future__ import annotations
 
 
 class DdpgradError(RuntimeError):
-    """Base of all errors that ddpgrad defines."""
+    """Base of all errors that ddpgrad defines.
+
+    ranks: those at fault, where that is known.
+    """
+
+    ranks: tuple[int, ...] = ()
 
 
 class DeviceError(DdpgradError):
@@ -60,12 +65,7 @@ class LinAlgError(DdpgradError):
 
 
 class DistributedError(DdpgradError):
-    """Base of the errors that happen between ranks.
-
-    ranks: those at fault, where that is known.
-    """
-
-    ranks: tuple[int, ...] = ()
+    """Base of the errors that happen between ranks."""
 
 
 class TransportError(DistributedError):

@@ -289,11 +289,16 @@ def split_group(
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Leave `group`, or all groups; after that `init_process_group` may be called again."""
+    """Leave `group`, or all groups; after that `init_process_group` may be called again.
+
+    DistributedError if parameters of a DistributedDataParallel are NaN, when all groups are left.
+    """
     if is_outside(group):
         return
     left = resolve(group)
     groups = _groups.get()
+    if left is groups[0] and sys.exception() is None:  # which would hide the error of what is left so
+        world.current().last_checks.raise_error()
     for gone in list(groups) if left is groups[0] else [left]:
         gone.communicator.close()
         groups.remove(gone)

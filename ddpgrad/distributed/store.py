@@ -169,7 +169,12 @@ class FileStore(Store):
     def _do(self, command: str, *arguments: Any) -> Any:
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            except OSError as error:
+                raise DistStoreError(
+                    f"FileStore: {self.path} cannot be locked ({error}), as its file system has no locks; use a TCPStore"
+                ) from None
             before = file.read()
             table = _Table(plain_data.decode(before) if before else None)
             result = table.run(command, *arguments)

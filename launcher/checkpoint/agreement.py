@@ -47,5 +47,7 @@ def on_all_ranks(action: Callable[[], Any]) -> list[Any]:
     for failed, (_, reason) in enumerate(outcomes):
         if reason is not None:
             where = f"rank {failed}: " if world_size > 1 else ""
-            raise CheckpointError(f"{where}{reason}") from (cause if failed == rank else None)
+            error = CheckpointError(f"{where}{reason}")
+            error.ranks = (failed,)
+            raise error from (cause if failed == rank else None)
     return [result for result, _ in outcomes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import warnings
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -22,9 +23,11 @@ class FolderLock:
             raise CheckpointError(
                 f"{folder}: another job saves its checkpoints there; choose another folder, or wait for its end"
             ) from None
-        except OSError:
-            # This network file system cannot lock a folder, and the user must keep jobs apart.
-            return
+        except OSError as error:  # some network file systems cannot
+            warnings.warn(
+                f"{folder} cannot be locked ({error}): let no other job save its checkpoints there",
+                stacklevel=2,
+            )
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):

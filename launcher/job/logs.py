@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,13 +37,19 @@ class Logs:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                raise LaunchError(f"--log-dir {self.folder} cannot be written to: {error}") from None
+            try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise LaunchError(
                     f"--log-dir {self.folder}: another job writes there; choose another folder"
                 ) from None
-            except OSError as error:
-                raise LaunchError(f"--log-dir {self.folder} cannot be written to: {error}") from None
+            except OSError as error:  # some network file systems have none
+                print(
+                    f"ddprun: --log-dir {self.folder} cannot be locked ({error}): let no other job write there.",
+                    file=sys.stderr,
+                )
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -18,8 +18,8 @@ from .signals import Signals
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
-# No errors of the program.
-_FROM_OUTSIDE = tuple(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
+# Signals that a process brings on itself. All others come from outside, and are no errors of the program.
+_CRASHES = tuple(f"killed by SIG{name}" for name in ("SEGV", "BUS", "ABRT", "FPE", "ILL", "TRAP", "SYS"))
 # Another attempt would fail in the same way: the ranks run different programs.
 _HOPELESS = ("mismatch",)
 
@@ -49,7 +49,7 @@ class Restarts:
         if failure.cause in _HOPELESS:
             _say(f"no restart: a {failure.cause} comes again")
             return None
-        if steps == 0 and self._before_first_step == failure.error and failure.reason not in _FROM_OUTSIDE:
+        if steps == 0 and self._before_first_step == failure.error and not _from_outside(failure):
             _say("no restart: the same error came before the first optimizer step twice")
             return None
         self._before_first_step = failure.error if steps == 0 else None
@@ -86,6 +86,12 @@ class Restarts:
             for key, _ in selector.select(left):
                 key.data(key.fd)
         return not signals.pending
+
+
+def _from_outside(failure: Failure) -> bool:
+    """Whether a signal from outside ended the rank; Python makes an exception of SIGINT."""
+    killed = failure.reason.startswith("killed by ") and failure.reason not in _CRASHES
+    return killed or failure.error.partition(":")[0] == "KeyboardInterrupt"
 
 
 def _say(text: str) -> None:

@@ -9,13 +9,14 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from ddpgrad.core import environment, rank_local
 from ddpgrad.core.environment import Launch
-from ddpgrad.core.errors import LaunchError
+from ddpgrad.core.errors import DistributedError, LaunchError
 from ddpgrad.distributed import mpi_shared_memory
 from ddpgrad.distributed.failure import exit_codes, heartbeat
 from ddpgrad.distributed.failure.cause import exit_status, failure_by_exit, failure_of
@@ -61,7 +62,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
             from .. import as_torch
 
             as_torch.install()
-        with _reported_exits(sender, launch):
+        with _reported_exits(sender, launch), _reported_threads(sender, launch):
             if kind == "module":
                 ended_at = host.run_module(target, arguments, launch)
             else:
@@ -105,6 +106,24 @@ def _reported_exits(sender: Sender | None, launch: Launch) -> Iterator[None]:
         yield
     finally:
         finished, os._exit = True, exit_at_once
+
+
+@contextlib.contextmanager
+def _reported_threads(sender: Sender | None, launch: Launch) -> Iterator[None]:
+    """A collective that fails in a thread fails for its rank: the rank's other threads may end as if all were well."""
+    before = threading.excepthook
+
+    def report(args: threading.ExceptHookArgs) -> None:
+        if isinstance(args.exc_value, DistributedError):
+            _report(sender, failure_of(args.exc_value, launch))
+        else:
+            before(args)
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _report(sender: Sender | None, failure: Failure) -> None:

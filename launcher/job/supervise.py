@@ -337,6 +337,8 @@ class _Supervisor:
         if self._relay.broken:
             self._relay.say("ddprun: nobody reads the output any more; all ranks were ended.\n")
             return exit_codes.RANK_FAILED
+        if self._logs.problem:
+            self._relay.say(self._logs.problem)
         return exit_codes.FINISHED
 
     def _clean_up(self, code: int) -> None:

@@ -1,6 +1,7 @@
 """Ranks that share a process: environment, threads, modules and breakpoints are each rank's own."""
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import environment
+from ddpgrad.errors import StallError
 
 
 def test_each_rank_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch):
@@ -64,6 +66,52 @@ def test_threads_act_for_the_rank_that_started_them():
     start = threading.Thread.start
     assert dist.simulate(program, 3) == [([(r, str(r)), 3], [r] * 4) for r in range(3)]
     assert threading.Thread.start is start
+
+
+def test_a_rank_waits_for_its_threads_in_collectives_however_it_does():
+    def program():
+        dist.init_process_group()
+        groups = [dist.new_group() for _ in range(2)]
+        lock, locked, results = threading.Lock(), threading.Event(), queue.SimpleQueue()
+
+        def total(i):
+            x = torch.ones(1)
+            dist.all_reduce(x, group=groups[i])
+            return x.item()
+
+        def total_under_lock():
+            with lock:
+                locked.set()
+                results.put(total(0))
+
+        with ThreadPoolExecutor(2) as pool:
+            sums = []
+            for _ in range(10):
+                sums += [future.result() for future in [pool.submit(total, i) for i in (0, 1)]]
+        helper = threading.Thread(target=total_under_lock)
+        helper.start()
+        locked.wait()
+        with lock:
+            sums.append(results.get())
+        helper = threading.Thread(target=total, args=(0,))
+        helper.start()
+        sums.append(total(1))
+        helper.join()
+        return sums
+
+    assert dist.simulate(program, 3) == [[3.0] * 22] * 3
+
+
+def test_threads_that_wait_for_one_another_for_ever_are_told_so():
+    def program():
+        dist.init_process_group()
+        groups = [dist.new_group() for _ in range(2)]
+        helper = threading.Thread(target=dist.barrier, args=(groups[dist.get_rank()],))
+        helper.start()
+        helper.join()
+
+    with pytest.raises(StallError, match="all ranks of this process wait, and none can go on"):
+        dist.simulate(program, 2)
 
 
 def test_what_is_global_in_pytorch_is_each_ranks_own():

@@ -215,6 +215,33 @@ def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, 
     assert len(outcomes) == 2
 
 
+FULL_ON_RANK_1 = """
+import errno, os
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.launcher import Checkpointer
+dist.init_process_group()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+def full(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+if dist.get_rank() == 1: os.fsync = full
+if "SAVES": Checkpointer("checkpoints", sharded=True).save(1, model=model)
+elif dist.get_rank() == 1: full()
+"""
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_disk_that_is_full_for_one_rank(ddprun, saves):
+    """The headline has the rank that the text has, and words of the user's."""
+    result = ddprun.run("-n", "3", ddprun.script(FULL_ON_RANK_1.replace("SAVES", "yes" * saves), prelude=""))
+    assert result.code == (5 if saves else 1), result.err
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    if saves:
+        assert "CheckpointError: rank 1: cannot write checkpoint" in result.said[-1]
+        assert "ddprun: ranks 0, 2 stopped, too (CheckpointError)." in result.said
+    else:
+        assert "last began sharing memory for gradients of float32[32] at script.py" in result.err
+
+
 def in_own_mounts(script: str) -> list[str]:
     """The lines that `script` prints, whose mounts nobody else sees; skips where nobody may mount."""
     probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from matrices import thinned
@@ -37,9 +39,12 @@ print("scale", scaler.get_scale())
 """
 
 
-def run(ddprun, fault: str, scaled: bool = False):
-    body = TRAIN.replace("FAULT", fault).replace("SCALED", str(scaled))
-    return ddprun.run("-n", "3", ddprun.script(body, prelude=""))
+MODES = {"processes": [], "procs": ["--procs", "2"], "debug": ["--debug"], "mpi": ["--mpi"]}
+
+
+def run(ddprun, fault: str, scaled: bool = False, options: Sequence[str] = (), end: str = ""):
+    body = TRAIN.replace("FAULT", fault).replace("SCALED", str(scaled)) + end
+    return ddprun.run("-n", "3", *options, ddprun.script(body, prelude=""))
 
 
 @pytest.mark.parametrize("bit", thinned([0, 22, 31], 22))
@@ -86,6 +91,31 @@ def test_nan_on_one_rank_is_traced_to_it(ddprun, fault, parameter):
         rf"parameters are NaN after step 6: in step 5 the gradient of '{parameter}' of rank 1 was the first"
     )
     assert re.search(said, result.said[-1]), result.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    thinned(
+        [*product(MODES, ["", "dist.destroy_process_group()"])],
+        ("processes", ""),
+        ("procs", "dist.destroy_process_group()"),
+    ),
+)
+def test_nan_after_the_last_check_is_found_at_the_end(ddprun, mode, end, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    fault = "if step == 10 and me: loss = loss * float('nan')"
+    result = run(ddprun, fault, options=MODES[mode], end=end)
+    assert result.code == 1, result.err
+    assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
+    said = r"parameters of rank 1 are NaN at the end, after step 10: in step 10 its gradient of '3\.(weight|bias)' was the first"
+    assert re.search(said, "\n".join(result.said)), result.err
+
+
+def test_nan_that_an_update_makes_is_found_at_the_end(ddprun):
+    result = run(ddprun, "if step == 10: optimizer.param_groups[0]['lr'] = float('nan')")
+    assert result.code == 1, result.err
+    assert re.search(r"are NaN at the end, after step 10, '0\.weight' first, although", result.said[-1])
 
 
 def test_overflow_under_a_gradient_scaler_is_no_fault(ddprun):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import random
 import re
 import socket
@@ -11,6 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.__main__ import main as ddprun_main
 
 SHARED = """\
 import ddpgrad as torch
@@ -22,9 +30,9 @@ print("total", total[0].item(), dist.get_backend())
 """
 
 
-def in_small_memory(command: list[str], size: str = "1m") -> list[str]:
-    """`command` where /dev/shm has so little; skips where nobody may mount."""
-    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+def in_small_memory(command: list[str], size: str = "1m", place: str = "/dev/shm") -> list[str]:
+    """`command` where the folder `place` has so little; skips where nobody may mount."""
+    mount = f"mount -t tmpfs -o size={size} tmpfs {place}"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("needs root, or the right to make a mount namespace")
     return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
@@ -36,6 +44,19 @@ def test_shared_memory_of_1_mb_is_an_error_that_says_what_is_needed(ddprun):
     assert result.code == 1
     said = r"not enough shared memory in /dev/shm: \d+ bytes wanted, \d+ available.*--shm-size"
     assert re.search(said, result.said[-1]), result.err
+
+
+@pytest.mark.parametrize("end", ["pass", "raise ValueError('boom')"])
+def test_a_log_folder_on_a_disk_that_fills_up(ddprun, end):
+    """The job goes on, the screen has all, and the end says that the files have not."""
+    (ddprun.folder / "logs").mkdir()
+    script = ddprun.script(f"for _ in range(3000): print('x' * 499)\nwait()\nif rank == 1: {end}\nwait()\n")
+    command = ddprun.command("-n", "2", "--log-dir", str(ddprun.folder / "logs"), script)
+    result = ddprun.run(command=in_small_memory(command, place=str(ddprun.folder / "logs")))
+    assert result.code == (end != "pass"), result.err
+    assert len(result.out) == 3000 * len("[rank 0] " + "x" * 499 + "\n")
+    said = f"ddprun: the logs in {ddprun.folder / 'logs'} are incomplete: [Errno 28] No space left on device"
+    assert said in result.said
 
 
 def test_mpi_needs_less_shared_memory(ddprun, mpiexec):
@@ -61,6 +82,24 @@ if __name__ == "__main__":
     )
     result = ddprun.run(command=in_small_memory(ddprun.command("-n", "1", script)))
     assert (result.code, result.out) == (0, "sum 6400000.0\n"), result.err
+
+
+def test_folders_on_a_file_system_without_locks(tmp_path, monkeypatch, capsys):
+    """As on some network file systems: jobs run, and are told that nothing keeps two of them apart."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    script = tmp_path / "s.py"
+    script.write_text("print('fine')")
+    assert ddprun_main(["-n", "1", "--log-dir", str(tmp_path / "logs"), str(script)]) == 0
+    assert "fine" in (tmp_path / "logs" / "rank_0.log").read_text()
+    assert re.search(r"--log-dir .* cannot be locked \(.*No locks available\)", capsys.readouterr().err)
+    with pytest.warns(UserWarning, match=r"cannot be locked .*let no other job save"):
+        Checkpointer(tmp_path / "checkpoints").save(1, model={"weight": torch.ones(2)})
+    with pytest.raises(dist.DistStoreError, match=r"cannot be locked .*use a TCPStore"):
+        dist.FileStore(str(tmp_path / "store")).set("key", "value")
 
 
 def test_a_taken_port_disturbs_nobody(ddprun):

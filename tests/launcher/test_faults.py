@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from matrices import thinned
+from patience import patience
 from running import ENDS_EARLY
 
 # The action of rank 1 of 3, for which the others wait; the reason; the end of ddprun's last line.
@@ -37,6 +39,53 @@ def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
     others = [line for line in headlines[:-1] if not line.startswith("ddprun: rank 1 ")]
     assert len(others) <= 1 and all("lost a peer" in line for line in others)
     assert result.err.count("Traceback") == (fault == "exception")
+
+
+MODES = {"processes": [], "procs": ["--procs", "2"], "debug": ["--debug"], "mpi": ["--mpi"]}
+
+# Two threads of each rank sum over a group each, while the rank's own thread goes to its end.
+THREADS = """
+import threading
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+rank = dist.get_rank()
+def work(group, i):
+    for step in range(20):
+        x = torch.full((2,), (rank + 1.0) * i)
+        FAULT
+        dist.all_reduce(x, group=group)
+    print("sum", i, x[0].item())
+for i in (1, 2):
+    threading.Thread(target=work, args=(dist.new_group(), i)).start()
+"""
+THREAD_ENDS = {
+    "well": ("pass", 0, ""),
+    "mismatch": (
+        "x = torch.ones(3 if (rank, step, i) == (1, 9, 2) else 2)",
+        4,
+        "rank 1 is the first that differs",
+    ),
+    "leaves": ("if (rank, step, i) == (1, 9, 2): return", 1, "rank 1 has finished its program"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    thinned(
+        [*product(MODES, THREAD_ENDS)], ("procs", "well"), ("processes", "leaves"), ("debug", "mismatch")
+    ),
+)
+def test_threads_of_a_rank_use_groups_of_their_own(ddprun, mode, end, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    fault, code, text = THREAD_ENDS[end]
+    script = ddprun.script(THREADS.replace("FAULT", fault), prelude="")
+    result = ddprun.run("-n", "4", *MODES[mode], "--timeout", str(patience()), script)
+    assert result.code == code, result.err
+    assert text in result.err
+    if code == 0:
+        assert [result.out.count(f"sum {i} {10 * i}.0") for i in (1, 2)] == [4, 4]
 
 
 @pytest.mark.parametrize("way", thinned(["raise ValueError", "sys.exit"], "sys.exit"))

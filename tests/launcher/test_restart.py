@@ -76,6 +76,14 @@ def test_an_error_before_the_first_step_is_not_tried_for_ever(ddprun):
     )
 
 
+def test_signals_from_outside_are_no_errors_that_come_again(ddprun):
+    body = "if rank == 1: os.kill(os.getpid(), [signal.SIGINT, signal.SIGUSR1][int(os.environ['DDPRUN_RESTART_COUNT']) // 2])"
+    result = ddprun.run("-n", "2", "--max-restarts", "3", ddprun.script(f"\n{body}\nwait()\n"))
+    assert result.code == 1
+    assert "rank 1 failed (killed by SIGUSR1)" in result.err
+    assert result.said[-1] == "ddprun: no restart: 3 were allowed and made."
+
+
 def test_the_number_of_restarts_is_kept_and_processes_may_go(tmp_path):
     script = tmp_path / "s.py"
     script.touch()

@@ -88,7 +88,7 @@ class Communicator:
         if n < 0:
             raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
         template = np.broadcast_to(np.empty((), dtype), (n,))
-        call = Allocate(guard.signature("allocate", dtype, (n,)), template)
+        call = Allocate(guard.signature("sharing memory for gradients", dtype, (n,)), template)
         self._post(call).wait()
         assert call.result is not None
         return call.result

@@ -146,6 +146,7 @@ class DistributedDataParallel(Module):
             [i for i, (_, p) in enumerate(trained) if id(p) in _with_sparse_gradients(self.module)],
         )
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
+        self.replica_check.attend(self)
 
     @property
     def broadcast_buffers(self) -> bool:

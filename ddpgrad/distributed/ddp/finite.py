@@ -4,7 +4,8 @@ Averaging spreads one rank's NaN to all ranks, and the next step makes every ran
 NaN: afterwards nobody can tell whose fault it was. So each rank looks at its buckets before they
 are averaged. Overflow is nothing bad under a GradScaler, which skips such a step; so a rank only
 remembers where the present unbroken run of steps without finite gradients began. The check of the
-replicas asks for that when it meets a parameter that is NaN.
+replicas asks for that when it meets a parameter that is NaN. At the end of a program, when no rank can ask
+another, it is known from one thing more: whether the rank's parameters were finite when its gradients were not.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ class FiniteWatch:
 
     since: the step (counted in backward passes, from 1) and the parameter where the run of
     steps without finite gradients began that goes on now; None while they are finite.
-    enabled: False where nobody will ask.
+    inherited: whether parameters were not finite then, so that the gradients could not be.
+    steps: how many backward passes have ended.
+    enabled: False where nobody will ask. parameters_are_finite: how to find out.
     """
 
-    __slots__ = ("_found", "enabled", "since")
+    __slots__ = ("_found", "enabled", "inherited", "parameters_are_finite", "since", "steps")
 
     def __init__(self) -> None:
         self.enabled = True
         self.since: tuple[int, str] | None = None
+        self.inherited = False
+        self.steps = 0
+        self.parameters_are_finite: Callable[[], bool] = lambda: True
         self._found: str | None = None
 
     def look(self, flat: Any, gradients: Callable[[], Iterable[tuple[str, Any]]]) -> None:
@@ -37,10 +43,12 @@ class FiniteWatch:
 
     def step(self, number: int) -> None:
         """Backward number `number` has ended."""
+        self.steps = number
         if self._found is None:
             self.since = None
         elif self.since is None:
             self.since = number, self._found
+            self.inherited = not self.parameters_are_finite()
         self._found = None
 
 

@@ -23,9 +23,13 @@ from ...core.errors import DistributedError, MismatchError
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
 from ..protocol.guard import blaming
+from ..ranks import world
 from ..tensor_work import on_host
 from .finite import FiniteWatch
 
+_ADVICE = (
+    ". Look at that rank's data and loss in that step; autograd.set_detect_anomaly(True) finds the operation."
+)
 _log = logging.getLogger("ddpgrad.distributed")
 
 
@@ -46,7 +50,15 @@ class ReplicaCheck:
         self.checks, self.seconds = 0, 0.0
         self._finite = finite
         finite.enabled = every > 0
+        finite.parameters_are_finite = self._all_finite
         self._equal_at = 0
+        self._here: set[int] = set()
+
+    def attend(self, owner: object) -> None:
+        """Look for NaN a last time, without a collective, when `owner` is freed or the program of the rank ends."""
+        if self.every and self._communicator.size > 1:
+            self._here = {*world.current().launch.ranks}
+            world.current().last_checks.add(self._last, owner)
 
     def after(self, step: int) -> None:
         """Compare, if it is time.
@@ -95,6 +107,27 @@ class ReplicaCheck:
         )
         raise blaming(error, [rank])
 
+    def _last(self) -> DistributedError | None:
+        """The error for parameters that have become NaN after the last check."""
+        found, finite, rank = self._finite.since, self._finite, self._communicator.rank
+        if not self.every or finite.steps == self._equal_at or not self._has_nan():
+            return None
+        where = f"parameters of rank {rank} are NaN at the end, after step {finite.steps}"
+        if found is not None and not finite.inherited:
+            error = DistributedError(
+                f"{where}: in step {found[0]} its gradient of '{found[1]}' was the first that was not finite{_ADVICE}"
+            )
+            return blaming(error, [rank])
+        first = next(name for name, p in self._parameters if p.requires_grad and np.isnan(on_host(p)).any())
+        error = DistributedError(
+            f"{where}, '{first}' first, although its own gradients were finite before: those of another rank were not, as its "
+            "report says, or look at the update (learning rate, a parameter changed by hand)"
+        )
+        return blaming(error, {*range(self._communicator.size)} - self._here)
+
+    def _all_finite(self) -> bool:
+        return all(bool(np.isfinite(on_host(p)).all()) for _, p in self._parameters)
+
     def _has_nan(self) -> bool:
         """Whether a parameter that is trained holds NaN."""
         arrays = (on_host(p) for _, p in self._parameters if p.requires_grad)
@@ -113,10 +146,7 @@ class ReplicaCheck:
         others = sorted(r for r in began if began[r] == began[rank] and r != rank)
         error = DistributedError(
             f"parameters are NaN after step {step}: in step {began[rank]} the gradient of '{names[rank]}' of rank {rank} was "
-            f"the first that was not finite"
-            + (f", with that of ranks {others}" if others else "")
-            + ". Look at that "
-            "rank's data and loss in that step; autograd.set_detect_anomaly(True) finds the operation."
+            f"the first that was not finite" + (f", with that of ranks {others}" if others else "") + _ADVICE
         )
         return blaming(error, [rank])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core import environment
 from ...core.environment import Launch
-from ...core.errors import CheckpointError, DistributedError, MismatchError, RankFailedError, StallError
+from ...core.errors import CheckpointError, DdpgradError, MismatchError, RankFailedError, StallError
 from ..protocol import progress
 from .channel import MAX_TEXT, Failure
 from .phase import is_machinery, phase_of, users_line
@@ -140,9 +140,7 @@ def _lost_a_peer(error: BaseException | None) -> bool:
 
 def _blamed(error: BaseException) -> tuple[int, ...]:
     """The ranks at fault, according to `error` or an error that it was raised from."""
-    return next(
-        (link.ranks for link in _chain(error) if isinstance(link, DistributedError) and link.ranks), ()
-    )
+    return next((link.ranks for link in _chain(error) if isinstance(link, DdpgradError) and link.ranks), ())
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

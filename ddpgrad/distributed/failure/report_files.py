@@ -23,7 +23,7 @@ def write_failure(
     dumps: Mapping[int, str],
     restart_count: int,
 ) -> None:
-    """Write failure.json, and from `dumps` the stacks of each rank. Raises OSError."""
+    """Write failure.json, whole or not at all, and from `dumps` the stacks of each rank. Raises OSError."""
     report: dict[str, Any] = {
         "exit_code": code,
         "restart_count": restart_count,
@@ -34,7 +34,11 @@ def write_failure(
             for rank, known in progress.items()
         },
     }
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    try:
+        (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    except OSError:
+        (folder / REPORT).unlink(missing_ok=True)
+        raise
     for rank, dump in dumps.items():
         if dump:
             stacks_of(folder, rank).write_text(dump)

@@ -217,9 +217,10 @@ def blaming(error: _E, ranks: Iterable[int]) -> _E:
     return error
 
 
-def deadlock(waiting: Mapping[int, Sequence[str]]) -> StallError:
-    """The error for ranks of one process that all wait for something none of them will do."""
-    lines = ["all ranks of this process wait, and none can go on:", *_listing(waiting)]
+def deadlock(waiting: Mapping[int, Sequence[str]], seconds: float = 0.0) -> StallError:
+    """The error for ranks of one process that all wait for something none of them will do, or has done in `seconds`."""
+    what = f"has gone on within {seconds:g} seconds" if seconds else "can go on"
+    lines = [f"all ranks of this process wait, and none {what}:", *_listing(waiting)]
     lines.append("All ranks must call the same collectives in the same order.")
     return StallError("\n".join(lines))
 

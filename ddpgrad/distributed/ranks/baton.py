@@ -1,24 +1,41 @@
-"""Several ranks in one process: they are threads that pass one baton, and meet before each collective.
+"""Several ranks in one process: they are threads that pass one baton, and meet before each collective (`meeting.py`).
 
 Only the holder of the baton runs Python; the baton changes hands only inside collectives,
 always to the next rank that can go on. So a run is deterministic, and a debugger that stops
-one rank stops nothing else but the waiting. The rank that arrives last at a collective
-posts it to the transport for all ranks of the process. What may wait for other processes while
-some of these ranks take no part in it happens without the baton: the others may be waited for there.
+one rank stops nothing else but the waiting. What may wait for other processes while some of these ranks take no part
+in it happens without the baton: the others may be waited for there.
+
+A *helper* is a thread that a rank has started. Helpers compute when they like, as they do in a process of
+their own, and their collectives need no baton: one looks at its own from time to time until it is complete.
+While the rank's own thread waits for its helpers (`blocked`), a helper in a collective passes the baton on.
 """
 
 from __future__ import annotations
 
+import enum
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from ...core.errors import DistributedError
 from ..protocol import guard, progress
-from ..transports.base import Patience, Pending, Transport, again
+from ..transports.base import Patience, Pending, again
 from ..transports.calls import Call
-from ..transports.mail import Delivery, Message
+from ..transports.mail import Delivery
+
+# A helper looks at its collective in such intervals, from the first to the second.
+_LOOK_S = 0.0002, 0.005
+# A rank's own thread that has held the baton for so long, while a helper is in a collective, may wait for that helper
+# in a way that nobody sees (a lock, say).
+_UNSEEN_S = 0.05
+# A thread that waited for another of its rank goes on within this time, when that one has ended, or has told it to.
+_WAKES_S = 1.0
+# A thread that has waited for another of its rank goes on without the baton after this time: it may hold a lock that
+# the holder of the baton wants.
+_ASKS_S = 1.0
+
 
 T = TypeVar("T")
 
@@ -28,28 +45,35 @@ class Unwind(BaseException):
 
 
 class Slot:
-    """A collective in which the ranks of this process meet, or a message; ranks wait for it."""
+    """A collective in which the ranks of this process meet, or a message; ranks wait for it.
 
-    __slots__ = ("_meeting", "calls", "error", "pending")
+    lock    whose holder moves the transport
+    limit   seconds that a rank waits at most for those of its process
+    """
 
-    def __init__(self, ranks: Sequence[int] = (), meeting: Meeting | None = None) -> None:
-        self._meeting = meeting
+    __slots__ = ("calls", "error", "limit", "lock", "pending")
+
+    def __init__(self, lock: threading.Lock, limit: float, ranks: Sequence[int] = ()) -> None:
         # By the rank's index within the process, in the transport's order.
         self.calls: dict[int, Call | None] = dict.fromkeys(ranks)
         self.pending: Pending | None = None
         self.error: Exception | None = None
+        self.lock = lock
+        self.limit = limit
 
     def ready(self) -> bool:
-        """True when complete or failed; lets the transport advance."""
+        """True when complete or failed; lets the transport advance, unless another thread does."""
         if self.error is not None:
             return True
-        if self.pending is None or (self._meeting is not None and self._meeting.posting):
+        if self.pending is None or not self.lock.acquire(blocking=not self.pending.external):
             return False
         try:
             return self.pending.poll()
         except Exception as error:
             self.error = error
             return True
+        finally:
+            self.lock.release()
 
     def fields(self, local: int) -> Sequence[str]:
         """The call of rank `local`, in words."""
@@ -68,8 +92,8 @@ class Slot:
             raise again(self.error)
 
 
-class _Outside(Pending):
-    """What a rank does without the baton."""
+class Outside(Pending):
+    """What a rank does without the baton, until it is `done`."""
 
     __slots__ = ("done",)
 
@@ -97,116 +121,204 @@ class PerRank(Protocol):
     def leave(self) -> None: ...
 
 
+class _State(enum.Enum):
+    """What the own thread of a rank does, unless it waits for a `Slot`."""
+
+    ASKS = enum.auto()  # wants the baton
+    RUNS = enum.auto()
+    BLOCKED = enum.auto()  # waits for another thread of its rank
+    OUTSIDE = enum.auto()  # may wait for other processes
+    ENDED = enum.auto()
+
+
 class Baton:
-    """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process."""
+    """Decides which of the ranks hosted here runs. Ranks are counted from 0 within the process.
+
+    holder     the rank that has the baton; None while the threads of all wait for their helpers
+    helpers    the threads that each rank has started and that may call collectives, while they live
+    failures   the ranks that failed, with their errors, the first in front
+    """
 
     def __init__(self, ranks: Sequence[int], per_rank: PerRank | None = None) -> None:
         self._ranks = ranks
         self._per_rank = per_rank
-        self._gates = [threading.Semaphore(0) for _ in ranks]
-        self._waiting: list[Slot | None] = [None] * len(ranks)
-        self._ended = [False] * len(ranks)
-        # Nobody holds the baton, for all ranks are outside: the first that is back takes it.
-        self._free = False
+        self._gates = [threading.Lock() for _ in ranks]
+        for gate in self._gates:
+            gate.acquire()
+        self._states: list[_State | Slot] = [_State.ASKS for _ in ranks]
+        self._idents = [0 for _ in ranks]
+        # For who gives the baton away in place of its holder, and who may lose it so.
         self._lock = threading.Lock()
+        # The helpers that wait, by thread: for which rank, and for what.
+        self._helping: dict[int, tuple[int, Slot]] = {}
+        self._moved_at = 0.0  # when a helper last began to wait, or ended
+        self.helpers: list[set[threading.Thread]] = [set() for _ in ranks]
+        self.failures: list[tuple[int, BaseException]] = []
         self.stopping = False
-        self.holder = 0
-
-    def hosts(self, ranks: Sequence[int]) -> bool:
-        """Whether `ranks` are all ranks of this process."""
-        return len(ranks) == len(self._ranks)
+        self.holder: int | None = 0
 
     def start(self) -> None:
         """Give the baton to the first rank."""
         self._gates[0].release()
 
     def receive(self, local: int) -> None:
-        """Block until rank `local` holds the baton."""
+        """Block until rank `local`, whose own thread calls, holds the baton for the first time."""
+        self._idents[local] = threading.get_ident()
         self._gates[local].acquire()
-        self._take(local)
-
-    def _take(self, local: int) -> None:
-        self.holder = local
-        progress.turn = self._ranks[local]
-        if self._per_rank is not None:
-            self._per_rank.enter(local)
-        self._stop_if_asked()
+        self._enter(local, _State.RUNS)
 
     def wait(self, local: int, slot: Slot) -> None:
         """Let others run until `slot` is ready; raises what went wrong with it."""
         self._stop_if_asked()
-        patience = Patience()
-        self._waiting[local] = slot
-        try:
-            while not slot.ready():
-                other = self._next_runnable(local)
-                if other is not None:
-                    self._hand_over(local, other)
-                    patience = Patience()
-                elif any(waited is not None and waited.from_outside() for waited in self._waiting):
-                    patience.pause()
-                    self._stop_if_asked()
-                else:
-                    raise self._nobody_can_go_on(slot)
-        finally:
-            self._waiting[local] = None
+        if threading.get_ident() == self._idents[local]:
+            self._wait(local, slot)
+        else:
+            self._wait_beside(local, slot)
         slot.outcome()
 
-    def outside(self, local: int, act: Callable[[], T], slot: Slot) -> T:
-        """Do what may wait for other processes, while others run; those that wait for `slot` wait for its end.
+    def outside(self, local: int, act: Callable[[], T]) -> T:
+        """Do what may wait for other processes, while others run.
 
         An MPI library that has one thread at a time lets no other run.
         """
         self._stop_if_asked()
         if _mpi_has_one_thread():
             return act()
-        slot.pending = act_of_rank = _Outside()
-        self._waiting[local] = slot
-        if self._per_rank is not None:
-            self._per_rank.leave()
-        self._pass_on(local)
+        me, slot = threading.get_ident(), Slot(threading.Lock(), float("inf"))
+        doing = slot.pending = Outside()
+        own = me == self._idents[local]
+        if own:
+            self._take(local, _State.RUNS)
+            if self._per_rank is not None:
+                self._per_rank.leave()
+            with self._lock:
+                self._states[local] = _State.OUTSIDE
+                self._pass_on(local)
+        else:
+            self._helping[me] = local, slot
+            self._give_away(local)
         try:
             return act()
-        except Exception as error:
-            slot.error = error
-            raise
         finally:
-            with self._lock:
-                act_of_rank.done = True
-                mine, self._free = self._free, False
-            if not mine:
-                self._gates[local].acquire()
-            self._waiting[local] = None
-            self._take(local)
-
-    def _pass_on(self, local: int) -> None:
-        """Give the baton to another rank, or to the first that is back from outside."""
-        with self._lock:
-            other = None if self.stopping else self._next_runnable(local)
-            if other is None:
-                # One that cannot go on finds out why by itself, in its loop.
-                other = next(
-                    (i for i in range(len(self._ended)) if not (self._ended[i] or self._is_outside(i))), None
-                )
-            self._free = other is None
-        if other is not None:
-            self._gates[other].release()
-
-    def _is_outside(self, local: int) -> bool:
-        slot = self._waiting[local]
-        return slot is not None and isinstance(slot.pending, _Outside) and not slot.pending.done
+            doing.done = True
+            if own:
+                self._take(local, _State.RUNS)
+            else:
+                del self._helping[me]
 
     def step_aside(self, local: int) -> None:
         """Let another rank run a turn, if one can: a loop of polls must not keep the baton."""
         self._stop_if_asked()
+        if threading.get_ident() != self._idents[local]:
+            self._give_away(local)
+            return
+        self._take(local, _State.ASKS)
         other = self._next_runnable(local)
         if other is not None:
             self._hand_over(local, other)
+        self._states[local] = _State.RUNS
+
+    @contextmanager
+    def blocked(self, local: int) -> Iterator[None]:
+        """Around a wait for other threads of rank `local`: its helpers may let other ranks run meanwhile."""
+        if threading.get_ident() != self._idents[local] or self._states[local] is not _State.RUNS:
+            yield
+            return
+        with self._lock:
+            self._states[local] = _State.BLOCKED
+        if any(rank == local for rank, _ in [*self._helping.values()]):
+            self._give_away(local)
+        try:
+            yield
+        finally:
+            self._take(local, _State.RUNS, _ASKS_S)
+            self._stop_if_asked()
 
     def retire(self, local: int) -> None:
         """Rank `local` has ended; the baton goes on."""
-        self._ended[local] = True
-        self._pass_on(local)
+        with self._lock:
+            self._states[local] = _State.ENDED
+            self._pass_on(local)
+
+    def helper_ended(self, local: int, thread: threading.Thread) -> None:
+        """`thread`, which rank `local` has started, ends."""
+        self._moved_at = time.monotonic()
+        self.helpers[local].discard(thread)
+
+    def fail(self, local: int, error: BaseException) -> None:
+        """Rank `local` has failed: all others end at their next collective."""
+        self.failures.append((self._ranks[local], error))
+        self.stopping = True
+
+    def any_blocked(self) -> bool:
+        """Whether a rank waits for threads of its own, or for other processes, which may never end."""
+        return _State.BLOCKED in self._states or _State.OUTSIDE in self._states
+
+    def _wait(self, local: int, slot: Slot) -> None:
+        """`wait` in the rank's own thread."""
+        patience, until = Patience(), None
+        self._take(local, slot)
+        try:
+            while not slot.ready():
+                other = self._next_runnable(local)
+                if other is not None:
+                    self._hand_over(local, other)
+                    patience, until = Patience(), None
+                    continue
+                until = self._look(slot, until)
+                patience.pause()
+                self._stop_if_asked()
+        finally:
+            self._states[local] = _State.RUNS
+
+    def _wait_beside(self, local: int, slot: Slot) -> None:
+        """`wait` in a helper."""
+        me = threading.get_ident()
+        until, pause = None, _LOOK_S[0]
+        self._moved_at = time.monotonic()
+        unseen_at = self._moved_at + _UNSEEN_S
+        self._helping[me] = local, slot
+        try:
+            while not slot.ready():
+                self._give_away(local, even_if_it_runs=time.monotonic() > unseen_at)
+                until = self._look(slot, until)
+                time.sleep(pause)
+                pause = min(2 * pause, _LOOK_S[1])
+                self._stop_if_asked()
+        finally:
+            del self._helping[me]
+
+    def _look(self, slot: Slot, until: float | None) -> float | None:
+        """Raise if `slot` cannot become ready, or has not until then; returns until when it may."""
+        waited = [state for state in self._states if isinstance(state, Slot)]
+        helping = [slot for _, slot in [*self._helping.values()]]
+        if gone := [i for i, call in slot.calls.items() if call is None and self._is_gone(i)]:
+            raise guard.rank_failed([self._ranks[i] for i in gone], guard.ENDED_WELL, self._waiting())
+        if any(one.from_outside() for one in (*waited, *helping)):
+            return None
+        busy = (
+            sum(map(len, self.helpers)) > len(helping)
+            or _State.RUNS in self._states
+            or _State.ASKS in self._states
+            or _State.OUTSIDE in self._states
+            or (self.any_blocked() and time.monotonic() < self._moved_at + _WAKES_S)
+            or any(one.ready() for one in (*waited, *helping))
+        )
+        if not busy:
+            raise guard.deadlock(self._waiting())
+        until = until or time.monotonic() + slot.limit
+        if time.monotonic() > until:
+            raise guard.deadlock(self._waiting(), slot.limit)
+        return until
+
+    def _is_gone(self, local: int) -> bool:
+        return self._states[local] is _State.ENDED and not self.helpers[local]
+
+    def _waiting(self) -> dict[int, Sequence[str]]:
+        """What each rank that waits, or one of its helpers, waits for, in words."""
+        waited = dict([*self._helping.values()])
+        waited |= {local: state for local, state in enumerate(self._states) if isinstance(state, Slot)}
+        return {self._ranks[local]: slot.fields(local) for local, slot in waited.items()}
 
     def _stop_if_asked(self) -> None:
         if self.stopping:
@@ -216,117 +328,72 @@ class Baton:
         count = len(self._ranks)
         for step in range(1, count):
             other = (local + step) % count
-            if self._ended[other]:
-                continue
-            slot = self._waiting[other]
-            if slot is None or slot.ready():
+            state = self._states[other]
+            if state is _State.ASKS or (isinstance(state, Slot) and state.ready()):
                 return other
         return None
+
+    def _take(self, local: int, state: _State | Slot, limit: float = -1) -> None:
+        """Hold the baton, which the rank may have lost while one of its helpers waited, and do what `state` says.
+
+        limit: seconds after which the rank does so without the baton; -1: none.
+        """
+        with self._lock:
+            if self.holder is None:
+                self.holder = local
+                self._gates[local].release()
+            elif self.holder == local:
+                self._states[local] = state
+                return
+            self._states[local] = _State.ASKS
+        if not self._gates[local].acquire(timeout=limit):
+            with self._lock:
+                if not self._gates[local].acquire(blocking=False):
+                    self._states[local] = state
+                    return
+        self._enter(local, state)
+
+    def _enter(self, local: int, state: _State | Slot) -> None:
+        """Rank `local` has been given the baton."""
+        self._states[local] = state
+        progress.turn = self._ranks[local]
+        if self._per_rank is not None:
+            self._per_rank.enter(local)
+        self._stop_if_asked()
 
     def _hand_over(self, local: int, other: int) -> None:
         if self._per_rank is not None:
             self._per_rank.leave()
-        self._gates[other].release()
-        self.receive(local)
+        with self._lock:
+            if self._states[other] is _State.RUNS:
+                return  # it has gone on without the baton
+            self.holder = other
+            self._gates[other].release()
+        self._gates[local].acquire()
+        self._enter(local, self._states[local])
 
-    def _nobody_can_go_on(self, slot: Slot) -> DistributedError:
-        waiting = {
-            self._ranks[local]: waited.fields(local)
-            for local, waited in enumerate(self._waiting)
-            if waited is not None
-        }
-        gone = [self._ranks[i] for i, call in slot.calls.items() if call is None and self._ended[i]]
-        if gone:
-            return guard.rank_failed(gone, guard.ENDED_WELL, waiting)
-        return guard.deadlock(waiting)
+    def _give_away(self, local: int, even_if_it_runs: bool = False) -> None:
+        """Pass the baton on if rank `local` holds it, and its own thread waits for a helper."""
+        with self._lock:
+            state = self._states[local]
+            if self.holder == local and (
+                state is _State.BLOCKED or (state is _State.RUNS and even_if_it_runs)
+            ):
+                if self._per_rank is not None:
+                    self._per_rank.leave()
+                self._pass_on(local)
 
-
-class Meeting:
-    """Brings the calls of this process's ranks together and hands them to a transport.
-
-    ranks: who takes part, by index within the process. posting: the transport has calls in hand, without the baton.
-    """
-
-    def __init__(self, transport: Transport, baton: Baton, ranks: Sequence[int]) -> None:
-        self.transport = transport
-        self._baton = baton
-        self._ranks = ranks
-        self._entered = dict.fromkeys(ranks, 0)
-        self._open: dict[int, Slot] = {}
-        self._all = baton.hosts(ranks)
-        self.posting = False
-
-    def submit(self, local: int, call: Call) -> Pending:
-        """Enter the next collective of rank `local`."""
-        number = self._entered[local]
-        self._entered[local] += 1
-        slot = self._open.get(number)
-        if slot is None:
-            slot = self._open[number] = Slot(self._ranks, self)
-        slot.calls[local] = call
-        calls = [made for made in slot.calls.values() if made is not None]
-        if len(calls) == len(self._ranks):
-            del self._open[number]
-            try:
-                slot.pending = self._post(local, calls)
-            except Exception as error:
-                slot.error = error
-        return _Ticket(slot, self._baton, local)
-
-    def _post(self, local: int, calls: Sequence[Call]) -> Pending:
-        if self._all:
-            return self.transport.post(calls)
-        self.posting = True
-        try:
-            return self._baton.outside(local, lambda: self.transport.post(calls), Slot())
-        finally:
-            self.posting = False
-
-    def deliver(self, local: int, delivery: Delivery) -> Pending:
-        """One end of a message, for rank `local` to wait for."""
-        slot = Slot(meeting=self)
-        slot.pending = delivery
-        return _Ticket(slot, self._baton, local)
-
-
-class Seat:
-    """How one of several ranks of a process uses a transport; see `communicator.Port`."""
-
-    def __init__(self, meeting: Meeting, local: int) -> None:
-        self._meeting = meeting
-        self._local = local
-
-    def submit(self, call: Call) -> Pending:
-        return self._meeting.submit(self._local, call)
-
-    def send(self, message: Message) -> Pending:
-        return self._meeting.deliver(self._local, self._meeting.transport.send(message))
-
-    def receive(self, message: Message) -> Pending:
-        return self._meeting.deliver(self._local, self._meeting.transport.receive(message))
-
-
-class _Ticket(Pending):
-    """One rank's place in a slot."""
-
-    __slots__ = ("_baton", "_local", "_slot")
-
-    def __init__(self, slot: Slot, baton: Baton, local: int) -> None:
-        self._slot = slot
-        self._baton = baton
-        self._local = local
-
-    def poll(self) -> bool:
-        if not self._slot.ready():
-            self._baton.step_aside(self._local)
-        if not self._slot.ready():
-            return False
-        self._slot.outcome()
-        return True
-
-    def wait(self) -> None:
-        self._baton.wait(self._local, self._slot)
-
-    @property
-    def carried(self) -> tuple[float, float] | None:
-        return None if self._slot.pending is None else self._slot.pending.carried
+    def _pass_on(self, local: int) -> None:
+        """Give the baton of `local`, which will not ask for it now, to another rank, or leave it to who asks first."""
+        if self.holder != local:
+            return
+        other = None if self.stopping else self._next_runnable(local)
+        if other is None:
+            # A rank that cannot go on finds out why by itself, in its loop.
+            waits = (
+                i for i, state in enumerate(self._states) if state is _State.ASKS or isinstance(state, Slot)
+            )
+            other = next(waits, None)
+        self.holder = other
+        if other is not None:
+            self._gates[other].release()

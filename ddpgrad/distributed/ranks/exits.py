@@ -11,7 +11,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -35,8 +37,10 @@ class ExitWatch:
         self._world = world
         self._left = False
         self._hook_before = sys.excepthook
+        self._thread_hook_before = threading.excepthook
         self._exit_before = os._exit
         sys.excepthook = self._on_exception
+        threading.excepthook = self._on_thread_exception
         atexit.register(self._leave)
         self._child = _at_end_of_child(self._leave_child)
         self._reporter: Reporter | None = None
@@ -52,6 +56,8 @@ class ExitWatch:
         # Whoever came later calls these, and then they do nothing.
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._hook_before
+        if threading.excepthook == self._on_thread_exception:
+            threading.excepthook = self._thread_hook_before
         if os._exit == self._exit_at_once:
             os._exit = self._exit_before
         atexit.unregister(self._leave)
@@ -78,8 +84,21 @@ class ExitWatch:
             # A rank that fails because another did leaves that one time to say why.
             transports.abort(1, 1.0 if isinstance(error, DistributedError) else _ABORT_DELAY)
 
+    def _on_thread_exception(self, args: threading.ExceptHookArgs) -> None:
+        """A thread ends: a collective that failed there failed for its rank, whose other threads may never know."""
+        error = args.exc_value
+        if self._reporter is not None and isinstance(error, DistributedError) and self._concerned:
+            self._on_exception(args.exc_type, error, args.exc_traceback)
+        else:
+            self._thread_hook_before(args)
+
     def _leave(self) -> None:
         world = self._world
+        if self._reporter is not None and self._concerned:
+            try:
+                world.hosted[0].last_checks.raise_error()
+            except DistributedError as error:
+                self._on_exception(type(error), error, error.__traceback__)
         self._left = True
         if self._reporter is not None:
             self._reporter.leave()
@@ -112,6 +131,38 @@ class ExitWatch:
             status = status or code
             transports.abort(status, _ABORT_DELAY)
         self._exit_before(status)
+
+
+class LastChecks:
+    """What is looked at, without waiting for other ranks, when the program of a rank ends well.
+
+    alone: no other rank shares its process. error: what was found.
+    """
+
+    def __init__(self, rank: int, alone: bool) -> None:
+        self._rank, self._alone = rank, alone
+        self._checks: list[weakref.finalize] = []
+        self.error: DistributedError | None = None
+
+    def add(self, check: Callable[[], DistributedError | None], owner: object) -> None:
+        """Let `check` say what is wrong at the end, or before, when `owner` is freed."""
+
+        def ended() -> None:
+            self.error = self.error or check()
+
+        self._checks = [known for known in self._checks if known.alive]
+        self._checks.append(weakref.finalize(owner, ended))
+        self._checks[-1].atexit = False
+
+    def raise_error(self) -> None:
+        """Check, and raise what is wrong. Where ranks share a process, only the one at fault raises, and others keep it."""
+        for check in self._checks:
+            check()
+        self._checks.clear()
+        error = self.error
+        if error is not None and (self._alone or self._rank in error.ranks):
+            self.error = None
+            raise error
 
 
 def _at_end_of_child(leave: Callable[[], None]) -> Any:

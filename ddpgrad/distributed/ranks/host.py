@@ -12,6 +12,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType
 from typing import TypeVar
@@ -21,7 +22,7 @@ from ...core.environment import Launch
 from ...core.errors import LaunchError
 from ..failure.cause import line_of
 from .baton import Baton, PerRank, Unwind
-from .rank_environment import Breakpoints, RankEnvironment, shared_process
+from .rank_environment import Breakpoints, RankEnvironment, may_call_collectives, shared_process
 from .world import HostedRank, World, current, serve
 
 __all__ = ["HostedRank", "current", "run_module", "run_ranks", "run_script", "simulate"]
@@ -30,8 +31,9 @@ T = TypeVar("T")
 
 # Deep graphs and deep recursion need more than the usual 8 MiB; only what is touched is used.
 _STACK_BYTES = 128 << 20
-# How long ranks may take to end after an interrupt before the process goes on without them.
-_INTERRUPT_GRACE = 2.0
+# How long ranks may take to end after an interrupt, or wait for their threads after a failure, before the process
+# goes on without them.
+_GRACE_S = 2.0
 
 
 def run_ranks(fn: Callable[[int], T], launch: Launch) -> list[T]:
@@ -91,21 +93,18 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
         hosted.locate()
     baton = world.baton = Baton(world.launch.ranks, per_rank)
     results: dict[int, T] = {}
-    failures: list[tuple[int, BaseException]] = []
 
     def run(local: int, hosted: HostedRank) -> None:
         rank_local.bind(hosted)
+        # Python need not wait for this thread at its end; threads that the program starts are no daemons either.
+        threading.current_thread()._daemonic = False  # pyright: ignore[reportAttributeAccessIssue]
         try:
             baton.receive(local)
             results[local] = fn(hosted.rank)
         except Unwind:
             pass
         except BaseException as error:
-            if not failures:
-                failures.append((hosted.rank, error))
-                # At once: ranks that are outside wait for other processes, which may wait for this one.
-                world.fail(hosted.rank, error)
-            baton.stopping = True
+            hosted.fail(error)
         finally:
             rank_local.release(hosted)
             baton.retire(local)
@@ -113,16 +112,16 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
     threads = _start_threads(run, world)
     baton.start()
     try:
-        for thread in threads:
-            # An interrupt need not wake a join, but is seen between two of them.
-            while thread.is_alive():
-                thread.join(0.2)
+        _join(threads, baton)
     except KeyboardInterrupt as interrupt:
         _interrupt(baton, threads)
-        world.fail(world.launch.ranks[baton.holder], interrupt)
+        world.fail(world.launch.ranks[baton.holder or 0], interrupt)
         raise
-    if failures:
-        rank, error = failures[0]
+    for hosted in world.hosted:
+        if (late := hosted.last_checks.error) is not None and not baton.failures:
+            hosted.fail(late)
+    if baton.failures:
+        rank, error = baton.failures[0]
         error.add_note(f"(raised by rank {rank})")
         world.free_threads()
         raise error
@@ -144,16 +143,42 @@ def _start_threads(run: Callable[[int, HostedRank], None], world: World) -> list
     return threads
 
 
+def _join(threads: list[threading.Thread], baton: Baton) -> None:
+    """Return when `threads`, those of the ranks, have ended, or wait for helpers that have not after a failure."""
+    until = float("inf")
+    for thread in threads:
+        # An interrupt need not wake a join, but is seen between two of them.
+        while thread.is_alive():
+            thread.join(0.2)
+            if not (baton.stopping and baton.any_blocked()):
+                until = float("inf")
+            elif time.monotonic() > (until := min(until, time.monotonic() + _GRACE_S)):
+                return
+
+
+def _join_helpers(rank: int) -> None:
+    """Return when the threads that the program of `rank` has started, and not made daemons, have ended."""
+    hosted = current()
+    baton = hosted.world.baton
+    if baton is not None:
+        threads = [*baton.helpers[rank - hosted.launch.ranks.start]]
+    else:
+        threads = [t for t in threading.enumerate() if may_call_collectives(t)]
+    for thread in threads:
+        if not thread.daemon and thread not in (threading.current_thread(), threading.main_thread()):
+            thread.join()
+
+
 def _interrupt(baton: Baton, threads: list[threading.Thread]) -> None:
     """Ctrl-C reaches the main thread only: pass it to the rank that runs, and end the others."""
     baton.stopping = True
-    running = threads[baton.holder].ident
+    running = threads[baton.holder or 0].ident
     if running is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(running), ctypes.py_object(KeyboardInterrupt)
         )
     for thread in threads:
-        thread.join(_INTERRUPT_GRACE / len(threads))
+        thread.join(_GRACE_S / len(threads))
 
 
 def run_script(path: str, argv: Sequence[str], launch: Launch) -> str:
@@ -211,11 +236,14 @@ def _run_program(
     def run(rank: int) -> str:
         try:
             program(rank)
+            ended_at = ""
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
-            return line_of(end)
-        return ""
+            ended_at = line_of(end)
+        _join_helpers(rank)  # as Python does at its end
+        current().last_checks.raise_error()
+        return ended_at
 
     world = World(launch)
     try:

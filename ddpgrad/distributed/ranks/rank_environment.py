@@ -8,10 +8,11 @@ working folder, files) is shared by its ranks, as it is by the threads of any pr
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -19,11 +20,16 @@ from typing import Any
 
 from ...core import environment, rank_local
 from ...core.errors import DistributedError
+from .baton import Unwind
 from .world import HostedRank
 
 _lock = threading.Lock()
 _users = 0
 _undo: list[Any] = []
+# What threads wait in for one another, in the end. Joining and conditions are all but the locks themselves.
+_WAITS = (threading.Thread, "join"), (threading.Condition, "wait")
+# Their threads call no collectives, or live until Python ends.
+_OTHERS = ("ddpgrad.", "concurrent.futures.")
 
 
 @contextmanager
@@ -33,16 +39,21 @@ def shared_process() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            _undo[:] = [environment.replace(RankVariables(environment.mapping())), threading.Thread.start]
+            before = environment.replace(RankVariables(environment.mapping()))
+            _undo[:] = [before, threading.Thread.start, *(getattr(kind, name) for kind, name in _WAITS)]
             threading.Thread.start = _start_for_rank  # type: ignore[method-assign]
+            for (kind, name), wait in zip(_WAITS, _undo[2:], strict=True):
+                setattr(kind, name, _letting_others_run(wait))
     try:
         yield
     finally:
         with _lock:
             _users -= 1
             if _users == 0:
-                before, threading.Thread.start = _undo
+                before, threading.Thread.start, *waits = _undo
                 environment.replace(before)
+                for (kind, name), wait in zip(_WAITS, waits, strict=True):
+                    setattr(kind, name, wait)
 
 
 class RankVariables(MutableMapping[str, str]):
@@ -90,17 +101,66 @@ class RankVariables(MutableMapping[str, str]):
 
 
 def _start_for_rank(thread: threading.Thread) -> None:
-    """`Thread.start`: a thread that a rank starts acts for that rank."""
+    """`Thread.start`: a thread that a rank starts acts for that rank, and fails for it when a collective fails."""
     key = rank_local.bound()
-    if key is not None:
-        run = thread.run
+    if key is None:
+        _undo[1](thread)
+        return
+    baton = key.world.baton if isinstance(key, HostedRank) else None
+    local = key.rank - key.launch.ranks.start if isinstance(key, HostedRank) else 0
+    run = thread.run
 
-        def run_for_rank() -> None:
-            rank_local.bind(key)
+    def run_for_rank() -> None:
+        rank_local.bind(key)
+        try:
             run()
+        except Unwind:
+            return
+        except DistributedError as error:
+            if baton is None or not isinstance(key, HostedRank):
+                raise
+            key.fail(error)
+        finally:
+            if baton is not None:
+                baton.helper_ended(local, thread)
 
-        thread.run = run_for_rank
-    _undo[1](thread)
+    thread.run = run_for_rank
+    if baton is not None and may_call_collectives(thread):
+        baton.helpers[local].add(thread)
+    # Python waits until the thread has begun, which is no wait for what the thread does.
+    rank_local.bind(None)
+    try:
+        _undo[1](thread)
+    except RuntimeError:
+        if baton is not None:
+            baton.helper_ended(local, thread)
+        raise
+    finally:
+        rank_local.bind(key)
+
+
+def may_call_collectives(thread: threading.Thread) -> bool:
+    """Whether the program of a rank has a share in what `thread` does, and in when it ends."""
+    module = getattr(getattr(thread, "_target", None), "__module__", None) or ""
+    return not module.startswith(_OTHERS)
+
+
+def _letting_others_run(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """`wait`, during which helpers of the rank that waits can let other ranks run (see `baton.py`)."""
+
+    @functools.wraps(wait)
+    def waits(it: Any, timeout: float | None = None) -> Any:
+        key = rank_local.bound()
+        if (
+            not isinstance(key, HostedRank)
+            or key.world.baton is None
+            or (timeout is not None and timeout <= 0)
+        ):
+            return wait(it, timeout)
+        with key.world.baton.blocked(key.rank - key.launch.ranks.start):
+            return wait(it, timeout)
+
+    return waits
 
 
 def _pass_by(*args: Any, **kwargs: Any) -> None:

@@ -19,12 +19,13 @@ from ...core.errors import DistributedError, LaunchError
 from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
-from ..transports.base import Transport
-from .baton import Baton, Meeting, Seat, Slot
+from ..transports.base import COMPLETED, Transport
+from .baton import Baton, Outside, Slot
+from .exits import ExitWatch, LastChecks
 
 if TYPE_CHECKING:
     from ..rendezvous.meeting import Asked, Met
-    from .exits import ExitWatch
+    from .meeting import Meeting
 
 
 class World:
@@ -53,6 +54,7 @@ class World:
         self._left: dict[str, int] = {}  # how many ranks of this process have left a group
         self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
+        self._lock = threading.Lock()  # of groups, which threads of several ranks may make at once
         # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
         # there are. Set here, in the main thread: once one thread has set it, OpenBLAS heeds no other.
         self._one_thread: threadpool_limits | None = None
@@ -76,8 +78,6 @@ class World:
                 transport = transports.connect(self.launch, name, timeout, meeting=name)
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:
-                from .exits import ExitWatch
-
                 self._exits = ExitWatch(self)
                 if self.met is not None:
                     self.met.all_joined()
@@ -100,12 +100,24 @@ class World:
         if group not in self._transports:
             if self.baton is None:
                 connect()
-            elif group in self._connecting:
-                self.baton.wait(local, self._connecting[group])
             else:
-                slot = self._connecting[group] = Slot()
-                self.baton.outside(local, connect, slot)
-                del self._connecting[group]
+                with self._lock:
+                    slot = self._connecting.get(group)
+                    first = slot is None and group not in self._transports
+                    if first:
+                        slot = self._connecting[group] = Slot(threading.Lock(), float("inf"))
+                        slot.pending = Outside()
+                if first and slot is not None:
+                    try:
+                        self.baton.outside(local, connect)
+                    except Exception as error:
+                        slot.error = error
+                        raise
+                    finally:
+                        slot.pending = COMPLETED
+                        del self._connecting[group]
+                elif slot is not None:
+                    self.baton.wait(local, slot)
         return self._transports[group]
 
     def release(self, group: str) -> None:
@@ -113,22 +125,25 @@ class World:
 
         What others still used then is given back when a rank leaves another group, or at the end.
         """
-        self._left[group] = self._left.get(group, 0) + 1
-        for name, left in list(self._left.items()):
-            transport = self._transports[name]
-            if left == len(transport.ranks) and transport.release():
-                del self._transports[name], self._left[name]
-                self._meetings.pop(name, None)
+        with self._lock:
+            self._left[group] = self._left.get(group, 0) + 1
+            for name, left in list(self._left.items()):
+                transport = self._transports[name]
+                if left == len(transport.ranks) and transport.release():
+                    del self._transports[name], self._left[name]
+                    self._meetings.pop(name, None)
 
     def port(self, key: str, transport: Transport, rank: int) -> Port:
         """How `rank` uses the transport that is known as `key`."""
         if self.baton is None:
             return _watched(Alone(transport))
+        from .meeting import Meeting, Seat  # here, as most processes host one rank
+
         first = self.launch.ranks.start
         meeting = self._meetings.get(key)
         if meeting is None:
             here = [transport.launch.world_rank(r) - first for r in transport.ranks]
-            meeting = self._meetings[key] = Meeting(transport, self.baton, here)
+            meeting = self._meetings.setdefault(key, Meeting(transport, self.baton, here))
         return _watched(Seat(meeting, rank - first))
 
     def ranks_on_this_host(self) -> list[int]:
@@ -177,6 +192,7 @@ class HostedRank:
     launch       how this process was started
     progress     its last collectives and steps, for reports
     variables    the environment variables that say which rank it is, as torchrun names them
+    last_checks  what is looked at when its program ends
     """
 
     def __init__(self, world: World, rank: int) -> None:
@@ -186,11 +202,21 @@ class HostedRank:
         self.launch = world.launch
         self.progress = progress.begin(rank)
         self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
+        self.last_checks = LastChecks(rank, alone=len(self.launch.ranks) == 1)
         # How many groups this rank has made, or seen others make; and of those that only members make, by their ranks.
         self._groups: Counter[tuple[int, ...] | None] = Counter()
 
     def __repr__(self) -> str:
         return f"HostedRank(rank={self.rank}, world_size={self.world_size})"
+
+    def fail(self, error: BaseException) -> None:
+        """This rank, one of several of its process, has failed."""
+        baton = self.world.baton
+        assert baton is not None
+        if not baton.failures:
+            # At once: ranks that are outside wait for other processes, which may wait for this one.
+            self.world.fail(self.rank, error)
+        baton.fail(self.rank - self.launch.ranks.start, error)
 
     def locate(self) -> None:
         """Complete `variables` by this rank's place on its host (collective between processes)."""

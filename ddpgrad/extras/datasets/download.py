@@ -67,6 +67,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def _lock(file: BinaryIO) -> None:
     try:
         import fcntl
-    except ImportError:  # no such locks here: several processes may download, and the last one's file stays
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        # This system, or network file system, has no such locks: several processes may download, and the last one's
+        # file stays.
         return
-    fcntl.flock(file, fcntl.LOCK_EX)
