@@ -38,10 +38,10 @@ def test_steps_are_those_of_the_cpu(name: str, options: dict[str, Any], dtype: A
     start, grads = torch.randn(7, 5), torch.randn(4, 7, 5)
     results = []
     for where in ("cpu", gpu):
-        p = nn.Parameter(start.to(device=where, dtype=dtype))
+        p = nn.Parameter(start.to(device=where, dtype=dtype, copy=True))
         optimizer = getattr(optim, name)([p], **options)
         for grad in grads:
-            p.grad = grad.to(device=where, dtype=dtype)
+            p.grad = grad.to(device=where, dtype=dtype, copy=True)
             optimizer.step()
         results.append(p.detach().cpu().float())
     tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
