@@ -11,6 +11,7 @@ import ddpgrad.nn.functional as F
 CASES: dict[str, Callable[[Any], Any]] = {
     "gelu": F.gelu,
     "softplus": F.softplus,
+    "sinc": torch.sinc,
     "leaky_relu": F.leaky_relu,
     "softmax": lambda x: torch.softmax(x, -1),
     "layer_norm": lambda x: F.layer_norm(x, (6,), x[0, 0, 0], x[0, 0, 1]),

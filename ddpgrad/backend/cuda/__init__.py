@@ -16,7 +16,7 @@ from .library import cupy_and_count
 # Modules of kernels, loaded when one of them is first used.
 _FAMILIES = ("activation", "attention", "dropout", "loss", "norm", "optimizer", "scatter")
 # Those that have functions for other modules as well.
-_MIXED_FAMILIES = {"matmul": ("matmul",)}
+_MIXED_FAMILIES = {"half": ("by_a_number",), "matmul": ("matmul",)}
 
 _devices: dict[int, Device] = {}
 
@@ -33,7 +33,9 @@ def load() -> Backend:
     """The CUDA backend; `DeviceError` with the remedy when CuPy or a GPU is missing."""
     cupy, _ = cupy_and_count()
     from .differences import differences
+    from .half import install
 
+    install()
     families = kernels_in(__name__, _FAMILIES)
     families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
     return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of)

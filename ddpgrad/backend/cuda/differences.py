@@ -61,6 +61,10 @@ def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
 
 def where(condition: Array, input: Any, other: Any) -> Array:
     """`input` where `condition` is true, elsewhere `other`; either of the two may be a number."""
+    kinds = [x.dtype for x in (input, other) if hasattr(x, "dtype")]
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        common = np.result_type(*kinds)
+        input, other = input.astype(common, copy=False), other.astype(common, copy=False)
     return _where(condition.astype(np.bool_, copy=False), input, other)
 
 
