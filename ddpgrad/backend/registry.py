@@ -83,6 +83,7 @@ class Backend:
 
     kind: of device. elementary: functions over the array library. families: for
     each module of fast kernels, loaded on first use, the names that it defines.
+    wrap: what every kernel is wrapped in, if anything.
     """
 
     def __init__(
@@ -92,11 +93,13 @@ class Backend:
         elementary: Mapping[str, Kernel],
         families: Mapping[str, tuple[str, ...]],
         device_of: Callable[[Any], Device],
+        wrap: Callable[[Kernel], Kernel] | None = None,
     ) -> None:
         self.kind = kind
         self.array_type = array_type
         self.device_of = device_of
         self._elementary = elementary
+        self._wrap = wrap
         self._families = {name: module for module, names in families.items() for name in names}
 
     def __getattr__(self, name: str) -> Kernel:
@@ -108,6 +111,10 @@ class Backend:
 
     def find(self, name: str) -> Kernel:
         """The function that computes `name` on this device; `KernelMissingError` if there is none."""
+        kernel = self._find(name)
+        return kernel if self._wrap is None else self._wrap(kernel)
+
+    def _find(self, name: str) -> Kernel:
         module = import_module(self._families[name]) if name in self._families else None
         if module is not None and name in getattr(module, "COMPLETE", ()):
             return getattr(module, name)

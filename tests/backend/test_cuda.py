@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
-from ddpgrad import cuda
+from ddpgrad import cuda, nn
 from ddpgrad.errors import DeviceError
 from ddpgrad.ops.dispatch.vocabulary import VOCABULARY
 
@@ -106,6 +107,59 @@ def test_devices_and_memory(gpu: str):
     cuda.empty_cache()
     with pytest.raises(DeviceError, match=f"there is no device cuda:{cuda.device_count()}: this host has"):
         torch.ones(1, device=f"cuda:{cuda.device_count()}")
+
+
+@pytest.fixture
+def two_gpus(gpu: str) -> None:
+    if cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.mark.gpu
+def test_what_is_computed_of_a_tensor_is_on_its_gpu(two_gpus: None):
+    there = torch.device("cuda", 1 - cuda.current_device())
+    x = torch.rand(4, 5, device=there)
+    made = [torch.empty(2, device=there), torch.zeros(2, device=there), torch.full((2,), 1.0, device=there)]
+    made += [
+        x + 1,
+        x @ x.T,
+        torch.cat([x, x]),
+        torch.full_like(x, 2),
+        x.new_zeros(3),
+        torch.unique(x),
+        x.isreal(),
+    ]
+    started = []
+    thread = threading.Thread(target=lambda: started.extend([x * 2, torch.isin(x, 2.0)]))
+    thread.start()
+    thread.join()
+    assert {t.device for t in made + started} == {there}
+    with pytest.raises(DeviceError, match="expected all tensors to be on the same device"):
+        x + torch.ones(5, device="cuda")
+    assert torch.ones(1, device="cuda").device.index == cuda.current_device()
+
+
+@pytest.mark.gpu
+def test_backward_and_steps_of_a_model_on_two_gpus_are_those_of_the_cpu(two_gpus: None):
+    found = []
+    for devices in (("cpu", "cpu"), ("cuda:0", "cuda:1")):
+        torch.manual_seed(0)
+        first, second, last = nn.Linear(5, 4), nn.Linear(5, 4), nn.Linear(4, 2)
+        first.to(devices[0]), second.to(devices[1]), last.to(devices[1])
+        parameters = [p for layer in (first, second, last) for p in layer.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        x = torch.randn(3, 5)
+        for _ in range(2):  # the branches are recorded, and so go backward, in turns
+            u = torch.tanh(first(x.to(devices[0])) * 2)
+            v = torch.tanh(second(x.to(devices[1])) * 3)
+            loss = (last(u.to(devices[1]) + v) ** 2).mean() + (u * u).sum().to(devices[1])
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            assert all(p.grad.device == p.device for p in parameters)
+            optimizer.step()
+        found.append([p.detach().cpu() for p in parameters])
+    for on_cpu, on_gpus in zip(*found, strict=True):
+        torch.testing.assert_close(on_gpus, on_cpu)
 
 
 @pytest.mark.gpu

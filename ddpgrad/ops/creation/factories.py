@@ -150,7 +150,10 @@ def _filled(
     backend, shape = backend_of(where.type), shape_of(name, size)
     if value is not None:
         value = as_element(value, kind)
-    out = wrap(backend.empty(shape, kind) if value is None else backend.full(shape, value, kind))
+    make, given = (backend.empty, ()) if value is None else (backend.full, (value,))
+    out = wrap(
+        make(shape, *given, kind) if where.index is None else backend.on(where, make, shape, *given, kind)
+    )
     if requires_grad:
         out.requires_grad = True
     return out
