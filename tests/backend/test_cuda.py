@@ -163,6 +163,29 @@ def test_backward_and_steps_of_a_model_on_two_gpus_are_those_of_the_cpu(two_gpus
 
 
 @pytest.mark.gpu
+def test_streams_and_events_belong_to_their_gpu(two_gpus: None):
+    cuda.set_device(0)
+    stream, event = cuda.Stream(1), cuda.Event()
+    assert event.query() and event.device is None  # it belongs to the GPU of the stream that records it
+    stream.record_event(event)
+    assert event.device == stream.device == torch.device("cuda", 1)
+    with pytest.raises(RuntimeError, match="Event device 1 does not match recording stream's device 0"):
+        event.record()
+    with cuda.stream(stream), cuda.stream(cuda.default_stream(0)):
+        assert (cuda.current_device(), cuda.current_stream(1)) == (0, stream)
+    with cuda.stream(stream):
+        kept = torch.ones(3, device="cuda")
+        assert (kept.device, cuda.current_stream()) == (stream.device, stream)
+    assert (cuda.current_device(), cuda.current_stream(1)) == (0, cuda.default_stream(1))
+    assert cuda.default_stream(0) != cuda.default_stream(1)
+    cuda.default_stream(1).wait_stream(stream)
+    del kept
+    torch.ones(1 << 20, device="cuda:1")  # and freed
+    cuda.empty_cache()
+    assert cuda.memory_reserved(1) == 0
+
+
+@pytest.mark.gpu
 def test_tensors_on_different_devices(gpu: str):
     x, y = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, device=gpu).reshape(2, 3)
     for mixture in (lambda: x + y, lambda: x @ y.T, lambda: F.embedding(torch.tensor([1]), y)):
