@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,6 +236,33 @@ def test_half_types_agree_with_double(name: str, dtype: torch.dtype, gpu: str):
     for want, got in zip(*results, strict=True):
         error = np.abs(got - want).max() / max(1.0, np.abs(want).max())
         assert error < TOLERANCE[dtype], f"{name} is off by {error:.1e}"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_tensor_cores_get_operands_of_16_bits(dtype: torch.dtype, gpu: str, monkeypatch: pytest.MonkeyPatch):
+    from ddpgrad.backend.cuda import matmul
+
+    kinds: list[set[int]] = []
+
+    class Recorder:
+        """cuBLAS, with the types of both operands written down."""
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(real, name)
+            if "gemm" not in name:
+                return found
+            batched = "Batched" in name
+            return lambda *args: (kinds.append({args[8], args[11 + batched]}), found(*args))[1]
+
+    real = matmul.cublas
+    monkeypatch.setattr(matmul, "cublas", Recorder())
+    x = torch.rand(2, 4, 5, 5, device=gpu).to(dtype).requires_grad_()
+    weight = torch.rand(3, 4, 2, 2, device=gpu).to(dtype).requires_grad_()
+    made = F.conv2d(x, weight, weight[:, 0, 0, 0]).float().sum()
+    (made + F.linear(x, weight[:, 0].reshape(-1, 4)[:, [0, 1, 2, 3, 0]], None).float().sum()).backward()
+    (F.linear(weight[0, 0], weight[:, 0, 0], weight[:, 1, 1, 1])).float().sum().backward()
+    assert kinds and set.union(*kinds) == {matmul._TYPES[x._array.dtype]}
 
 
 @pytest.mark.gpu
