@@ -83,7 +83,7 @@ class Backend:
 
     kind: of device. elementary: functions over the array library. families: for
     each module of fast kernels, loaded on first use, the names that it defines.
-    wrap: what every kernel is wrapped in, if anything.
+    wrap: what every kernel is wrapped in, if anything. library: the array library, `xp`.
     """
 
     def __init__(
@@ -94,12 +94,14 @@ class Backend:
         families: Mapping[str, tuple[str, ...]],
         device_of: Callable[[Any], Device],
         wrap: Callable[[Kernel], Kernel] | None = None,
+        library: Any = np,
     ) -> None:
         self.kind = kind
         self.array_type = array_type
         self.device_of = device_of
         self._elementary = elementary
         self._wrap = wrap
+        self.library = library
         self._families = {name: module for module, names in families.items() for name in names}
 
     def __getattr__(self, name: str) -> Kernel:

@@ -275,6 +275,23 @@ def test_the_mask_of_dropout_with_a_key_is_that_of_the_cpu(gpu: str):
 
 
 @pytest.mark.gpu
+def test_draws_are_made_on_the_gpu_and_take_one_key_of_the_host(gpu: str):
+    made, following = [], []
+    for size in (5000, 5001, 5000):
+        torch.manual_seed(0)
+        made.append(torch.randn(size, device=gpu))
+        following.append(torch.rand(2).tolist())
+    assert following[0] == following[1]
+    assert torch.equal(made[0], made[2]) and not torch.equal(made[0], torch.randn(5000, device=gpu))
+    assert abs(made[0].mean().item()) < 0.1 and abs(made[0].std().item() - 1) < 0.1
+    uniform = torch.rand(5000, dtype=torch.bfloat16, device=gpu).float()
+    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean().item() - 0.5) < 0.05
+    whole = torch.randint(-3, 3, (1000,), device=gpu)
+    assert whole.unique().tolist() == [-3, -2, -1, 0, 1, 2]
+    assert torch.randperm(100, device=gpu).sort()[0].tolist() == list(range(100))
+
+
+@pytest.mark.gpu
 def test_sums_at_repeated_places_are_the_same_bits_every_time(gpu: str):
     rng = np.random.default_rng(0)
     rows, indices = torch.tensor(rng.standard_normal((4096, 5)).astype(np.float32)), rng.integers(0, 3, 4096)

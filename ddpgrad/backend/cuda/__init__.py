@@ -14,7 +14,7 @@ from ..registry import Backend, kernels_in
 from .library import cupy_and_count
 
 # Modules of kernels, loaded when one of them is first used.
-_FAMILIES = ("activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "scatter")
+_FAMILIES = ("activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "philox", "scatter")
 # Those that have functions for other modules as well.
 _MIXED_FAMILIES = {"half": ("by_a_number",), "matmul": ("linear", "matmul")}
 
@@ -41,4 +41,4 @@ def load() -> Backend:
     families = kernels_in(__name__, _FAMILIES)
     families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
     wrap = own_gpu.on_gpu_of_arguments if count > 1 else None
-    return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of, wrap)
+    return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of, wrap, cupy)
