@@ -1,4 +1,4 @@
-"""Optimizer steps in one CUDA kernel each, in place, for all floating-point types.
+"""Optimizer steps in one CUDA kernel for all parameters, in place, for all floating-point types.
 
 A kernel is made of the optimizer's rule, which also runs on the CPU (`tracing.py`).
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import tracing
+from .segments import INPUTS, PLACE, tables
 from .source import computes, elementwise
 
 Array = Any
@@ -27,14 +28,20 @@ def update_(
     """Apply an optimizer's rule to every element of each target: see `ops/dispatch/update.py`."""
     if not all(computes(*target) for target in targets):
         return NotImplemented
-    kernel = _kernel(rule, len(targets[0]) - 2, len(numbers))
-    for param, grad, *states in targets:
-        kernel(grad, skip is not None and skip, scale, decay, shrink, *numbers, param, *states)
+    several = len(targets) > 1
+    kernel = _kernel(rule, len(targets[0]) - 2, len(numbers), several)
+    options = (skip is not None and skip, scale, decay, shrink, *numbers)
+    if several:
+        kernel(*tables(targets), *options, targets[0][0])
+    else:
+        param, grad, *states = targets[0]
+        kernel(grad, *options, param, *states)
     return None
 
 
 @functools.cache
-def _kernel(rule: Callable[..., Any], states: int, numbers: int) -> Any:
+def _kernel(rule: Callable[..., Any], states: int, numbers: int, several: bool) -> Any:
+    """The kernel for one target, or for all of several, whose arrays a table lists."""
     arrays = [f"state{i}" for i in range(states)]
     scalars = [f"number{i}" for i in range(numbers)]
     statements, results = tracing.traced(
@@ -52,9 +59,13 @@ def _kernel(rule: Callable[..., Any], states: int, numbers: int) -> Any:
             "}",
         ]
     )
-    inputs = ", ".join(
-        ["T grad", "bool skip", *(f"float64 {n}" for n in ("scale", "decay", "shrink", *scalars))]
-    )
-    outputs = ", ".join(f"T {name}" for name in ["param", *arrays])
+    options = ", ".join(["bool skip", *(f"float64 {n}" for n in ("scale", "decay", "shrink", *scalars))])
+    inputs, outputs = f"T grad, {options}", ", ".join(f"T {name}" for name in ["param", *arrays])
+    if several:
+        inputs, outputs = f"{INPUTS}, {options}", "raw T like"
+        places = "\n".join(
+            f"T& {name} = ((T*)row[{k}])[place];" for k, name in enumerate(["param", "grad", *arrays], 2)
+        )
+        body = f"{PLACE}\n{places}\n{body}"
     name = rule.__name__ if rule.__name__.isidentifier() else "rule"
-    return elementwise(inputs, outputs, body, name, tracing.FUNCTIONS)
+    return elementwise(inputs, outputs, body, f"{name}_of_several" if several else name, tracing.FUNCTIONS)
