@@ -181,6 +181,14 @@ def backend_for(array: Any) -> Backend:
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
 
 
+def by_device(arrays: Iterable[Any]) -> dict[Device, list[Any]]:
+    """Raw arrays by the device that they are on, in their order."""
+    found: dict[Device, list[Any]] = {}
+    for array in arrays:
+        found.setdefault(backend_for(array).device_of(array), []).append(array)
+    return found
+
+
 class KernelByArray(dict[type, Kernel]):
     """One op's kernels by the class of the array: the dispatch of the hot path."""
 

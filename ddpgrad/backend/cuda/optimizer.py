@@ -9,9 +9,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
+
 from . import tracing
-from .segments import INPUTS, PLACE, tables
-from .source import computes, elementwise
+from .segments import INPUTS, PLACE, PLACES, tables
+from .source import WARP, computes, elementwise
 
 Array = Any
 
@@ -37,6 +40,77 @@ def update_(
         param, grad, *states = targets[0]
         kernel(grad, *options, param, *states)
     return None
+
+
+def sums_of_squares(arrays: Sequence[Array]) -> Array:
+    """The sum of the squares of all elements, as a 0-d float64 array; added in an order that the shapes decide."""
+    if not _listed(arrays):
+        return NotImplemented
+    of_chunk, rows, width = tables([(x,) for x in arrays], WARP)
+    sums = cupy.empty(len(of_chunk), np.float64)
+    _squares(of_chunk, rows, width, arrays[0], sums)
+    return sums.sum()
+
+
+_squares = elementwise(
+    f"{INPUTS}, raw T like",
+    "raw float64 sums",
+    f"""{PLACES}
+    const T* x = (const T*)row[2];
+    double total = 0;
+    for (long long j = first; j < last; j += 32) total += (double)(A)x[j] * (double)(A)x[j];
+    total = warp_sum(total);
+    if (i % 32 == 0) sums[i / 32] = total;
+    """,
+    "sums_of_squares",
+)
+
+
+def clip_(arrays: Sequence[Array], most: float, norm: Array) -> Any:
+    """Multiply the arrays by most / norm in place, where that is below 1 or nan."""
+    if not _listed(arrays):
+        return NotImplemented
+    _clip(*tables([(x,) for x in arrays]), most, norm, arrays[0])
+    return None
+
+
+_clip = elementwise(
+    f"{INPUTS}, float64 most, N norm",
+    "raw T like",
+    f"""{PLACE}
+    T& x = ((T*)row[2])[place];
+    const double factor = most / ((double)norm + 1e-6);
+    if (!(factor >= 1)) x = (T)((A)x * (A)factor);
+    """,
+    "clip",
+)
+
+
+def unscale_(arrays: Sequence[Array], factor: Any) -> Any:
+    """Whether an element is not finite, as a 0-d bool; and multiply the arrays by `factor`, unless it is None."""
+    if not _listed(arrays):
+        return NotImplemented
+    bad = cupy.zeros((), np.bool_)
+    of_chunk, rows, width = tables([(x,) for x in arrays])
+    _unscale(of_chunk, rows, width, factor is not None, 1.0 if factor is None else factor, arrays[0], bad)
+    return bad
+
+
+_unscale = elementwise(
+    f"{INPUTS}, bool multiply, float64 factor",
+    "raw T like, raw bool bad",
+    f"""{PLACE}
+    T& x = ((T*)row[2])[place];
+    if (!isfinite((A)x)) bad[0] = true;
+    if (multiply) x = (T)((A)x * (A)factor);
+    """,
+    "unscale",
+)
+
+
+def _listed(arrays: Sequence[Array]) -> bool:
+    """True for arrays of one floating-point type that a table can list."""
+    return computes(*arrays) and all(x.flags.c_contiguous for x in arrays)
 
 
 @functools.cache

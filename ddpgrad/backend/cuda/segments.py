@@ -30,8 +30,19 @@ PLACE = f"""
 """
 
 
-def tables(targets: Sequence[Sequence[Array]]) -> tuple[Array, Array, int]:
-    """The arguments for `INPUTS`: of each target, contiguous arrays of one length, the addresses in order."""
+# As `PLACE`, for a warp a chunk: its lane takes the places from `first` to `last`, 32 apart.
+PLACES = f"""
+    const long long* row = &rows[segment * width];
+    const long long begin = (i / 32 - row[0]) * {_CHUNK}, first = begin + i % 32;
+    const long long last = begin + {_CHUNK} < row[1] ? begin + {_CHUNK} : row[1];
+"""
+
+
+def tables(targets: Sequence[Sequence[Array]], lanes: int = _CHUNK) -> tuple[Array, Array, int]:
+    """The arguments for `INPUTS`: of each target, contiguous arrays of one length, the addresses in order.
+
+    lanes: threads for a chunk.
+    """
     lengths = np.array([target[0].size for target in targets], np.int64)
     chunks = -(-lengths // _CHUNK)
     rows = np.array([[0, 0, *[a.data.ptr for a in target]] for target in targets], np.int64)
@@ -44,4 +55,4 @@ def tables(targets: Sequence[Sequence[Array]]) -> tuple[Array, Array, int]:
         of_chunk = cupy.array(np.repeat(np.arange(len(lengths)), chunks))
         found = _tables[key] = of_chunk, cupy.array(rows)
     of_chunk, on_gpu = found
-    return cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, _CHUNK)), on_gpu, rows.shape[1]
+    return cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)), on_gpu, rows.shape[1]
