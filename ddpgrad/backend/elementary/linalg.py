@@ -56,6 +56,9 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         return or_nan(library.inv, A)
 
     def solve(A: Array, B: Array) -> Array:
+        if xp.__name__ == "cupy" and A.shape[:-2] != B.shape[:-2]:  # which it does not broadcast
+            lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+            A, B = (xp.broadcast_to(x, lead + x.shape[-2:]) for x in (A, B))
         return or_nan(library.solve, A, B)
 
     def cholesky(A: Array, upper: bool) -> Array:
