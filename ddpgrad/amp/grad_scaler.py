@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import cuda
 from ..backend import dtype as dtypes
-from ..backend.registry import backend_for, backend_of, stored
+from ..backend.registry import backend_for, by_device, stored
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
 from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -104,24 +104,18 @@ class GradScaler:
 
     def _check(self, optimizer: Optimizer, progress: _Progress, factor: Any) -> None:
         """Multiply gradients by a factor, if it is not None, and note whether all were finite."""
-        found: dict[Any, Any] = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                grad = parameter._grad
-                if grad is None:
-                    continue
-                if factor is not None and grad.dtype is dtypes.float16:
-                    raise ValueError("Attempting to unscale FP16 gradients.")
-                array = stored(grad._array, coalesce=grad.dtype is dtypes.float16)
-                bad = backend_for(array).unscale_(array, factor)
-                device = grad.device
-                found[device] = bad if device not in found else found[device] | bad
-                if factor is not None:
-                    grad._versions[0] += 1
-        progress.found_inf = {
-            device: wrap(backend_of(device.type).asarray(bad, dtypes.float32))
-            for device, bad in found.items()
-        }
+        grads = [p._grad for group in optimizer.param_groups for p in group["params"] if p._grad is not None]
+        if factor is not None and any(grad.dtype is dtypes.float16 for grad in grads):
+            raise ValueError("Attempting to unscale FP16 gradients.")
+        arrays = [stored(grad._array, coalesce=grad.dtype is dtypes.float16) for grad in grads]
+        progress.found_inf = {}
+        for device, together in by_device(arrays).items():
+            backend = backend_for(together[0])
+            bad = backend.unscale_(together, factor)
+            progress.found_inf[device] = wrap(backend.asarray(bad, dtypes.float32))
+        if factor is not None:
+            for grad in grads:
+                grad._versions[0] += 1
 
     # -- stepping ----------------------------------------------------------------------------
 

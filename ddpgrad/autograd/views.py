@@ -141,7 +141,9 @@ class CopySlices(Node):
     def _outside(self, like: Tensor) -> Tensor:
         """True outside the view's region, False inside."""
         backend = backend_for(like._array)
-        mask = wrap(self._lying_as_base(lambda shape: backend.full(shape, True, bool), like._array.shape))
+        mask = wrap(
+            self._lying_as_base(lambda shape: backend.full(shape, True, bool, like._array), like._array.shape)
+        )
         _region(mask, self._steps)._array[...] = False
         return mask
 

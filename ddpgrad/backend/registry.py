@@ -83,6 +83,7 @@ class Backend:
 
     kind: of device. elementary: functions over the array library. families: for
     each module of fast kernels, loaded on first use, the names that it defines.
+    wrap: what every kernel is wrapped in, if anything. library: the array library, `xp`.
     """
 
     def __init__(
@@ -92,11 +93,15 @@ class Backend:
         elementary: Mapping[str, Kernel],
         families: Mapping[str, tuple[str, ...]],
         device_of: Callable[[Any], Device],
+        wrap: Callable[[Kernel], Kernel] | None = None,
+        library: Any = np,
     ) -> None:
         self.kind = kind
         self.array_type = array_type
         self.device_of = device_of
         self._elementary = elementary
+        self._wrap = wrap
+        self.library = library
         self._families = {name: module for module, names in families.items() for name in names}
 
     def __getattr__(self, name: str) -> Kernel:
@@ -108,6 +113,10 @@ class Backend:
 
     def find(self, name: str) -> Kernel:
         """The function that computes `name` on this device; `KernelMissingError` if there is none."""
+        kernel = self._find(name)
+        return kernel if self._wrap is None else self._wrap(kernel)
+
+    def _find(self, name: str) -> Kernel:
         module = import_module(self._families[name]) if name in self._families else None
         if module is not None and name in getattr(module, "COMPLETE", ()):
             return getattr(module, name)
@@ -170,6 +179,14 @@ def backend_for(array: Any) -> Backend:
     if hasattr(array, "device_kind"):  # of a backend that was not used yet, out of a pickle
         return backend_of(array.device_kind)
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
+
+
+def by_device(arrays: Iterable[Any]) -> dict[Device, list[Any]]:
+    """Raw arrays by the device that they are on, in their order."""
+    found: dict[Device, list[Any]] = {}
+    for array in arrays:
+        found.setdefault(backend_for(array).device_of(array), []).append(array)
+    return found
 
 
 class KernelByArray(dict[type, Kernel]):

@@ -93,11 +93,14 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 
 
 def empty_cache() -> None:
-    """Give memory that no array occupies back to the GPU; the pinned host memory too."""
+    """Give memory that no array occupies back to the GPUs, all of them; the pinned host memory too."""
     if not library.in_use():
         return
-    cupy, _ = library.cupy_and_count()
-    cupy.get_default_memory_pool().free_all_blocks()
+    cupy, count = library.cupy_and_count()
+    for index in range(count):
+        if _pool_bytes(index, "total_bytes"):
+            with cupy.cuda.Device(index):
+                cupy.get_default_memory_pool().free_all_blocks()
     cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 

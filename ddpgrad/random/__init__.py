@@ -1,7 +1,7 @@
 """The random streams of a rank: its default generator, seeds and states.
 
 Every rank has a default generator of its own (`default_generator`). Kernels that make
-their own numbers on a device, such as dropout, take a key from `Generator.raw64`.
+their own numbers on a GPU (`on_gpu.py`, dropout) take a key from `Generator.raw64`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backend.device import Device
 from ..core.rank_local import RankLocal
 from .generator import Generator
 
@@ -27,13 +28,21 @@ def default_generator() -> Generator:
     return _default.get()
 
 
-def source(generator: Generator | None, kind: str) -> Generator:
-    """What draws for tensors on a device of that kind: `generator` or the default one; on meta, what makes shapes."""
-    if kind == "meta":
+def source(generator: Generator | None, device: Device) -> Generator:
+    """What draws for tensors on a device: `generator` or the default one, or on a GPU what takes its keys from that.
+
+    On meta, what makes shapes. All have the methods of a Generator that draw.
+    """
+    if device.type == "meta":
         from .shapes import Shapes
 
-        return Shapes(default_generator())  # type: ignore[return-value] # it has the methods that draw
-    return default_generator() if generator is None else generator
+        return Shapes(default_generator())  # type: ignore[return-value]
+    generator = default_generator() if generator is None else generator
+    if device.type == "cuda":
+        from .on_gpu import GpuDraws
+
+        return GpuDraws(generator, device)  # type: ignore[return-value]
+    return generator
 
 
 def manual_seed(seed: int) -> Generator:

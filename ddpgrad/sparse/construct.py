@@ -101,7 +101,8 @@ def sparse_zeros(size: Any, dtype: Any = None, device: Any = None, requires_grad
     shape = shape_of("sparse_coo_tensor", (size,))
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
-    return wrap(empty_coo(backend_of(where.type).empty((), kind), shape)).requires_grad_(requires_grad)
+    backend = backend_of(where.type)
+    return wrap(empty_coo(backend.on(where, backend.empty, (), kind), shape)).requires_grad_(requires_grad)
 
 
 class check_sparse_tensor_invariants:

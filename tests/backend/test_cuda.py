@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
-from ddpgrad import cuda
+from ddpgrad import cuda, nn
 from ddpgrad.errors import DeviceError
 from ddpgrad.ops.dispatch.vocabulary import VOCABULARY
 
@@ -108,6 +110,83 @@ def test_devices_and_memory(gpu: str):
         torch.ones(1, device=f"cuda:{cuda.device_count()}")
 
 
+@pytest.fixture
+def two_gpus(gpu: str) -> None:
+    if cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.mark.gpu
+def test_what_is_computed_of_a_tensor_is_on_its_gpu(two_gpus: None):
+    there = torch.device("cuda", 1 - cuda.current_device())
+    x = torch.rand(4, 5, device=there)
+    made = [torch.empty(2, device=there), torch.zeros(2, device=there), torch.full((2,), 1.0, device=there)]
+    made += [
+        x + 1,
+        x @ x.T,
+        torch.cat([x, x]),
+        torch.full_like(x, 2),
+        x.new_zeros(3),
+        torch.unique(x),
+        x.isreal(),
+    ]
+    started = []
+    thread = threading.Thread(target=lambda: started.extend([x * 2, torch.isin(x, 2.0)]))
+    thread.start()
+    thread.join()
+    assert {t.device for t in made + started} == {there}
+    with pytest.raises(DeviceError, match="expected all tensors to be on the same device"):
+        x + torch.ones(5, device="cuda")
+    assert torch.ones(1, device="cuda").device.index == cuda.current_device()
+
+
+@pytest.mark.gpu
+def test_backward_and_steps_of_a_model_on_two_gpus_are_those_of_the_cpu(two_gpus: None):
+    found = []
+    for devices in (("cpu", "cpu"), ("cuda:0", "cuda:1")):
+        torch.manual_seed(0)
+        first, second, last = nn.Linear(5, 4), nn.Linear(5, 4), nn.Linear(4, 2)
+        first.to(devices[0]), second.to(devices[1]), last.to(devices[1])
+        parameters = [p for layer in (first, second, last) for p in layer.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        x = torch.randn(3, 5)
+        for _ in range(2):  # the branches are recorded, and so go backward, in turns
+            u = torch.tanh(first(x.to(devices[0])) * 2)
+            v = torch.tanh(second(x.to(devices[1])) * 3)
+            loss = (last(u.to(devices[1]) + v) ** 2).mean() + (u * u).sum().to(devices[1])
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            assert all(p.grad.device == p.device for p in parameters)
+            optimizer.step()
+        found.append([p.detach().cpu() for p in parameters])
+    for on_cpu, on_gpus in zip(*found, strict=True):
+        torch.testing.assert_close(on_gpus, on_cpu)
+
+
+@pytest.mark.gpu
+def test_streams_and_events_belong_to_their_gpu(two_gpus: None):
+    cuda.set_device(0)
+    stream, event = cuda.Stream(1), cuda.Event()
+    assert event.query() and event.device is None  # it belongs to the GPU of the stream that records it
+    stream.record_event(event)
+    assert event.device == stream.device == torch.device("cuda", 1)
+    with pytest.raises(RuntimeError, match="Event device 1 does not match recording stream's device 0"):
+        event.record()
+    with cuda.stream(stream), cuda.stream(cuda.default_stream(0)):
+        assert (cuda.current_device(), cuda.current_stream(1)) == (0, stream)
+    with cuda.stream(stream):
+        kept = torch.ones(3, device="cuda")
+        assert (kept.device, cuda.current_stream()) == (stream.device, stream)
+    assert (cuda.current_device(), cuda.current_stream(1)) == (0, cuda.default_stream(1))
+    assert cuda.default_stream(0) != cuda.default_stream(1)
+    cuda.default_stream(1).wait_stream(stream)
+    del kept
+    size = torch.ones(1 << 20, device="cuda:1").nbytes  # and freed
+    held = cuda.memory_reserved(1)
+    cuda.empty_cache()
+    assert cuda.memory_reserved(1) <= held - size
+
+
 @pytest.mark.gpu
 def test_tensors_on_different_devices(gpu: str):
     x, y = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, device=gpu).reshape(2, 3)
@@ -161,12 +240,56 @@ def test_half_types_agree_with_double(name: str, dtype: torch.dtype, gpu: str):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_tensor_cores_get_operands_of_16_bits(dtype: torch.dtype, gpu: str, monkeypatch: pytest.MonkeyPatch):
+    from ddpgrad.backend.cuda import matmul
+
+    kinds: list[set[int]] = []
+
+    class Recorder:
+        """cuBLAS, with the types of both operands written down."""
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(real, name)
+            if "gemm" not in name:
+                return found
+            batched = "Batched" in name
+            return lambda *args: (kinds.append({args[8], args[11 + batched]}), found(*args))[1]
+
+    real = matmul.cublas
+    monkeypatch.setattr(matmul, "cublas", Recorder())
+    x = torch.rand(2, 4, 5, 5, device=gpu).to(dtype).requires_grad_()
+    weight = torch.rand(3, 4, 2, 2, device=gpu).to(dtype).requires_grad_()
+    made = F.conv2d(x, weight, weight[:, 0, 0, 0]).float().sum()
+    (made + F.linear(x, weight[:, 0].reshape(-1, 4)[:, [0, 1, 2, 3, 0]], None).float().sum()).backward()
+    (F.linear(weight[0, 0], weight[:, 0, 0], weight[:, 1, 1, 1])).float().sum().backward()
+    assert kinds and set.union(*kinds) == {matmul._TYPES[x._array.dtype]}
+
+
+@pytest.mark.gpu
 def test_the_mask_of_dropout_with_a_key_is_that_of_the_cpu(gpu: str):
     kept = [
         VOCABULARY.dropout(torch.ones(3, 333, device=device), 0.3, 2**63 + 12345).cpu()
         for device in ("cpu", gpu)
     ]
     assert torch.equal(*kept)
+
+
+@pytest.mark.gpu
+def test_draws_are_made_on_the_gpu_and_take_one_key_of_the_host(gpu: str):
+    made, following = [], []
+    for size in (5000, 5001, 5000):
+        torch.manual_seed(0)
+        made.append(torch.randn(size, device=gpu))
+        following.append(torch.rand(2).tolist())
+    assert following[0] == following[1]
+    assert torch.equal(made[0], made[2]) and not torch.equal(made[0], torch.randn(5000, device=gpu))
+    assert abs(made[0].mean().item()) < 0.1 and abs(made[0].std().item() - 1) < 0.1
+    uniform = torch.rand(5000, dtype=torch.bfloat16, device=gpu).float()
+    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean().item() - 0.5) < 0.05
+    whole = torch.randint(-3, 3, (1000,), device=gpu)
+    assert whole.unique().tolist() == [-3, -2, -1, 0, 1, 2]
+    assert torch.randperm(100, device=gpu).sort()[0].tolist() == list(range(100))
 
 
 @pytest.mark.gpu
@@ -220,18 +343,17 @@ def test_optimizer_steps_are_those_of_the_cpu(amsgrad: bool, gpu: str):
 
 
 @pytest.mark.gpu
-def test_staging_through_pinned_memory(gpu: str):
-    from ddpgrad.backend.cuda.staging import PinnedStage, bytes_for, stage_in, stage_out
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_staging_through_host_memory(dtype: torch.dtype, gpu: str):
+    from ddpgrad.backend.cuda.staging import Stage, room_for
 
-    tensors = [
-        torch.arange(n, dtype=d).to(gpu)
-        for n, d in ((7, torch.float32), (5, torch.bfloat16), (3, torch.int64))
-    ]
-    arrays = [t._array for t in tensors]
-    stage = PinnedStage(bytes_for(arrays))
-    for view in stage_out(arrays, stage):
-        view += view
-    stage_in(arrays, stage)
-    assert [t.tolist() for t in tensors] == [[2 * i for i in range(n)] for n in (7, 5, 3)]
-    with pytest.raises(ValueError, match="does not fit into"):
-        stage.to_host_async(torch.zeros(1000, device=gpu)._array)
+    tensors = [torch.arange(n, dtype=dtype).to(gpu) for n in (2000, 2000)]
+    room = np.zeros(room_for(2000, tensors[0]._array.dtype), tensors[0]._array.dtype)
+    stage = Stage(room, 2000, tensors[0]._array)
+    assert torch.from_numpy(stage.host.view(np.uint8)).is_pinned()
+    stage.to_host((tensors[0] * 2)._array)
+    stage.synchronize()
+    assert stage.host.tolist() == (2 * tensors[1]).tolist()
+    stage.host[...] = stage.host + stage.host
+    stage.from_host(tensors[1]._array)
+    assert tensors[1].tolist() == (4 * tensors[0]).tolist()

@@ -17,6 +17,8 @@ from ddpgrad.distributed.ranks import host
 
 def check(backend: str | None = None) -> str:
     """Run the whole contract as one rank; returns a digest that is the same on all ranks."""
+    if backend == "nccl":
+        torch.cuda.set_device(host.current().rank)
     digest = collective_contract.check(host.current().communicator(backend))
     if backend == "nccl":
         torch.set_default_device("cuda")

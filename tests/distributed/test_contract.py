@@ -101,3 +101,15 @@ def test_between_gpus(start_job, ranks):
     for process in start_job(ranks, ranks, "contract.py", "nccl").ended():
         assert process.code == 0, process.output
         assert set(DIGEST.findall(process.output)) == {digest_of_one_process(ranks)}
+
+
+@pytest.mark.gpu
+def test_models_on_gpus_get_the_same_bits_however_gradients_travel(start_job):
+    digests = set()
+    for backend, procs in (("gloo", 1), ("gloo", 2), ("nccl", 2)):
+        if backend == "nccl" and (torch.cuda.device_count() < 2 or not dist.is_nccl_available()):
+            continue
+        for process in start_job(2, procs, "on_gpus.py", backend).ended():
+            assert process.code == 0, process.output
+            digests |= set(DIGEST.findall(process.output))
+    assert len(digests) == 1

@@ -11,6 +11,7 @@ import ddpgrad.nn.functional as F
 CASES: dict[str, Callable[[Any], Any]] = {
     "gelu": F.gelu,
     "softplus": F.softplus,
+    "sinc": torch.sinc,
     "leaky_relu": F.leaky_relu,
     "softmax": lambda x: torch.softmax(x, -1),
     "layer_norm": lambda x: F.layer_norm(x, (6,), x[0, 0, 0], x[0, 0, 1]),
@@ -31,7 +32,9 @@ def test_one_rounding(case: str, dtype: Any, device: str) -> None:
     wanted = CASES[case](x.detach().float())
     assert out.dtype is dtype
     ulp = torch.finfo(dtype).eps
-    assert torch.allclose(out.detach().float(), wanted, rtol=ulp, atol=ulp * 1e-2)
+    # Tensor cores take the probabilities of attention in 16 bits, so that each adds half an ulp of its value.
+    least = float(x.detach().abs().max()) if (case, device) == ("attention", "cuda") else 1e-2
+    assert torch.allclose(out.detach().float(), wanted, rtol=ulp, atol=ulp * least)
     out.sum().backward()
     assert x.grad.dtype is dtype
 

@@ -211,19 +211,19 @@ SINGULAR = torch.tensor([[[2.0, 1.0], [1.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]])
     ("call", "text"),
     [
         (
-            lambda: torch.linalg.inv(SINGULAR),
+            lambda A: torch.linalg.inv(A),
             r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero",
         ),
-        (lambda: torch.linalg.solve(SINGULAR[1], torch.ones(2)), "input matrix is singular"),
-        (lambda: torch.linalg.lu_factor(SINGULAR), r"\(Batch element 1\): U\[2,2\] is zero"),
-        (lambda: torch.linalg.cholesky(-SINGULAR[0]), "leading minor of order 1 is not positive-definite"),
-        (lambda: torch.linalg.cholesky(SINGULAR - 0.5), r"\(Batch element 1\).*order 2"),
-        (lambda: torch.linalg.svd(torch.full((2, 2), math.nan)), "did not converge"),
+        (lambda A: torch.linalg.solve(A[1], torch.ones(2, device=A.device)), "input matrix is singular"),
+        (lambda A: torch.linalg.lu_factor(A), r"\(Batch element 1\): U\[2,2\] is zero"),
+        (lambda A: torch.linalg.cholesky(-A[0]), "leading minor of order 1 is not positive-definite"),
+        (lambda A: torch.linalg.cholesky(A - 0.5), r"\(Batch element 1\).*order 2"),
+        (lambda A: torch.linalg.svd(torch.full((2, 2), math.nan)), "did not converge"),
     ],
 )
-def test_linalg_error(call: Callable[[], Any], text: str):
+def test_linalg_error(call: Callable[[torch.Tensor], Any], text: str, device: str):
     with pytest.raises(torch.linalg.LinAlgError, match=text):
-        call()
+        call(SINGULAR.to(device))
 
 
 def test_info_says_which_matrix_failed_and_the_others_keep_their_results():

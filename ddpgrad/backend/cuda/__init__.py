@@ -1,7 +1,7 @@
 """The CUDA backend: CuPy for the elementary kernels, kernels in CUDA C++ and cuBLAS for the others.
 
-Kernels run on the current GPU of the calling rank (`ddpgrad.cuda.set_device`), on CuPy's
-current stream, and never wait for the GPU.
+Kernels run on the GPU of their arrays, new arrays are on the current GPU of the calling rank
+(`ddpgrad.cuda.set_device`). They run on CuPy's current stream, and never wait for the GPU.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..registry import Backend, kernels_in
 from .library import cupy_and_count
 
 # Modules of kernels, loaded when one of them is first used.
-_FAMILIES = ("activation", "attention", "dropout", "loss", "norm", "optimizer", "scatter")
+_FAMILIES = ("activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "philox", "scatter")
 # Those that have functions for other modules as well.
-_MIXED_FAMILIES = {"matmul": ("matmul",)}
+_MIXED_FAMILIES = {"half": ("by_a_number",), "matmul": ("linear", "matmul")}
 
 _devices: dict[int, Device] = {}
 
@@ -31,9 +31,14 @@ def _device_of(array: Any) -> Device:
 
 def load() -> Backend:
     """The CUDA backend; `DeviceError` with the remedy when CuPy or a GPU is missing."""
-    cupy, _ = cupy_and_count()
+    cupy, count = cupy_and_count()
+    from . import half, own_gpu
     from .differences import differences
 
+    half.install()
+    if count > 1:
+        own_gpu.install()
     families = kernels_in(__name__, _FAMILIES)
     families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
-    return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of)
+    wrap = own_gpu.on_gpu_of_arguments if count > 1 else None
+    return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of, wrap, cupy)

@@ -6,7 +6,7 @@ here as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
@@ -14,8 +14,9 @@ import numpy as np
 from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 
 from ..device import Device
-from ..dtype import bfloat16, numpy_of
-from .library import use, use_current
+from ..dtype import bfloat16
+from . import own_gpu
+from .library import check_index, use_current
 
 Array = Any
 
@@ -29,23 +30,24 @@ _where = cupy.ElementwiseKernel(
 def differences() -> dict[str, Callable[..., Any]]:
     """Kernel name -> function."""
     return {
-        "argsort": argsort, "clamp": clamp, "erf": erf, "from_host": from_host, "full": full, "nonzero": nonzero,
+        "argsort": argsort, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
     }  # fmt: skip
 
 
 def from_host(array: np.ndarray, device: Device) -> Array:
     """A copy of a host array on a GPU, which later work on that GPU finds complete."""
+    return on(device, cupy.array, array)
+
+
+def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), whose new arrays are on `device`, by default this rank's current GPU."""
     use_current()
     index = device.index
     if index is None or index == cupy.cuda.runtime.getDevice():
-        return cupy.array(array)
-    previous = cupy.cuda.runtime.getDevice()
-    use(index)
-    try:
-        return cupy.array(array)
-    finally:
-        use(previous)
+        return function(*args)
+    check_index(index)
+    return own_gpu.on(index, function, *args)
 
 
 def to_host(array: Array) -> np.ndarray:
@@ -53,14 +55,12 @@ def to_host(array: Array) -> np.ndarray:
     return array.get()
 
 
-def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
-    """A new array filled with `value`, on this rank's current GPU."""
-    use_current()
-    return cupy.full(shape, value, dtype=numpy_of(dtype))
-
-
 def where(condition: Array, input: Any, other: Any) -> Array:
     """`input` where `condition` is true, elsewhere `other`; either of the two may be a number."""
+    kinds = [x.dtype for x in (input, other) if hasattr(x, "dtype")]
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        common = np.result_type(*kinds)
+        input, other = input.astype(common, copy=False), other.astype(common, copy=False)
     return _where(condition.astype(np.bool_, copy=False), input, other)
 
 

@@ -1,8 +1,7 @@
 """Dropout in CUDA kernels, with the mask that every device gets from the same seed.
 
-The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-2011): key = seed, counter = position // 4, word = position % 4. An element is kept when its
-word is at least p * 2**32.
+Of the generator (`philox.py`): key = seed, counter = position // 4, word = position % 4. An element is kept when
+its word is at least p * 2**32.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from .philox import PHILOX
 from .source import computes, contiguous, elementwise
 
 Array = Any
@@ -21,18 +21,8 @@ _dropout = elementwise(
     "raw T input, int64 count, float64 scale, uint64 threshold, uint64 seed",
     "raw T out, raw uint8 mask",
     """
-    const unsigned long long counter = i;
-    unsigned int word[4] = {(unsigned int)counter, (unsigned int)(counter >> 32), 0u, 0u};
-    unsigned int low_key = (unsigned int)seed, high_key = (unsigned int)(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const unsigned long long a = 0xD2511F53ull * word[0], b = 0xCD9E8D57ull * word[2];
-      word[0] = (unsigned int)(b >> 32) ^ word[1] ^ low_key;
-      word[1] = (unsigned int)b;
-      word[2] = (unsigned int)(a >> 32) ^ word[3] ^ high_key;
-      word[3] = (unsigned int)a;
-      low_key += 0x9E3779B9u;
-      high_key += 0xBB67AE85u;
-    }
+    unsigned int word[4];
+    philox(i, seed, word);
     for (int k = 0; k < 4; ++k) {
       const long long place = 4 * i + k;
       if (place < count) {
@@ -43,6 +33,7 @@ _dropout = elementwise(
     }
     """,
     "dropout",
+    PHILOX,
 )
 _backward = elementwise(
     "T g, uint8 mask, float64 scale",

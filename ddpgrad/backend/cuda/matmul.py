@@ -46,21 +46,34 @@ def matmul(input: Array, other: Array) -> Array:
     return out.reshape((*out.shape[:-2], *rows, *columns))
 
 
-def product(a: Array, b: Array, dtype: Any = None) -> Array:
-    """`a` (..., n, k) @ `b` (..., k, m) of one floating-point type as a new C-contiguous array.
+def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
+    """input (*, K) @ weight (N, K) transposed + bias (N,), added where the product is accumulated: rounded once."""
+    if bias is None or input.dtype not in _TYPES or not input.dtype == weight.dtype == bias.dtype:
+        return matmul(input, weight.T) if bias is None else NotImplemented
+    out = cupy.empty((math.prod(input.shape[:-1]), len(weight)), input.dtype)
+    out[...] = bias
+    product(input.reshape(len(out), weight.shape[1]), weight.T, onto=out)
+    return out.reshape(*input.shape[:-1], len(weight))
+
+
+def product(a: Array, b: Array, dtype: Any = None, onto: Array | None = None) -> Array:
+    """`a` (..., n, k) @ `b` (..., k, m) of one floating-point type as a C-contiguous array.
 
     dtype: the result's type, by default that of the operands; float32 for half types keeps what
-    the accumulation had.
+    the accumulation had. onto: such an array, which the product is added to, in place of a new one.
     """
+    if onto is not None:
+        dtype = onto.dtype
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     (n, k), m = a.shape[-2:], b.shape[-1]
     if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
         # One large product instead of a stack of small ones.
-        flat = product(a.reshape(math.prod(a.shape[:-1]), k), b, dtype)
+        rows = math.prod(a.shape[:-1])
+        flat = product(a.reshape(rows, k), b, dtype, None if onto is None else onto.reshape(rows, m))
         return flat.reshape(*a.shape[:-1], m)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = cupy.empty((*lead, n, m), dtype)
-    if k == 0:
+    out = cupy.empty((*lead, n, m), dtype) if onto is None else onto
+    if k == 0 and onto is None:
         out.fill(0)
     if k == 0 or out.size == 0:
         return out
@@ -69,6 +82,7 @@ def product(a: Array, b: Array, dtype: Any = None) -> Array:
     double = bool(dtype == np.float64)
     compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
     one, zero = _ADDRESSES[double]
+    kept = zero if onto is None else one
     handle = cupy_device.get_cublas_handle()
     kind_a, kind_b, kind_out = _TYPES[a.dtype], _TYPES[b.dtype], _TYPES[dtype]
     # cuBLAS reads and writes by columns, and so finds every matrix transposed: out^T = b^T @ a^T.
@@ -77,12 +91,12 @@ def product(a: Array, b: Array, dtype: Any = None) -> Array:
     if math.prod(lead) == 1:
         cublas.gemmEx(
             handle, *shape, one, b.data.ptr, kind_b, width_b, a.data.ptr, kind_a, width_a,
-            zero, out.data.ptr, kind_out, m, compute, algorithm,
+            kept, out.data.ptr, kind_out, m, compute, algorithm,
         )  # fmt: skip
     else:
         cublas.gemmStridedBatchedEx(
             handle, *shape, one, b.data.ptr, kind_b, width_b, step_b, a.data.ptr, kind_a, width_a, step_a,
-            zero, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
+            kept, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
         )  # fmt: skip
     return out
 

@@ -1,4 +1,4 @@
-"""Optimizer steps in one CUDA kernel each, in place, for all floating-point types.
+"""Optimizer steps in one CUDA kernel for all parameters, in place, for all floating-point types.
 
 A kernel is made of the optimizer's rule, which also runs on the CPU (`tracing.py`).
 """
@@ -9,8 +9,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
+
 from . import tracing
-from .source import computes, elementwise
+from .segments import INPUTS, PLACE, PLACES, tables
+from .source import WARP, computes, elementwise
 
 Array = Any
 
@@ -27,14 +31,91 @@ def update_(
     """Apply an optimizer's rule to every element of each target: see `ops/dispatch/update.py`."""
     if not all(computes(*target) for target in targets):
         return NotImplemented
-    kernel = _kernel(rule, len(targets[0]) - 2, len(numbers))
-    for param, grad, *states in targets:
-        kernel(grad, skip is not None and skip, scale, decay, shrink, *numbers, param, *states)
+    several = len(targets) > 1
+    kernel = _kernel(rule, len(targets[0]) - 2, len(numbers), several)
+    options = (skip is not None and skip, scale, decay, shrink, *numbers)
+    if several:
+        kernel(*tables(targets), *options, targets[0][0])
+    else:
+        param, grad, *states = targets[0]
+        kernel(grad, *options, param, *states)
     return None
 
 
+def sums_of_squares(arrays: Sequence[Array]) -> Array:
+    """The sum of the squares of all elements, as a 0-d float64 array; added in an order that the shapes decide."""
+    if not _listed(arrays):
+        return NotImplemented
+    of_chunk, rows, width = tables([(x,) for x in arrays], WARP)
+    sums = cupy.empty(len(of_chunk), np.float64)
+    _squares(of_chunk, rows, width, arrays[0], sums)
+    return sums.sum()
+
+
+_squares = elementwise(
+    f"{INPUTS}, raw T like",
+    "raw float64 sums",
+    f"""{PLACES}
+    const T* x = (const T*)row[2];
+    double total = 0;
+    for (long long j = first; j < last; j += 32) total += (double)(A)x[j] * (double)(A)x[j];
+    total = warp_sum(total);
+    if (i % 32 == 0) sums[i / 32] = total;
+    """,
+    "sums_of_squares",
+)
+
+
+def clip_(arrays: Sequence[Array], most: float, norm: Array) -> Any:
+    """Multiply the arrays by most / norm in place, where that is below 1 or nan."""
+    if not _listed(arrays):
+        return NotImplemented
+    _clip(*tables([(x,) for x in arrays]), most, norm, arrays[0])
+    return None
+
+
+_clip = elementwise(
+    f"{INPUTS}, float64 most, N norm",
+    "raw T like",
+    f"""{PLACE}
+    T& x = ((T*)row[2])[place];
+    const double factor = most / ((double)norm + 1e-6);
+    if (!(factor >= 1)) x = (T)((A)x * (A)factor);
+    """,
+    "clip",
+)
+
+
+def unscale_(arrays: Sequence[Array], factor: Any) -> Any:
+    """Whether an element is not finite, as a 0-d bool; and multiply the arrays by `factor`, unless it is None."""
+    if not _listed(arrays):
+        return NotImplemented
+    bad = cupy.zeros((), np.bool_)
+    of_chunk, rows, width = tables([(x,) for x in arrays])
+    _unscale(of_chunk, rows, width, factor is not None, 1.0 if factor is None else factor, arrays[0], bad)
+    return bad
+
+
+_unscale = elementwise(
+    f"{INPUTS}, bool multiply, float64 factor",
+    "raw T like, raw bool bad",
+    f"""{PLACE}
+    T& x = ((T*)row[2])[place];
+    if (!isfinite((A)x)) bad[0] = true;
+    if (multiply) x = (T)((A)x * (A)factor);
+    """,
+    "unscale",
+)
+
+
+def _listed(arrays: Sequence[Array]) -> bool:
+    """True for arrays of one floating-point type that a table can list."""
+    return computes(*arrays) and all(x.flags.c_contiguous for x in arrays)
+
+
 @functools.cache
-def _kernel(rule: Callable[..., Any], states: int, numbers: int) -> Any:
+def _kernel(rule: Callable[..., Any], states: int, numbers: int, several: bool) -> Any:
+    """The kernel for one target, or for all of several, whose arrays a table lists."""
     arrays = [f"state{i}" for i in range(states)]
     scalars = [f"number{i}" for i in range(numbers)]
     statements, results = tracing.traced(
@@ -52,9 +133,13 @@ def _kernel(rule: Callable[..., Any], states: int, numbers: int) -> Any:
             "}",
         ]
     )
-    inputs = ", ".join(
-        ["T grad", "bool skip", *(f"float64 {n}" for n in ("scale", "decay", "shrink", *scalars))]
-    )
-    outputs = ", ".join(f"T {name}" for name in ["param", *arrays])
+    options = ", ".join(["bool skip", *(f"float64 {n}" for n in ("scale", "decay", "shrink", *scalars))])
+    inputs, outputs = f"T grad, {options}", ", ".join(f"T {name}" for name in ["param", *arrays])
+    if several:
+        inputs, outputs = f"{INPUTS}, {options}", "raw T like"
+        places = "\n".join(
+            f"T& {name} = ((T*)row[{k}])[place];" for k, name in enumerate(["param", "grad", *arrays], 2)
+        )
+        body = f"{PLACE}\n{places}\n{body}"
     name = rule.__name__ if rule.__name__.isidentifier() else "rule"
-    return elementwise(inputs, outputs, body, name, tracing.FUNCTIONS)
+    return elementwise(inputs, outputs, body, f"{name}_of_several" if several else name, tracing.FUNCTIONS)

@@ -16,22 +16,34 @@ from .source import computes, contiguous, elementwise
 
 Array = Any
 
-# One thread per sorted row and column; those that start a run of equal places do the work.
-_add_runs = elementwise(
-    "raw int64 places, raw int64 order, raw T values, int64 rows, int64 count, int64 width",
-    "raw T out",
-    """
-    const long long first = i / width, column = i % width, place = places[first];
-    if (place >= 0 && place < rows && (first == 0 || places[first - 1] != place)) {
-      A total = (A)out[place * width + column];
-      for (long long k = first; k < count && places[k] == place; ++k) {
-        total += (A)values[order[k] * width + column];
-      }
-      out[place * width + column] = (T)total;
-    }
-    """,
-    "add_runs",
-)
+
+# One thread per sorted row and column; those that start a run of equal places do the work. own: what is there counts too.
+def _combine_runs(name: str, statement: str) -> Any:
+    return elementwise(
+        "raw int64 places, raw int64 order, raw T values, int64 rows, int64 count, int64 width, bool own",
+        "raw T out",
+        f"""
+        const long long first = i / width, column = i % width, place = places[first];
+        if (place >= 0 && place < rows && (first == 0 || places[first - 1] != place)) {{
+          long long k = first;
+          A total = own ? (A)out[place * width + column] : (A)values[order[k++] * width + column];
+          for (; k < count && places[k] == place; ++k) {{
+            const A v = (A)values[order[k] * width + column];
+            total = {statement};
+          }}
+          out[place * width + column] = (T)total;
+        }}
+        """,
+        f"{name}_runs",
+    )
+
+
+_RUNS = {
+    "sum": _combine_runs("add", "total + v"),
+    "prod": _combine_runs("multiply", "total * v"),
+    "amax": _combine_runs("largest", "larger(total, v)"),
+    "amin": _combine_runs("least", "total < v || total != total ? total : v"),
+}
 
 
 # One thread per element of the result. An index outside of the table gives NaN: a kernel cannot raise.
@@ -60,7 +72,7 @@ def embedding_rows(input: Array, indices: Array, padding_idx: int | None = None)
 def embedding_backward(g: Array, indices: Array, num_embeddings: int, padding_idx: int | None) -> Array:
     """Rows of g (*, D) added up by index (*): (num_embeddings, D), zeros at row `padding_idx`."""
     width = g.shape[-1]
-    out = _add_rows(cupy.zeros((num_embeddings, width), g.dtype), num_embeddings, width, indices, g)
+    out = _combine_rows(cupy.zeros((num_embeddings, width), g.dtype), num_embeddings, width, indices, g)
     if padding_idx is not None:
         out[padding_idx] = 0
     return out
@@ -78,11 +90,22 @@ def index_put_add(input: Array, index: Any, value: Any) -> Array:
         places = cupy.arange(input.size).reshape(input.shape)[index]
         shape = places.shape
     values = cupy.broadcast_to(cupy.asarray(value, dtype=input.dtype), shape)
-    return _add_rows(cupy.array(input, copy=True, order="C"), rows, width, places, values)
+    return _combine_rows(cupy.array(input, copy=True, order="C"), rows, width, places, values)
 
 
 def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
     """`input` with the elements of `src` added at the places `index` along `dim`."""
+    return _scatter(input, dim, index, src, "sum", True)
+
+
+def scatter_reduce_by(
+    input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
+) -> Array:
+    """The product ("prod") or an extremum ("amax", "amin") of the elements of `src` that share a place along `dim`."""
+    return _scatter(input, dim, index, src, reduce, include_self)
+
+
+def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool) -> Array:
     if input.dtype.kind == "c" or input.ndim == 0:
         return NotImplemented
     covered = tuple(slice(n) for n in index.shape)
@@ -90,15 +113,18 @@ def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
     lines = cupy.arange(input.size).reshape(input.shape)[(*covered[:dim], slice(1), *covered[dim + 1 :])]
     step = math.prod(input.shape[dim + 1 :])
     places = lines + index % input.shape[dim] * step
-    return _add_rows(cupy.array(input, copy=True, order="C"), input.size, 1, places, src[covered])
+    out = cupy.array(input, copy=True, order="C")
+    return _combine_rows(out, input.size, 1, places, src[covered], reduce, include_self)
 
 
-def _add_rows(out: Array, rows: int, width: int, places: Array, values: Array) -> Array:
-    """Add row k of `values`, `width` elements each, to row places[k] of `out`, in place, in the order of k."""
+def _combine_rows(
+    out: Array, rows: int, width: int, places: Array, values: Array, reduce: str = "sum", own: bool = True
+) -> Array:
+    """Combine row k of `values`, `width` elements each, with row places[k] of `out`, in place, in the order of k."""
     count = places.size
     if count and width:
         places = places.reshape(-1).astype(np.int64, copy=False)
         order = cupy.argsort(places)  # stable, so that equal places keep the order of k
         values = contiguous(values.astype(out.dtype, copy=False))
-        _add_runs(places[order], order, values, rows, count, width, out, size=count * width)
+        _RUNS[reduce](places[order], order, values, rows, count, width, own, out, size=count * width)
     return out

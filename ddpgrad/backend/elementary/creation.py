@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,8 @@ Array = Any
 
 
 def creation(xp: ModuleType) -> dict[str, Any]:
-    def full(shape: Sequence[int], value: Any, dtype: Any) -> Array:
+    def full(shape: Sequence[int], value: Any, dtype: Any, like: Any = None) -> Array:
+        """like: an array on the device where the new one is to be, of which a host may have several."""
         return xp.full(shape, value, dtype=numpy_of(dtype))
 
     def empty(shape: Sequence[int], dtype: Any) -> Array:
@@ -26,13 +27,17 @@ def creation(xp: ModuleType) -> dict[str, Any]:
     def new_zeros(input: Array, shape: Sequence[int]) -> Array:
         return xp.zeros(shape, dtype=input.dtype)
 
-    def asarray(data: Any, dtype: Any = None) -> Array:
+    def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:
         return xp.asarray(data, dtype=None if dtype is None else numpy_of(dtype))
 
     def move(input: Array, device: Device, source: Device) -> Array:
         return to_device(input, device)
 
+    def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:
+        """function(*args), whose new arrays are on `device`."""
+        return function(*args)
+
     return {
         "full": full, "empty": empty, "full_like": full_like, "new_zeros": new_zeros, "asarray": asarray,
-        "move": move,
+        "move": move, "on": on,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -30,10 +31,17 @@ _PADE_RADIUS = 5.371920351148152
 def linear_algebra(xp: ModuleType) -> dict[str, Any]:
     library = xp.linalg
 
+    def checked(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """function(...), which raises `LinAlgError` where it fails; on a GPU that waits for what cuSOLVER reports."""
+        if xp.__name__ != "cupy":
+            return function(*args, **options)
+        with import_module("cupyx").errstate(linalg="raise"):
+            return function(*args, **options)
+
     def or_nan(function: Callable[..., Array], *arrays: Array) -> Array:
         """function(*arrays) of batches of matrices; nan where it fails."""
         try:
-            return function(*arrays)
+            return checked(function, *arrays)
         except np.linalg.LinAlgError:
             if all(a.ndim == 2 for a in arrays):
                 return xp.full_like(arrays[-1], math.nan)
@@ -48,6 +56,9 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         return or_nan(library.inv, A)
 
     def solve(A: Array, B: Array) -> Array:
+        if xp.__name__ == "cupy" and A.shape[:-2] != B.shape[:-2]:  # which it does not broadcast
+            lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+            A, B = (xp.broadcast_to(x, lead + x.shape[-2:]) for x in (A, B))
         return or_nan(library.solve, A, B)
 
     def cholesky(A: Array, upper: bool) -> Array:
@@ -75,16 +86,16 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         return reflectors.swapaxes(-1, -2), tau
 
     def svd(A: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
-        return tuple(library.svd(A, full_matrices=full_matrices))
+        return tuple(checked(library.svd, A, full_matrices=full_matrices))
 
     def svdvals(A: Array) -> Array:
-        return library.svd(A, compute_uv=False)
+        return checked(library.svd, A, compute_uv=False)
 
     def eigh(A: Array, UPLO: str) -> tuple[Array, Array]:
-        return tuple(library.eigh(A, UPLO=UPLO))
+        return tuple(checked(library.eigh, A, UPLO=UPLO))
 
     def eigvalsh(A: Array, UPLO: str) -> Array:
-        return library.eigvalsh(A, UPLO=UPLO)
+        return checked(library.eigvalsh, A, UPLO=UPLO)
 
     def eig(A: Array) -> tuple[Array, Array]:
         # Real where all eigenvalues of a batch happen to be; ours are always complex.

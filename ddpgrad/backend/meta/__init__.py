@@ -33,4 +33,5 @@ def load() -> Backend:
     """The meta backend; it has no requirements."""
     own = {"from_host": from_host, "to_host": to_host}
     families = kernels_in(__name__, ("kernels",))
-    return Backend("meta", MetaArray, elementary(LIBRARY) | own, families, _device_of)  # type: ignore[arg-type]
+    kernels = elementary(LIBRARY) | own  # type: ignore[arg-type]
+    return Backend("meta", MetaArray, kernels, families, _device_of, library=LIBRARY)

@@ -1,10 +1,18 @@
-"""The layout of buckets: which gradients are reduced together, and their places in flat memory."""
+"""Buckets: which gradients are reduced together, their places in flat memory, and how its average is made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ...backend.registry import backend_for
+from ...core import spans
+from ...core.tensor import Tensor, wrap
+from ..communicator.communicator import ArrayWork, Communicator
+
+if TYPE_CHECKING:
+    from .comm_hooks import GradBucket, Hook, HookedWork
 
 MIB = 1 << 20
 FIRST_BYTES = 1 * MIB
@@ -86,3 +94,80 @@ def _lay_out(gradients: Sequence[Gradient], indices: Sequence[int]) -> Layout:
         offsets.append(end)
         end += -(-gradients[i].size // step) * step
     return Layout(tuple(indices), tuple(offsets), end, first.key)
+
+
+class Bucket:
+    """Flat memory for the gradients of some parameters, and the state of its reduction."""
+
+    def __init__(
+        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator
+    ) -> None:
+        self.layout = layout
+        self.label = ", ".join(names[i] for i in layout.indices)
+        like = parameters[layout.indices[0]]._array
+        backend = backend_for(like)
+        # `host` is what the communicator reads; on a CPU, and with NCCL, the gradients lie there themselves.
+        self.host: Any = None
+        self.flat: Any = None
+        self.stage: Any = None
+        if backend.kind == "cpu":
+            self.host = self.flat = c.allocate(layout.length, like.dtype)
+        else:
+            self.flat = backend.new_zeros(like, (layout.length,))
+            if c.transport == "nccl":
+                self.host = self.flat
+            else:
+                from ...backend.cuda.staging import Stage, room_for
+
+                self._room = c.allocate(room_for(layout.length, like.dtype), like.dtype)
+                self.stage = Stage(self._room, layout.length, like)
+                self.host = self.stage.host
+        self.views: list[Tensor] = []
+        for i, offset in zip(layout.indices, layout.offsets, strict=True):
+            array = parameters[i]._array
+            self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
+        self.missing = len(layout.indices)
+        self.work: ArrayWork | HookedWork | None = None
+        self.began = 0.0  # when its average was begun, while a profiler listens
+
+    def clear(self) -> None:
+        """Count as zeros in the next reduction."""
+        self.flat[...] = 0
+
+    def scale_by(self, factor: float) -> None:
+        """Multiply the average by `factor`."""
+        self.flat *= factor
+
+    def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
+        """Let `hook` begin to communicate the bucket."""
+        from .comm_hooks import HookedWork  # here and below, as few programs have hooks
+
+        self.work = HookedWork(hook(bucket), wrap(self.flat))
+
+    def start(self, c: Communicator) -> None:
+        """Begin to average the bucket over the ranks; a staged one begins to go to the host, and `post` goes on."""
+        if self.stage is None:
+            self.post(c)
+        else:
+            self.stage.to_host(self.flat)
+
+    def post(self, c: Communicator) -> None:
+        """Hand the bucket to the communicator; a staged one as soon as it has come to the host."""
+        if self.stage is not None:
+            self.stage.synchronize()
+        self.began = spans.now() if spans.detailed else 0.0
+        self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
+
+    def finish(self, backend: str) -> None:
+        """Wait for the average. backend: how profilers call whoever made it."""
+        assert self.work is not None
+        self.work.wait()
+        if self.began:
+            name, track = f"{backend}:all_reduce", spans.COMMUNICATION
+            spans.tell_detail("collective", name, self.began, track, shapes=[[self.layout.length]])
+            self.began = 0.0
+        averaged, self.work = isinstance(self.work, ArrayWork), None
+        if self.stage is not None and averaged:
+            self.stage.from_host(self.flat)
+        for view in self.views:
+            view._versions[0] += 1

@@ -16,94 +16,21 @@ import numpy as np
 
 from ...autograd import engine
 from ...autograd.accumulate import AccumulateGrad, accumulator
-from ...backend.registry import backend_for
 from ...core import spans
 from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
-from ..communicator.communicator import ArrayWork, Communicator
-from .bucket import Gradient, Layout, plan
+from ..communicator.communicator import Communicator
+from .bucket import Bucket, Gradient, Layout, plan
 from .finite import FiniteWatch
 
 if TYPE_CHECKING:
-    from .comm_hooks import GradBucket, Hook, HookedWork
+    from .comm_hooks import GradBucket, Hook
     from .sparse_bucket import SparseBucket
 
 
 E = TypeVar("E", bound=Exception)
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
-
-
-class Bucket:
-    """Flat memory for the gradients of some parameters, and the state of its reduction."""
-
-    def __init__(
-        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator
-    ) -> None:
-        self.layout = layout
-        self.label = ", ".join(names[i] for i in layout.indices)
-        like = parameters[layout.indices[0]]._array
-        backend = backend_for(like)
-        # `host` is what the communicator reads; on a CPU, and with NCCL, the gradients lie there themselves.
-        self.host: Any = None
-        self.flat: Any = None
-        self.stage: Any = None
-        if backend.kind == "cpu":
-            self.host = self.flat = c.allocate(layout.length, like.dtype)
-        else:
-            self.flat = backend.new_zeros(like, (layout.length,))
-            if c.transport == "nccl":
-                self.host = self.flat
-            else:
-                from ...backend.cuda.staging import PinnedStage
-
-                self.host = c.allocate(layout.length, like.dtype)
-                self.stage = PinnedStage(self.host.nbytes)
-        self.views: list[Tensor] = []
-        for i, offset in zip(layout.indices, layout.offsets, strict=True):
-            array = parameters[i]._array
-            self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
-        self.missing = len(layout.indices)
-        self.work: ArrayWork | HookedWork | None = None
-        self.began = 0.0  # when its average was begun, while a profiler listens
-
-    def clear(self) -> None:
-        """Count as zeros in the next reduction."""
-        self.flat[...] = 0
-
-    def scale_by(self, factor: float) -> None:
-        """Multiply the average by `factor`."""
-        self.flat *= factor
-
-    def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
-        """Let `hook` begin to communicate the bucket."""
-        from .comm_hooks import HookedWork  # here and below, as few programs have hooks
-
-        self.work = HookedWork(hook(bucket), wrap(self.flat))
-
-    def start(self, c: Communicator) -> None:
-        """Begin to average the bucket over the ranks."""
-        if self.stage is not None:
-            pinned = self.stage.to_host_async(self.flat)
-            self.stage.synchronize()
-            self.host[...] = pinned
-        self.began = spans.now() if spans.detailed else 0.0
-        self.work = c.all_reduce(self.host, "avg", self.label, async_op=True)
-
-    def finish(self, backend: str) -> None:
-        """Wait for the average. backend: how profilers call whoever made it."""
-        assert self.work is not None
-        self.work.wait()
-        if self.began:
-            name, track = f"{backend}:all_reduce", spans.COMMUNICATION
-            spans.tell_detail("collective", name, self.began, track, shapes=[[self.layout.length]])
-            self.began = 0.0
-        averaged, self.work = isinstance(self.work, ArrayWork), None
-        if self.stage is not None and averaged:
-            self.stage.view(self.flat)[...] = self.host
-            self.stage.from_host_async(self.flat)
-        for view in self.views:
-            view._versions[0] += 1
 
 
 def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
@@ -213,6 +140,7 @@ class Reducer:
         self.ready: set[int] = set()
         self.next = 0  # the first bucket that was not handed over yet
         self.backward_runs = False
+        self.staged: Bucket | None = None  # on its way to the host
         if self.arrivals:
             self.arrivals = []
         for bucket in self.buckets:
@@ -252,16 +180,27 @@ class Reducer:
     def _hand_over(self) -> None:
         """Start the buckets that are complete, in order, and advance those under way."""
         while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
+            self._post_staged()
             self._look_at(self.buckets[self.next])
             bucket = self.buckets[self.next]
             if self.hook is not None and isinstance(bucket, Bucket):
                 bucket.start_hook(self.hook, self._for_hook(bucket))
             else:
                 bucket.start(self.communicator)
+                self.staged = bucket if isinstance(bucket, Bucket) and bucket.stage is not None else None
             self.next += 1
         for bucket in self.buckets[: self.next]:
             if bucket.work is not None and not bucket.work.poll() and isinstance(bucket, Bucket):
                 break
+
+    def _post_staged(self) -> None:
+        """Post the bucket that went to the host last: the GPU went on with backward meanwhile.
+
+        When it is complete depends on the GPU, so ranks post it at the same place of the program: before the next.
+        """
+        bucket, self.staged = self.staged, None
+        if bucket is not None:
+            bucket.post(self.communicator)
 
     def _look_at(self, bucket: Bucket | SparseBucket) -> None:
         """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
@@ -306,6 +245,7 @@ class Reducer:
 
     def _complete(self) -> None:
         """Wait for the averages, and prepare the next pass."""
+        self._post_staged()
         for bucket in self.buckets:
             bucket.finish(self.backend)
             if self.scale != 1.0:

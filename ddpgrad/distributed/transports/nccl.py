@@ -5,13 +5,19 @@ ranks agree before data moves. NCCL then moves bytes only. The sums are made her
 own have an order that depends on the number of hosts: each rank gets its share of all arrays,
 adds in the order of `tree`, and gives the result to the others, which moves the bytes of a ring.
 
-Data moves on a stream of its own; `wait` makes the caller's stream wait for it, not the caller.
+Data moves on a stream of its own; `wait` makes the caller's stream wait for it, not the caller. A collective waits for
+the ranks to agree before it moves data, unless it is one that they have agreed on before and whose caller goes on, as
+with the buckets of every step but the first: then `wait` looks whether they did, and gives NCCL up if not.
+
+Run over a stand-in for NCCL on CPUs; not run on GPUs. What NCCL does where ranks disagree, and what `abort` does beside
+another thread, is by its documentation.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,13 +26,14 @@ import numpy as np
 from ...backend.cuda import library
 from ...backend.device import current_cuda
 from ...core.environment import Launch
-from ...core.errors import TransportError
+from ...core.errors import DistributedError, TransportError
 from ..protocol import guard, tree
 from .base import COMPLETED, Pending, Transport
 from .calls import AllToAll, Barrier, Broadcast, Call, Gather, Reduce, ReduceScatter
 from .mail import Delivery, Message
 
 _PLACE_BYTES = 256
+_TO_LEAVE = 1.0  # seconds that another thread has to leave NCCL before it is aborted
 
 
 def missing() -> str | None:
@@ -61,8 +68,11 @@ class NcclTransport(Transport):
             )
         cupy, nccl = library.cupy_and_count()[0], import_module("cupy.cuda.nccl")
         self._cupy, self._nccl = cupy, nccl
-        cupy.cuda.Device(current_cuda()).use()
+        self._gpu = cupy.cuda.Device(current_cuda())
+        self._gpu.use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._known: set[int] = set()  # digests of what all ranks have agreed on before
+        self._inside, self._aborted = threading.Lock(), False
         made = nccl.get_unique_id()
         # Which of the two an id is depends on the version of CuPy.
         numbers = self._from_first(np.array(list(made), np.int64)).tolist()
@@ -73,16 +83,29 @@ class NcclTransport(Transport):
         call = calls[0]
         if isinstance(call.array, np.ndarray):  # also what lies nowhere: barriers, allocations
             return self._host.post(calls)
-        self._host.post([Barrier(call.signature)]).wait()
-        here = self._cupy.cuda.get_current_stream()
-        self._stream.wait_event(here.record())
-        with self._stream:
-            self._carry(call)
-        pending = _OnStream(self._cupy, call, self._stream.record())
+        # Connections that a collective needs exist once it was carried out: NCCL takes it without waiting for others.
+        at_once = call.background and call.signature.digest in self._known
+        agreed = self._host.post([Barrier(call.signature, at_once)])
+        if not at_once:
+            agreed.wait()
+            if not isinstance(call, AllToAll):  # whose signature does not say how much goes to whom
+                self._known.add(call.signature.digest)
+        with self._gpu, self._inside:
+            if self._aborted:
+                raise TransportError("NCCL was given up on this rank, after an error that was reported")
+            self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
+            with self._stream:
+                self._carry(call)
+            done = self._stream.record()
+        pending = _OnStream(self, call, agreed, done)
         if call.background:
             return pending
         pending.wait()
         return COMPLETED
+
+    def here(self) -> Any:
+        """The caller's stream on this rank's GPU."""
+        return self._cupy.cuda.get_current_stream(self._gpu.id)
 
     def reduce_now(self, array: np.ndarray, op: str, signature: guard.Signature) -> bool:
         return isinstance(array, np.ndarray) and self._host.reduce_now(array, op, signature)
@@ -95,7 +118,21 @@ class NcclTransport(Transport):
 
     def fail(self, rank: int, reason: str, secondary: bool) -> None:
         self._host.fail(rank, reason, secondary)
-        self._comm.abort()  # nobody may wait for this rank inside NCCL
+        self.give_up()
+
+    def give_up(self) -> None:
+        """End what NCCL has under way on this rank, and take no more: nobody may wait for another rank inside NCCL."""
+        if self._aborted:
+            return
+        self._aborted = True
+        # One thread at a time may be inside NCCL. It leaves as soon as its work is on the stream, unless it waits there
+        # for a rank that is gone; then nothing but `abort` ends it.
+        alone = self._inside.acquire(timeout=_TO_LEAVE)
+        try:
+            self._comm.abort()
+        finally:
+            if alone:
+                self._inside.release()
 
     def close(self) -> None:
         self._host.close()
@@ -174,18 +211,26 @@ class NcclTransport(Transport):
 
 
 class _OnStream(Pending):
-    """A collective that a stream carries out; keeps its arrays until then."""
+    """A collective that a stream carries out; keeps its arrays until then. agreed: whether the ranks all have it."""
 
-    __slots__ = ("_call", "_cupy", "_done")
+    __slots__ = ("_agreed", "_call", "_done", "_transport")
 
-    def __init__(self, cupy: Any, call: Call, done: Any) -> None:
-        self._cupy, self._call, self._done = cupy, call, done
+    def __init__(self, transport: NcclTransport, call: Call, agreed: Pending, done: Any) -> None:
+        self._transport, self._call, self._agreed, self._done = transport, call, agreed, done
 
     def poll(self) -> bool:
-        return bool(self._done.done)
+        return self._ask(self._agreed.poll) is not False and bool(self._done.done)
 
     def wait(self) -> None:
-        self._cupy.cuda.get_current_stream().wait_event(self._done)
+        self._ask(self._agreed.wait)
+        self._transport.here().wait_event(self._done)
+
+    def _ask(self, question: Callable[[], bool | None]) -> bool | None:
+        try:
+            return question()
+        except DistributedError:
+            self._transport.give_up()
+            raise
 
 
 def _place(device: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...backend import dtype as dtypes
+from ...backend.windows import Ints, per_dimension
 from ...core.tensor import Tensor
 from ...ops.layers import conv
-from ...ops.layers.windows import Ints, per_dimension
 from ...ops.shape.shape import constant_pad, reshape, squeeze, unsqueeze
 from .by_dims import SIZES, named
 

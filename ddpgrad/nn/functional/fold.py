@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ... import Tensor, clone, permute, reshape, squeeze, transpose, unsqueeze
+from ...backend.windows import Ints, convolved_size, per_dimension
 from ...ops.layers.fold import col2im, im2col
-from ...ops.layers.windows import Ints, convolved_size, per_dimension
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backend import dtype as dtypes
+from ...backend.windows import Ints
 from ...core.tensor import Tensor
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clamp, clone, floor
 from ...ops.layers import interpolation
 from ...ops.layers.resample import Bands, resample
-from ...ops.layers.windows import Ints
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 Factors = tuple[float | None, ...]

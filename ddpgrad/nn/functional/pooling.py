@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import Tensor, abs, relu, reshape, scatter, sign
+from ...backend.windows import Ints, per_dimension
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.layers import pool, resample
-from ...ops.layers.windows import Ints, per_dimension
 from .by_dims import named
 
 

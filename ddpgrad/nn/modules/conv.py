@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...backend.windows import per_dimension
 from ...core.face import also_in
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty
-from ...ops.layers.windows import per_dimension
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter

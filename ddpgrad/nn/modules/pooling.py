@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backend.windows import per_dimension
 from ...core.tensor import Tensor
-from ...ops.layers.windows import per_dimension
 from .. import functional as F
 from .dims import OverDims
 from .module import Module

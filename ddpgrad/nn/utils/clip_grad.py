@@ -12,9 +12,8 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ... import Tensor, clamp, full, no_grad, norm, stack
-from ...backend import dtype as dtypes
-from ...backend.registry import backend_for, stored
+from ... import Tensor, full, no_grad, norm, stack
+from ...backend.registry import backend_for, by_device, stored, to_device
 from ...core.tensor import wrap
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ...ops.elementwise.conversion import to
@@ -56,13 +55,14 @@ def get_total_norm(
 def _euclidean(parts: list[Tensor]) -> Tensor:
     arrays = [stored(part._array, coalesce=True) for part in parts]
     first = arrays[0]
+    backend, device = backend_for(first), parts[0].device
     total: Any = 0.0
-    for array in arrays:
-        if array.dtype.kind == "c":
-            array = array.reshape(-1).view(array.real.dtype)
-        total = total + backend_for(array).sum_of_squares(array)
+    for where, together in by_device(arrays).items():
+        reals = [a.reshape(-1).view(a.real.dtype) if a.dtype.kind == "c" else a for a in together]
+        part = backend_for(together[0]).sums_of_squares(reals)
+        total = total + (part if where == device else to_device(backend_for(part).asarray(part), device))
     root = total**0.5
-    return wrap(backend_for(first).asarray(root, first.real.dtype))
+    return wrap(backend.asarray(root, first.real.dtype))
 
 
 @no_grad()
@@ -70,17 +70,18 @@ def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
-    coefficient = clamp(float(max_norm) / (to(total_norm, dtypes.float64) + 1e-6), max=1.0)
-    on_device = not coefficient.is_cpu
-    factor = 1.0 if on_device else float(coefficient)
-    if not on_device and factor >= 1.0:  # not so for nan, which must reach the gradients
-        return
-    for grad in _gradients(parameters):
-        array = stored(grad._array)
-        if on_device:
-            array *= coefficient._array.astype(array.dtype)
-        else:
-            backend_for(array).scale_(array, factor)
+    gradients = _gradients(parameters)
+    for device, arrays in by_device([stored(grad._array) for grad in gradients]).items():
+        backend = backend_for(arrays[0])
+        if device.type != "cpu":
+            backend.clip_(arrays, float(max_norm), to(total_norm, device)._array)
+            continue
+        factor = float(max_norm) / (float(total_norm) + 1e-6)
+        if factor >= 1.0:  # not so for nan, which must reach the gradients
+            return
+        for array in arrays:
+            backend.scale_(array, factor)
+    for grad in gradients:
         grad._versions[0] += 1
 
 

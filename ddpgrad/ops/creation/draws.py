@@ -10,6 +10,7 @@ import numpy as np
 
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
+from ...backend.device import CPU
 from ...core.tensor import Tensor
 from ...random import Generator, source
 from ...random.variates import DIGITS, largest_whole
@@ -21,12 +22,14 @@ from .factories import default_of, dtype_of_out, empty_like, factory, finish, li
 
 def _source(generator: Generator | None, like: Tensor | None = None) -> Generator:
     """What draws on the host, or for tensors like `like`."""
-    return source(generator, "cpu" if like is None else like.device.type)
+    if isinstance(generator, Generator) or generator is None:
+        return source(generator, CPU if like is None else like.device)
+    return generator  # which the factory has chosen by the device
 
 
 def _read(t: Tensor) -> Any:
-    """The raw array on the host, of a tensor on meta that without elements."""
-    return t._array if t.is_meta else t.numpy(force=True)
+    """The raw array, without history."""
+    return t.detach()._array
 
 
 def _size(name: str, size: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -299,7 +302,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     """Overwrite with 0 and 1, 1 with probability `p`: a number, or a tensor that broadcasts to this one."""
     check_writable("bernoulli_", self)
     if isinstance(p, Tensor):
-        chances = np.broadcast_to(_read(p), tuple(self.shape))
+        chances = np.broadcast_to(_read(p.to(self.device)), tuple(self.shape))
         return _overwrite(
             self, _source(generator, self).bernoulli(chances.transpose(_memory_order(self._array)))
         )

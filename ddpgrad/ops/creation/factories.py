@@ -77,14 +77,14 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
         return finish(on(where, *args, **kwargs), where, requires_grad)
 
     def on(where: devices.Device, *args: Any, **kwargs: Any) -> Any:
-        if where.type == "meta":  # nothing is computed on the host for it
-            if "generator" in parameters:
-                kwargs["generator"] = source(None, "meta")
-            if "xp" in parameters:
-                from ...backend.meta.library import LIBRARY
-
-                kwargs["xp"] = LIBRARY
-        return function(*args, **kwargs)
+        if where.type == "cpu":
+            return function(*args, **kwargs)
+        backend = backend_of(where.type)
+        if "generator" in parameters:  # nothing is computed on the host for it
+            kwargs["generator"] = source(kwargs.get("generator"), where)
+        if "xp" in parameters:
+            kwargs["xp"] = backend.library
+        return backend.on(where, functools.partial(function, **kwargs), *args)
 
     return call
 
@@ -148,9 +148,10 @@ def _filled(
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend, shape = backend_of(where.type), shape_of(name, size)
+    make, given = backend.empty, (shape, kind)
     if value is not None:
-        value = as_element(value, kind)
-    out = wrap(backend.empty(shape, kind) if value is None else backend.full(shape, value, kind))
+        make, given = backend.full, (shape, as_element(value, kind), kind)
+    out = wrap(make(*given) if where.index is None else backend.on(where, make, *given))
     if requires_grad:
         out.requires_grad = True
     return out
@@ -361,6 +362,8 @@ def _steps(
         step = (end - start) / type(end)(count - 1) if count > 1 else 0
         if wider is not None:
             start, end, step = wider(start), wider(end), wider(step)
+            if wider is np.longdouble and not hasattr(xp, "longdouble"):  # CuPy has none: made on the host
+                xp = np
         places = xp.arange(count)
         forward, backward = step * places, step * (count - 1 - places)
         return xp.where(places < max(count // 2, 1), start + forward, end - backward), kind

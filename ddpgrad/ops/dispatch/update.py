@@ -71,18 +71,36 @@ def sum_of_squares(F: Any, x: Any) -> Any:
     return F.sum(wide * wide)
 
 
+def sums_of_squares(F: Any, arrays: Sequence[Any]) -> Any:
+    """`sum_of_squares` of arrays on one device, added in their order."""
+    total: Any = 0.0
+    for x in arrays:
+        total = total + F.sum_of_squares(x)
+    return total
+
+
 def scale_(F: Any, x: Any, factor: float) -> None:
     """Multiply x by `factor` in place."""
     x *= factor
 
 
-def unscale_(F: Any, x: Any, factor: Any) -> Any:
-    """Whether an element of x is not finite, as a 0-d bool; and multiply x by `factor`, unless it is None."""
-    bad = ~F.all(F.isfinite(x))
-    if factor is not None:
+def clip_(F: Any, arrays: Sequence[Any], most: float, norm: Any) -> None:
+    """Multiply arrays on one device by most / norm in place, where that is below 1 or nan. norm: 0-d, there."""
+    factor = F.clamp(most / (F.cast(norm, np.float64) + 1e-6), None, 1.0)
+    for x in arrays:
         x *= F.cast(factor, x.dtype)
+
+
+def unscale_(F: Any, arrays: Sequence[Any], factor: Any) -> Any:
+    """Whether an element of arrays on one device is not finite, as a 0-d bool; and multiply them by `factor`, unless None."""
+    bad: Any = None
+    for x in arrays:
+        found = ~F.all(F.isfinite(x))
+        bad = found if bad is None else bad | found
+        if factor is not None:
+            x *= F.cast(factor, x.dtype)
     return bad
 
 
-for _body in (update_, sum_of_squares, scale_, unscale_):
+for _body in (update_, sum_of_squares, sums_of_squares, scale_, clip_, unscale_):
     register_body(_body.__name__, _body)

@@ -198,5 +198,7 @@ def isreal(input: Tensor) -> Tensor:
     """True where the imaginary part is 0."""
     backend = backend_for(input._array)
     return (
-        binary.eq(imag(input), 0) if input.dtype.is_complex else wrap(backend.full(input.shape, True, bool_))
+        binary.eq(imag(input), 0)
+        if input.dtype.is_complex
+        else wrap(backend.full(input.shape, True, bool_, input._array))
     )

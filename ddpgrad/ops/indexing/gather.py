@@ -13,8 +13,10 @@ from .raw_index import beside
 
 
 def positions(name: str, input: Tensor, index: Any) -> Any:
-    """The raw array of integer tensor `index`, beside `input`."""
-    array = index._array if isinstance(index, Tensor) else np.asarray(index)
+    """The raw array of integer tensor `index`, or of what a rule kept of one, beside `input`."""
+    array = getattr(index, "_array", index)
+    if not hasattr(array, "dtype"):
+        array = np.asarray(array)
     dtype = array.dtype
     if dtype.char != "l":  # int64, as it should be
         if not array.size:

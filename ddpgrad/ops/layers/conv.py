@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.windows import Ints, convolved_size, edges, per_dimension, taps
 from ...core.tensor import Tensor
 from ..dispatch.declare import Sample, op
-from .windows import Ints, convolved_size, edges, per_dimension, taps
 
 
 def _adapt(

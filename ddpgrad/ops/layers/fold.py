@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.windows import Ints, convolved_size, edges, taps
 from ...core.tensor import Tensor
 from ..dispatch.declare import op
-from .windows import Ints, convolved_size, edges, taps
 
 
 def _reference(x: Any, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.windows import Ints, pooled_size
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op
 from . import resample
-from .windows import Ints, pooled_size
 
 
 def check_windows(

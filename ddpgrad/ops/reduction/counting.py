@@ -148,16 +148,16 @@ def unique_consecutive(
     along = 0 if dim is None else _dim_of_slices("unique_consecutive", input, dim)
     x = F.reshape(input._array, (-1,)) if dim is None or not input.ndim else input._array
     length = x.shape[along]
-    counts = F.full((length,), 1, dtypes.int64) if length else F.full((0,), 0, dtypes.int64)
+    counts = F.full((length,), 1, dtypes.int64, x)
     if not length:
         inverse = F.reshape(counts, input.shape if dim is None else (0,))
         return _asked("unique_consecutive", input, x, inverse, counts, return_inverse, return_counts)
     others = tuple(d for d in range(x.ndim) if d != along)
     differs = F.narrow(x, along, 1, length - 1) != F.narrow(x, along, 0, length - 1)
-    new = F.cat([F.full((1,), True, dtypes.bool_), F.any(differs, others, False) if others else differs])
+    new = F.cat([F.full((1,), True, dtypes.bool_, x), F.any(differs, others, False) if others else differs])
     first = F.reshape(F.nonzero(new), (-1,))
     inverse = F.cumsum(new, 0) - 1
-    ends = F.cat([first[1:], F.full((1,), length, dtypes.int64)])
+    ends = F.cat([first[1:], F.full((1,), length, dtypes.int64, x)])
     if dim is None:
         inverse = F.reshape(inverse, input.shape)
     values = F.index_select(x, along, first)
@@ -354,7 +354,7 @@ def _histogram(
         )
     F = backend_for(points)
     place: Any = 0
-    inside: Any = F.full((points.shape[0],), True, dtypes.bool_)
+    inside: Any = F.full((points.shape[0],), True, dtypes.bool_, points)
     edges: list[Tensor] = []
     for d, given in enumerate(bins):
         column = F.asarray(points[:, d])

@@ -72,7 +72,10 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if not isinstance(given, Tensor):
         raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
     backend = backend_for(given._array)
-    raw = [x._array if isinstance(x, Tensor) else backend.asarray(x) for x in (elements, test_elements)]
+    raw = [
+        x._array if isinstance(x, Tensor) else backend.asarray(x, like=given._array)
+        for x in (elements, test_elements)
+    ]
     found = wrap(backend.asarray(backend.isin(*raw)))
     return unary.logical_not(found) if invert else found
 
