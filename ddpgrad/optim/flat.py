@@ -377,9 +377,10 @@ def _alone(parameter: Tensor, owners: _Owners) -> _Single:
 
 
 def zeros_like(parameter: Tensor) -> Tensor:
-    """State for a parameter: zeros of its shape, dtype and device, contiguous."""
-    array = parameter._array
-    return wrap(backend_for(array).new_zeros(array, array.shape))
+    """State for a parameter: zeros of its shape, dtype and device, contiguous, on the same ranks."""
+    array, state = parameter._array, parameter.data
+    state._array = backend_for(array).new_zeros(array, array.shape)
+    return state
 
 
 def full_like(parameter: Tensor, value: float) -> Tensor:

@@ -1,0 +1,96 @@
+"""What the groups below one root share: the backward pass that runs, memory to reduce in, and the order of use."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...autograd import engine
+from ...core.errors import DistributedError
+from .group import Group
+
+
+class Context:
+    """The groups of a root module.
+
+    root: whatever stands for that module. order: of first uses in the last forward; backward comes in the opposite one,
+    and the next group is gathered while one is in use.
+    """
+
+    def __init__(self, root: object, groups: Sequence[Group]) -> None:
+        self.root, self.groups = root, list(groups)
+        self.order: list[Group] = []
+        self.in_backward = False
+        self._reducing: deque[tuple[Group, np.ndarray]] = deque()
+        self._free: list[np.ndarray] | None = None
+        for group in groups:
+            group.prepare(self)
+
+    def begin_forward(self) -> None:
+        """The root's forward begins."""
+        if engine.running():
+            return
+        if self.in_backward:
+            self.in_backward = False
+            raise DistributedError(
+                "the last backward did not run to its end (it raised); gradients of the ranks may differ. Restart from a "
+                "checkpoint, or zero the gradients and build the model again."
+            )
+        self.order = []
+
+    def used(self, group: Group) -> None:
+        """A forward uses `group`."""
+        if not engine.running() and group not in self.order:
+            self.order.append(group)
+
+    # -- backward ----------------------------------------------------------------------------
+
+    def enter_backward(self) -> None:
+        """Part of a backward pass runs; when it ends, all gradients are there."""
+        if not self.in_backward and engine.running():
+            self.in_backward = True
+            engine.queue_callback(self._end_backward)
+
+    def gather_for_backward(self, group: Group) -> None:
+        """Gather `group`, and begin with the one that comes next."""
+        self.enter_backward()
+        if group.memory is not None:
+            return
+        group.gather()
+        place = self.order.index(group) if group in self.order else 0
+        if place and self.order[place - 1].memory is None:
+            self.order[place - 1].start_gathering()
+
+    def _end_backward(self) -> None:
+        for group in self.groups:
+            group.hand_over()
+        while self._reducing:
+            self._finish_first()
+        self.in_backward = False
+
+    # -- reductions --------------------------------------------------------------------------
+
+    def room(self, group: Group) -> np.ndarray:
+        """Memory for the whole gradients of `group`, until its reduction has ended. There is room for two."""
+        if self._free is None:
+            most = max(g.part_size * g.communicator.size * g.reduce_dtype.itemsize for g in self.groups)
+            self._free = [group.communicator.allocate(most, np.uint8) for _ in range(2)]
+        while not self._free or any(g is group for g, _ in self._reducing):
+            self._finish_first()
+        memory = self._free.pop()
+        self._reducing.append((group, memory))
+        size = group.part_size * group.communicator.size
+        return memory[: size * group.reduce_dtype.itemsize].view(group.reduce_dtype)
+
+    def _finish_first(self) -> None:
+        group, memory = self._reducing.popleft()
+        group.finish()
+        assert self._free is not None
+        self._free.append(memory)
+
+    def advance(self) -> None:
+        """Advance the reductions under way, without waiting."""
+        if self._reducing:
+            self._reducing[0][0].poll()
