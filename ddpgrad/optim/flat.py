@@ -206,6 +206,9 @@ class _Owners:
             if state.get(name) is None:
                 state[name] = self._new(parameter, name)
                 self.fresh.add(parameter)
+        if any(state[name]._array.shape != parameter._array.shape for name in self.arrays):
+            why = "its .data was replaced, or fully_shard has divided it; make the optimizer after that"
+            raise RuntimeError(f"optimizer state does not have the shape of its parameter: {why}")
         return state
 
     def age(self, parameter: Tensor) -> tuple[Any, ...]:

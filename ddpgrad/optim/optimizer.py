@@ -211,6 +211,8 @@ class Optimizer(HasHooks):
         if name == "step":
             return value.detach().clone()
         dtype = owner.dtype if owner.is_floating_point() else value.dtype
+        if hasattr(owner, "part_of") and value.ndim:  # a DTensor
+            value = owner.part_of(value)
         copied = value.detach().to(device=owner.device, dtype=dtype, copy=True)
         return copied if copied.is_sparse else copied.contiguous()
 

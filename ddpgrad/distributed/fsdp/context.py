@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +22,8 @@ class Context:
         self.root, self.groups = root, list(groups)
         self.order: list[Group] = []
         self.in_backward = False
-        self._reducing: deque[tuple[Group, np.ndarray]] = deque()
-        self._free: list[np.ndarray] | None = None
+        self._reducing: Group | None = None
+        self._room: np.ndarray | None = None
         for group in groups:
             group.prepare(self)
 
@@ -34,6 +33,8 @@ class Context:
             return
         if self.in_backward:
             self.in_backward = False
+            for group in self.groups:
+                group.give_up()
             raise DistributedError(
                 "the last backward did not run to its end (it raised); gradients of the ranks may differ. Restart from a "
                 "checkpoint, or zero the gradients and build the model again."
@@ -58,6 +59,9 @@ class Context:
         self.enter_backward()
         if group.memory is not None:
             return
+        for other in self.groups:
+            if other.rests and other.reshards_after_backward:
+                other.reshard()  # no gradient tells when it is done; what backward needs again is gathered again
         group.gather()
         place = self.order.index(group) if group in self.order else 0
         if place and self.order[place - 1].memory is None:
@@ -66,31 +70,28 @@ class Context:
     def _end_backward(self) -> None:
         for group in self.groups:
             group.hand_over()
-        while self._reducing:
-            self._finish_first()
+        self.finish()
         self.in_backward = False
 
     # -- reductions --------------------------------------------------------------------------
 
     def room(self, group: Group) -> np.ndarray:
-        """Memory for the whole gradients of `group`, until its reduction has ended. There is room for two."""
-        if self._free is None:
+        """Memory for the whole gradients of `group`, until its reduction has ended. There is room for one."""
+        self.finish()
+        if self._room is None:
             most = max(g.part_size * g.communicator.size * g.reduce_dtype.itemsize for g in self.groups)
-            self._free = [group.communicator.allocate(most, np.uint8) for _ in range(2)]
-        while not self._free or any(g is group for g, _ in self._reducing):
-            self._finish_first()
-        memory = self._free.pop()
-        self._reducing.append((group, memory))
+            self._room = group.communicator.allocate(most, np.uint8)
+        self._reducing = group
         size = group.part_size * group.communicator.size
-        return memory[: size * group.reduce_dtype.itemsize].view(group.reduce_dtype)
-
-    def _finish_first(self) -> None:
-        group, memory = self._reducing.popleft()
-        group.finish()
-        assert self._free is not None
-        self._free.append(memory)
+        return self._room[: size * group.reduce_dtype.itemsize].view(group.reduce_dtype)
 
     def advance(self) -> None:
-        """Advance the reductions under way, without waiting."""
-        if self._reducing:
-            self._reducing[0][0].poll()
+        """Advance the reduction under way, without waiting."""
+        if self._reducing is not None:
+            self._reducing.poll()
+
+    def finish(self) -> None:
+        """Wait for the reduction under way."""
+        if self._reducing is not None:
+            self._reducing.finish()
+            self._reducing = None

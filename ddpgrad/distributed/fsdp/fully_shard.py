@@ -124,7 +124,7 @@ def _own_parameters(
                     f"fully_shard: parameter '{name}' is sharded already. Call fully_shard for parts before the module that "
                     "has them; where two modules share a parameter, call it for one that has both, not for each."
                 )
-            if type(p) is not Parameter or not p.device.type in ("cpu", "meta"):
+            if type(p) is not Parameter or p.device.type not in ("cpu", "meta"):
                 raise NotImplementedError(
                     f"fully_shard: '{name}' is a {type(p).__name__} on {p.device}; parameters that are sharded are Parameters "
                     "on the CPU or on meta. Run a lazy module once before."

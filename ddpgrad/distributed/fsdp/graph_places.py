@@ -52,7 +52,14 @@ def _look_at(node: Node) -> None:
 def _place(group: Group, tensor: Tensor) -> Any:
     array = tensor._array
     assert group.memory is not None
-    return group, address_of(array) - address_of(group.memory), array.shape, array.strides, array.dtype
+    return (
+        group,
+        group.state,
+        address_of(array) - address_of(group.memory),
+        array.shape,
+        array.strides,
+        array.dtype,
+    )
 
 
 def _elements(place: Any) -> Tensor:

@@ -19,7 +19,7 @@ import numpy as np
 from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...backend import dtype as dtypes
 from ...backend.registry import add_backend
-from ...core.errors import DistributedError
+from ...core.errors import DistributedError, GraphError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
@@ -75,7 +75,13 @@ class Member:
     def stand(self, parameter: Tensor) -> None:
         """Let `parameter` stand in the modules."""
         for module, attribute in self.places:
-            vars(module)[attribute] = parameter
+            own = vars(module)
+            if own.get(attribute) is not self.sharded and own.get(attribute) is not self.gathered:
+                raise RuntimeError(
+                    f"fully_shard: parameter '{self.name}' was replaced by another after the module was sharded. Change it in "
+                    "place: under no_grad with copy_(), or by load_state_dict without assign=True."
+                )
+            own[attribute] = parameter
 
 
 class Absent(np.ndarray):
@@ -199,11 +205,26 @@ class Group:
     def _now(self) -> list[int]:
         return [m.sharded._versions[0] for m in self.members]
 
+    @property
+    def rests(self) -> bool:
+        """True when no member is trained."""
+        return not any(m.sharded._requires_grad for m in self.members)
+
+    @property
+    def state(self) -> list[int]:
+        """Differs when a member was written to."""
+        return self._versions
+
     def place_again(
-        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+        self, state: list[int], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
     ) -> Tensor:
-        """What the graph kept a place of: backward needs it."""
+        """What the graph kept a place of, when the group was in `state`: backward needs it."""
         assert self.context is not None
+        if state != self._now():
+            raise GraphError(
+                f"parameters of '{self.name}' that backward needs were changed since its forward, by an optimizer step or in "
+                "place: call backward before, or forward again."
+            )
         self.context.gather_for_backward(self)
         return wrap(np.ndarray(shape, dtype, self.memory, offset, strides))
 
@@ -231,6 +252,13 @@ class Group:
             self._start_reducing(arrived)
         if self.reshards_after_backward:
             self.reshard()
+
+    def give_up(self) -> None:
+        """Drop what a backward that raised has left."""
+        self._arrived = []
+        for m in self.members:
+            m.gathered._grad = None
+        self.reshard()
 
     def _start_reducing(self, arrived: list[Member]) -> None:
         assert self.context is not None

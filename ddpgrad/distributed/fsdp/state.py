@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -66,11 +66,11 @@ class State:
 
     def after(self, module: Module, args: Any, result: Any) -> Any:
         """The hook after forward, also where that raised."""
-        context = self.ready()
+        context = self.context
         if self.policy.output_dtype is not None:
             result = _cast(result, self.policy.output_dtype)
-        if engine.running():
-            return result  # the part is computed again: its backward is next
+        if context is None or engine.running():
+            return result  # in backward the part is computed again: its own backward is next
         for group in self.groups:
             if group.reshards or not is_grad_enabled():
                 group.reshard()

@@ -124,6 +124,15 @@ class DTensor(Tensor):
         layout = Layout(device_mesh or self.device_mesh, placements or self.placements, self.shape)
         return dtensor(self.full_tensor()._array[layout.rows()] if self.ndim else self._array, layout)
 
+    @property
+    def local_rows(self) -> range:
+        """The rows that this rank has."""
+        return range(self.shape[0])[self._layout.rows()]
+
+    def part_of(self, tensor: Tensor) -> DTensor:
+        """`tensor`, which is the whole or lies likewise, placed as this one. Memory is shared."""
+        return self._with(self._taken(tensor))
+
     def _with(self, array: Any, cls: type | None = None) -> Any:
         """A tensor that lies as this one, with another part."""
         out = dtensor(array, self._layout, cls or DTensor)

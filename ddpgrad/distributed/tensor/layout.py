@@ -103,12 +103,10 @@ class ShardArray(np.ndarray):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         layout = self.layout
-        everything = index is Ellipsis or (
-            index.__class__ is tuple and index[:1] == (Ellipsis,) and len(index) == 1
-        )
-        if layout is not None and everything and getattr(value, "shape", None) == layout.shape:
-            if not isinstance(value, ShardArray):
-                value = value[layout.rows()] if layout.shape else value
+        everything = index is Ellipsis or (index.__class__ is tuple and index == (Ellipsis,))
+        whole = layout is not None and getattr(value, "shape", None) == layout.shape
+        if layout is not None and everything and whole and not isinstance(value, ShardArray):
+            value = value[layout.rows()]
         super().__setitem__(index, value)
 
     def placed_at(self, memory: np.ndarray) -> ShardArray:
@@ -162,7 +160,7 @@ def _unscale_(x: ShardArray, factor: Any) -> np.ndarray:
 
 
 _KERNELS: dict[str, Callable[..., Any]] = {
-    "asarray": lambda x, dtype=None: x,
+    "asarray": _on_parts("asarray"),
     "contiguous": lambda x: x if x.flags.c_contiguous else placed(np.ascontiguousarray(x.plain()), x.layout),
     "new_zeros": _new_zeros,
     "scale_": _on_parts("scale_"),
