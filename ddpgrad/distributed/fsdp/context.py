@@ -64,12 +64,16 @@ class Context:
                 other.reshard()  # no gradient tells when it is done; what backward needs again is gathered again
         group.gather()
         place = self.order.index(group) if group in self.order else 0
-        if place and self.order[place - 1].memory is None:
-            self.order[place - 1].start_gathering()
+        if place:
+            before = self.order[place - 1]
+            if before.memory is None and not before.handed_over:
+                before.start_gathering()
 
     def _end_backward(self) -> None:
         for group in self.groups:
             group.hand_over()
+            group.handed_over = False
+            group.stop_gathering()
         self.finish()
         self.in_backward = False
 

@@ -108,6 +108,7 @@ class Group:
         self.members, self.policy, self.reshards = list(members), policy, reshards
         self.name = ""
         self.reshards_after_backward = self.syncs = True
+        self.handed_over = False  # in the backward that runs
         self.communicator = members[0].layout.communicator
         self.context: Context | None = None
         self.memory: np.ndarray | None = None  # of the whole parameters, while they are gathered
@@ -161,8 +162,10 @@ class Group:
 
     def start_gathering(self) -> None:
         """Begin to gather, unless the parameters are there or on their way."""
-        if self._gathering is not None or (self.memory is not None and self._versions == self._now()):
+        fresh = self._versions == self._now()
+        if fresh and (self._gathering is not None or self.memory is not None):
             return
+        self.stop_gathering()
         sent = np.empty(self.part_size, self.dtype)
         for m in self.members:
             rows = m.sharded._array
@@ -170,6 +173,12 @@ class Group:
             sent[m.part + rows.size : m.part + m.layout.chunk * m.width] = 0
         self._versions = self._now()
         self._gathering = self.communicator.start_all_gather(sent, f"parameters of '{self.name}'")
+
+    def stop_gathering(self) -> None:
+        """Let go of what was begun in advance and not used."""
+        if self._gathering is not None:
+            self._gathering[1].wait()
+            self._gathering = None
 
     def gather(self) -> None:
         """Put the whole parameters into the modules."""
@@ -248,6 +257,7 @@ class Group:
         """Begin to average the gradients that have arrived, and reshard."""
         assert self.context is not None
         arrived, self._arrived = sorted(self._arrived, key=lambda m: m.part), []
+        self.handed_over = self.handed_over or bool(arrived)
         if arrived and self.syncs:
             self._start_reducing(arrived)
         if self.reshards_after_backward:
@@ -255,7 +265,8 @@ class Group:
 
     def give_up(self) -> None:
         """Drop what a backward that raised has left."""
-        self._arrived = []
+        self._arrived, self.handed_over = [], False
+        self.stop_gathering()
         for m in self.members:
             m.gathered._grad = None
         self.reshard()

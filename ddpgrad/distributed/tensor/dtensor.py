@@ -16,7 +16,7 @@ from ...ops.creation.draws import METHODS as DRAWS
 from ...ops.creation.factories import empty
 from ..device_mesh import DeviceMesh
 from ..tensor_work import on_host
-from .layout import Layout, Placement, Replicate, Shard, ShardArray, placed
+from .layout import WHY_NOT, Layout, Placement, Replicate, Shard, ShardArray, placed
 
 
 class DTensor(Tensor):
@@ -170,12 +170,16 @@ class DTensor(Tensor):
         made = self._with(part)
         Tensor.data.fset(self, made)  # type: ignore[attr-defined]
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     def detach(self) -> Tensor:
         out = self._with(self._array)
         out._versions = self._versions
         return out
 
-    def clone(self, **options: Any) -> Tensor:
+    def clone(self, *args: Any, **options: Any) -> Tensor:
         """A copy, without history."""
         return self._with(self.to_local().clone()._array)
 
@@ -183,13 +187,14 @@ class DTensor(Tensor):
         """The same in another dtype; without history."""
         return self._with(self.to_local().to(*args, **kwargs)._array)
 
-    def contiguous(self, *args: Any) -> Tensor:
-        return self._with(self.to_local().contiguous(*args)._array)
+    def contiguous(self, *args: Any, **options: Any) -> Tensor:
+        return self._with(self.to_local().contiguous(*args, **options)._array)
 
     def numpy(self, *, force: bool = False) -> NoReturn:
-        raise NotImplementedError(
-            "numpy(): this rank has a part of a DTensor; full_tensor() and to_local() are ordinary tensors"
-        )
+        raise NotImplementedError(f"numpy: {WHY_NOT}")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise NotImplementedError(f"reading by index: {WHY_NOT}")
 
     def item(self) -> Any:
         return self.full_tensor().item()

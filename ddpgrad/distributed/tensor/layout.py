@@ -35,10 +35,16 @@ class Shard(Placement):
 
     dim: int = 0
 
+    def __str__(self) -> str:
+        return f"S({self.dim})"
+
 
 @dataclass(frozen=True)
 class Replicate(Placement):
     """Every rank has all of it."""
+
+    def __str__(self) -> str:
+        return "R"
 
 
 class Layout:
@@ -93,6 +99,12 @@ class Layout:
         return rows.reshape(-1, *self.shape[1:])[: self.shape[0]]
 
 
+WHY_NOT = (
+    "not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or to_local() "
+    "for this rank's part"
+)
+
+
 class ShardArray(np.ndarray):
     """The rows of one rank: an array for the kernels of optimizers, and for no others (see `_KERNELS`).
 
@@ -103,10 +115,11 @@ class ShardArray(np.ndarray):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         layout = self.layout
-        everything = index is Ellipsis or (index.__class__ is tuple and index == (Ellipsis,))
-        whole = layout is not None and getattr(value, "shape", None) == layout.shape
-        if layout is not None and everything and whole and not isinstance(value, ShardArray):
-            value = value[layout.rows()]
+        if layout is not None:
+            if index is not Ellipsis and index != (Ellipsis,):
+                raise NotImplementedError(f"writing to a part of a DTensor by index: {WHY_NOT}")
+            if getattr(value, "shape", None) == layout.shape and not isinstance(value, ShardArray):
+                value = value[layout.rows()]
         super().__setitem__(index, value)
 
     def placed_at(self, memory: np.ndarray) -> ShardArray:
@@ -188,7 +201,6 @@ add_backend(
     PartialBackend(
         ShardArray,
         _KERNELS,
-        "not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or "
-        "to_local() for this rank's part",
+        WHY_NOT,
     )
 )
