@@ -196,6 +196,11 @@ class DTensor(Tensor):
     def __getitem__(self, index: Any) -> NoReturn:
         raise NotImplementedError(f"reading by index: {WHY_NOT}")
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index is not Ellipsis:
+            raise NotImplementedError(f"writing by index: {WHY_NOT}")
+        self.copy_(value) if isinstance(value, Tensor) else self.to_local().fill_(value)
+
     def item(self) -> Any:
         return self.full_tensor().item()
 

@@ -117,7 +117,7 @@ class ShardArray(np.ndarray):
         layout = self.layout
         if layout is not None:
             if index is not Ellipsis and index != (Ellipsis,):
-                raise NotImplementedError(f"writing to a part of a DTensor by index: {WHY_NOT}")
+                raise NotImplementedError(f"writing by index: {WHY_NOT}")
             if getattr(value, "shape", None) == layout.shape and not isinstance(value, ShardArray):
                 value = value[layout.rows()]
         super().__setitem__(index, value)

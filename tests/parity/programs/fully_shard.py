@@ -47,13 +47,15 @@ def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False)
                 p.copy_(whole)
     # Adam turns the rounding of a gradient near zero into a whole step.
     rounded = policy is not None
-    optimizer = (torch.optim.SGD if rounded else torch.optim.AdamW)(net.parameters(), lr=1e-1 if rounded else 1e-2)
+    optimizer = (torch.optim.SGD if rounded else torch.optim.AdamW)(
+        net.parameters(), lr=1e-1 if rounded else 1e-2
+    )
     torch.manual_seed(1)
     x, y = torch.randn(24, 6), torch.randint(0, 3, (24,))
     share = slice(dist.get_rank() * 12, dist.get_rank() * 12 + 12)
     found = []
     for _ in range(steps):
-        parts = list(zip(x[share].chunk(accumulate), y[share].chunk(accumulate)))
+        parts = list(zip(x[share].chunk(accumulate), y[share].chunk(accumulate), strict=True))
         for i, (a, b) in enumerate(parts):
             net.set_requires_gradient_sync(i == len(parts) - 1)
             loss = torch.nn.functional.cross_entropy(net(a).float(), b) / accumulate
@@ -64,7 +66,7 @@ def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False)
         optimizer.step()
         optimizer.zero_grad()
         found.append(float(loss.detach()))
-    for name, p in net.state_dict().items():
+    for p in net.state_dict().values():
         local = p.to_local()
         found += [list(p.shape), list(local.shape), str(p.placements[0])]
         found += p.full_tensor().flatten().tolist()
