@@ -60,10 +60,12 @@ ROOMS = {
         ["ranks"],
         ["process_group"],
         ["tensor_work", "device_mesh"],
+        ["tensor"],
         ["objects"],
         ["collectives", "messages", "monitored_barrier"],
         ["group_methods"],
         ["ddp", "nn"],
+        ["fsdp"],
         ["algorithms"],
     ],
     "launcher": [

@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 _GRAPHS = "programs are not captured as graphs here; they run as they are"
-_SHARDS = "parameters are whole on every rank here; wrap the model in DistributedDataParallel"
+_SHARDS = "torch.distributed.fsdp.fully_shard divides a model's parameters among the ranks"
 _ONNX = "torch.onnx.export writes the ops that run"
 _QUANTIZED = "there are no quantized tensors here"
 _RPC = "ranks talk by collectives and send/recv here, not by remote calls"
@@ -46,6 +46,17 @@ READERS = Part(
 
 DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 """Names of `torch.distributed.optim`."""
+
+FSDP = Part(
+    _SHARDS,
+    "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel "
+    "LocalStateDictConfig MixedPrecision OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig "
+    "ShardingStrategy StateDictType",
+)
+"""Names of `torch.distributed.fsdp`: PyTorch's first kind, and how it saves."""
+
+PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "Partial! _StridedShard!")
+"""Names of `torch.distributed.tensor`."""
 
 VALUES = Part(_GRAPHS, "Graph Node Value")
 """Names of `torch._C`."""
@@ -68,11 +79,9 @@ PARTS = {
         "DeQuantStub QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
     "distributed._composable": Part(_SHARDS, ""),
-    "distributed._composable.fsdp": Part(_SHARDS, "FSDPModule MixedPrecisionPolicy OffloadPolicy fully_shard"),
     "distributed._functional_collectives": Part(
         "use torch.distributed.nn.functional", "all_to_all_single_autograd wait_tensor"
     ),
-    "distributed._tensor": Part(_SHARDS, "DTensor Partial! Placement Replicate! Shard! distribute_tensor"),
     "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
     "distributed.algorithms._checkpoint": Part(_SHARDS, ""),
     "distributed.algorithms._checkpoint.checkpoint_wrapper": Part(
@@ -93,13 +102,6 @@ PARTS = {
         "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
         "set_optimizer_state_dict set_state_dict",
     ),
-    "distributed.fsdp": Part(
-        _SHARDS,
-        "BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig FullStateDictConfig "
-        "FullyShardedDataParallel LocalStateDictConfig MixedPrecision MixedPrecisionPolicy OffloadPolicy OptimStateKeyType "
-        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictType fully_shard "
-        "register_fsdp_forward_method",
-    ),
     "distributed.fsdp.fully_sharded_data_parallel": Part(
         _SHARDS,
         "CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel MixedPrecision ShardingStrategy "
@@ -111,14 +113,12 @@ PARTS = {
         "ModuleWrapPolicy enable_wrap size_based_auto_wrap_policy transformer_auto_wrap_policy wrap",
     ),
     "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
-    "distributed.tensor": Part(_SHARDS, "DTensor Partial! Placement Replicate! Shard! distribute_tensor"),
     "distributed.tensor._utils": Part(_SHARDS, "compute_local_shape_and_global_offset"),
     "distributed.tensor.experimental": Part(_SHARDS, "context_parallel implicit_replication"),
     "distributed.tensor.parallel": Part(
         _SHARDS,
         "ColwiseParallel ParallelStyle PrepareModuleInput RowwiseParallel SequenceParallel loss_parallel parallelize_module",
     ),
-    "distributed.tensor.placement_types": Part(_SHARDS, "Partial! Placement Replicate! Shard! _StridedShard!"),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
@@ -257,3 +257,9 @@ def looks_below(name: str) -> Any:
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
+(
+    BackwardPrefetch, CPUOffload, FullOptimStateDictConfig, FullStateDictConfig, FullyShardedDataParallel,
+    LocalStateDictConfig, MixedPrecision, OptimStateKeyType, ShardedOptimStateDictConfig, ShardedStateDictConfig,
+    ShardingStrategy, StateDictType,
+) = stand_ins("distributed.fsdp", FSDP).values()  # fmt: skip
+Partial, _StridedShard = stand_ins("distributed.tensor", PLACEMENTS).values()

@@ -98,6 +98,10 @@ PAGES = {
     "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch",
     "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"
     "from ..distributed.ddp.zero import ZeroRedundancyOptimizer\nfrom ..compat.absent import DistributedOptimizer",
+    "distributed._composable.fsdp": "from ..distributed.fsdp import *",
+    "distributed._tensor": "from ..distributed.tensor import *",
+    "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Placement, Replicate, Shard\n"
+    "from ..compat.absent import Partial, _StridedShard",
     "distributed.utils": "from ..distributed.ddp.data_parallel import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "

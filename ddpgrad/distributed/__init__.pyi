@@ -1,6 +1,6 @@
 """Training on several ranks: process groups, collectives, data parallelism."""
 
-from . import algorithms as algorithms, nn as nn
+from . import algorithms as algorithms, fsdp as fsdp, nn as nn, tensor as tensor
 from ..core.errors import DistributedError as _DistributedError, TransportError as _TransportError
 from .backends import (
     Backend as Backend, default_pg_timeout as default_pg_timeout,

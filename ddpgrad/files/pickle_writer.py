@@ -242,9 +242,8 @@ class Writer:
 
 def plain_tensor(kind: type) -> bool:
     """True for the classes of tensors that files know; an object of another class is taken apart as any object."""
-    return kind.__module__.partition(".")[0] == Tensor.__module__.partition(".")[0] and not hasattr(
-        kind, "materialize"
-    )
+    ours = kind.__module__.partition(".")[0] == Tensor.__module__.partition(".")[0]
+    return ours and not hasattr(kind, "materialize") and not hasattr(kind, "full_tensor")
 
 
 def text(value: str) -> bytes:

@@ -99,7 +99,7 @@ class _Encoder:
         kind = type(obj)
         if obj is None or kind in (bool, int, str):
             return obj
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) and not hasattr(kind, "full_tensor"):  # of which this rank has a part
             return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}

@@ -206,6 +206,9 @@ class _Owners:
             if state.get(name) is None:
                 state[name] = self._new(parameter, name)
                 self.fresh.add(parameter)
+        if any(state[name]._array.shape != parameter._array.shape for name in self.arrays):
+            why = "its .data was replaced, or fully_shard has divided it; make the optimizer after that"
+            raise RuntimeError(f"optimizer state does not have the shape of its parameter: {why}")
         return state
 
     def age(self, parameter: Tensor) -> tuple[Any, ...]:
@@ -377,9 +380,10 @@ def _alone(parameter: Tensor, owners: _Owners) -> _Single:
 
 
 def zeros_like(parameter: Tensor) -> Tensor:
-    """State for a parameter: zeros of its shape, dtype and device, contiguous."""
-    array = parameter._array
-    return wrap(backend_for(array).new_zeros(array, array.shape))
+    """State for a parameter: zeros of its shape, dtype and device, contiguous, on the same ranks."""
+    array, state = parameter._array, parameter.data
+    state._array = backend_for(array).new_zeros(array, array.shape)
+    return state
 
 
 def full_like(parameter: Tensor, value: float) -> Tensor:

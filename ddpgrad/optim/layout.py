@@ -40,7 +40,9 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
     if flat is None:
         flat = backend_for(arrays[0]).new_zeros(arrays[0], (places[-1] + arrays[-1].size,))
         for tensor, array, place in zip(tensors, arrays, places, strict=True):
-            tensor._array = flat[place : place + array.size].reshape(array.shape)
+            memory = flat[place : place + array.size].reshape(array.shape)
+            # An array that knows more than its elements goes on knowing it.
+            tensor._array = array.placed_at(memory) if hasattr(array, "placed_at") else memory
             tensor._array[...] = array
         # Each tensor is complete in a storage of its own, as programs find that save what shares a storage once.
         starts = [place * flat.itemsize for place in places]

@@ -213,6 +213,9 @@ class Optimizer(HasHooks):
         if name == "step":
             return value.detach().clone()
         dtype = owner.dtype if owner.is_floating_point() else value.dtype
+        part_of = getattr(owner, "part_of", None)
+        if part_of is not None and value.ndim:  # the owner is a DTensor
+            value = part_of(value)
         copied = value.detach().to(device=owner.device, dtype=dtype, copy=True)
         return copied if copied.is_sparse else copied.contiguous()
 

@@ -11,14 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import ddpgrad
 from ddpgrad import nn
 from ddpgrad.core.errors import CheckpointError
+from ddpgrad.distributed.tensor import DTensor
 from ddpgrad.files.plain import pack, unpack
 from ddpgrad.files.tensor_file import read, write
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.optim import Optimizer
 
 from .manifest import Entry, File, Manifest, file_name, write_file
+
+_ROWS = "rows of a DTensor, by the number of the first"
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,18 @@ def shares(
 ) -> list[Share]:
     """The shares of `rank` of `ranks`: of `objects` and, if `sharded`, of the per-rank states `own`.
 
-    An object that is spread over the ranks (it has a `sharded_state_dict`) is always written by all.
+    An object that is spread over the ranks (it has a `sharded_state_dict`, or DTensors) is always written by all.
     With `sharded`, every rank writes about as much of the parameters and optimizer states, which are the same
     on all ranks. Rank 0 writes all else (buffers, plain data). Without it `own` is not among the shares of several ranks.
     """
     found = []
     for name, obj in objects.items():
-        if hasattr(obj, "sharded_state_dict"):
-            state = obj.sharded_state_dict()
-            found.append(_part(name, "parts", state, rank, ranks) if ranks > 1 else whole(name, state, "one"))
+        state = _spread(obj, rank)
+        if state is not None:
+            alone = ranks == 1
+            found.append(
+                whole(name, _whole_rows(state), "one") if alone else _part(name, "parts", state, rank, ranks)
+            )
         elif sharded and ranks > 1 and isinstance(obj, (nn.Module, Optimizer)):
             found.append(_split(name, obj, rank, ranks))
         elif rank == 0:
@@ -91,6 +98,43 @@ def shares(
     elif sharded:
         found += [_part(name, "each", state, rank, ranks) for name, state in own.items()]
     return found
+
+
+def _spread(obj: Any, rank: int) -> Any:
+    """The part of this rank in the state of `obj`, if that is spread over the ranks; None if it is not."""
+    if hasattr(obj, "sharded_state_dict"):
+        return obj.sharded_state_dict()
+    if not isinstance(obj, (nn.Module, Optimizer)):
+        return None
+    state = obj.state_dict()
+    return _by_rows(state, rank == 0) if _has_dtensors(state) else None
+
+
+def _has_dtensors(state: Any) -> bool:
+    if isinstance(state, dict):
+        return any(map(_has_dtensors, state.values()))
+    return isinstance(state, DTensor)
+
+
+def _by_rows(state: Any, first: bool) -> Any:
+    """A nested dict with {_ROWS: {number of the first: rows}} for each DTensor. first: with all else, too."""
+    if isinstance(state, DTensor):
+        rows = state.local_rows
+        return {_ROWS: {str(rows.start): state.to_local()} if rows or first else {}}
+    if not isinstance(state, dict):
+        return state
+    kept = {k: _by_rows(v, first) for k, v in state.items() if first or isinstance(v, (dict, DTensor))}
+    return type(state)(kept)
+
+
+def _whole_rows(state: Any) -> Any:
+    """The inverse of `_by_rows`, once the parts of all ranks are merged."""
+    if not isinstance(state, dict):
+        return state
+    if state.keys() == {_ROWS}:
+        rows = state[_ROWS]
+        return ddpgrad.cat([rows[start] for start in sorted(rows, key=int)])
+    return type(state)({key: _whole_rows(value) for key, value in state.items()})
 
 
 def _part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
@@ -193,7 +237,7 @@ class Source:
             state = self.read(files[0]).state()
             for file in files[1:]:
                 state = _merged(state, self.read(file).state())
-            return state
+            return _whole_rows(state)
         if layout == "each":
             if rank is not None:
                 return self.read(files[rank if rank < len(files) else 0]).state()

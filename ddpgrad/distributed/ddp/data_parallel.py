@@ -80,6 +80,11 @@ class DistributedDataParallel(Module):
                 "values that ranks could share. Give them some first: module.to_empty(device=...), then initialise or load "
                 "them, or load_state_dict(..., assign=True)."
             )
+        if any(hasattr(p, "full_tensor") for p in module.parameters()):
+            raise RuntimeError(
+                "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
+                "module as it is."
+            )
         if bucket_cap_mb is not None and bucket_cap_mb <= 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
         if process_group is not None and device_mesh is not None:

@@ -156,7 +156,12 @@ def _checksum(parameter: Tensor) -> int:
     return zlib.crc32(array.reshape(-1).view(np.uint8).data)
 
 
-def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapping[str, Any]) -> None:
+def verify(
+    c: Communicator,
+    tensors: Sequence[tuple[str, Tensor]],
+    options: Mapping[str, Any],
+    caller: str = "DistributedDataParallel",
+) -> None:
     """Compare options, names, shapes, dtypes and what is trained between the ranks.
 
     `MismatchError` names the first difference; NotImplementedError for sparse tensors.
@@ -164,7 +169,7 @@ def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapp
     for n, t in tensors:
         if t.is_sparse:
             raise NotImplementedError(
-                f"DistributedDataParallel: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
+                f"{caller}: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
                 "dense: keep it as a plain attribute, or call to_dense()"
             )
     described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
@@ -179,7 +184,7 @@ def verify(c: Communicator, tensors: Sequence[tuple[str, Tensor]], options: Mapp
     for name in first:
         if first[name] != other[name]:
             what = f"{name}={first[name]} on rank 0 and {name}={other[name]} on rank {rank}"
-            error = MismatchError(f"DistributedDataParallel has {what}: pass the same options on every rank")
+            error = MismatchError(f"{caller} has {what}: pass the same options on every rank")
             raise blaming(error, [rank])
     raise blaming(MismatchError(_first_difference(expected, found, rank)), [rank])
 

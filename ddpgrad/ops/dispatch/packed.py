@@ -21,13 +21,14 @@ _OURS = {"self": "input", "result": "out", "exponent": "other", "indices": "inde
 class PackedOpNode(OpNode):
     """An `OpNode` that keeps what a pack hook made of some of its arrays, and unpacks it to run.
 
-    Version counters say nothing about what a hook has put elsewhere: they are not compared.
+    Version counters say nothing about what a hook has put elsewhere: they are not compared, unless the hook only keeps
+    the place of what nobody writes to.
     """
 
     __slots__ = ()
 
-    def pack(self, pack: Pack, unpack: Unpack, only: int | None = None) -> None:
-        """Pack every kept array, or the one at place `only`."""
+    def pack(self, pack: Pack, unpack: Unpack, only: int | None = None, compared: bool = False) -> None:
+        """Pack every kept array, or the one at place `only`. compared: version counters still are."""
         kept: list[Any] = list(self._kept or ())
         for i, value in enumerate(kept):
             if only is not None and i != only:
@@ -37,7 +38,8 @@ class PackedOpNode(OpNode):
             else:
                 kept[i] = self._packed(i, None, value, pack, unpack)
         self._kept = tuple(kept)
-        self._counters = self._versions = ()
+        if not compared:
+            self._counters = self._versions = ()
 
     def _packed(self, i: int, k: int | None, value: Any, pack: Pack, unpack: Unpack) -> Any:
         return packed(tensor_kept(self, i, k, value), pack, unpack) if _is_array(value) else value
@@ -121,11 +123,12 @@ def _saved_attribute(node: Any, name: str) -> Any:
         return _as_saved(node, i, value)
     if isinstance(value, Packed):
         return SavedTensor.of(None)
-    return SavedTensor.of(partial(_pack_one, node, i), empty=not _is_array(value))
+    return SavedTensor.of(partial(pack_one, node, i), empty=not _is_array(value))
 
 
-def _pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack) -> None:
-    _as_packed(node).pack(pack, unpack, only=i)
+def pack_one(node: OpNode, i: int, pack: Pack, unpack: Unpack, compared: bool = False) -> None:
+    """Let `node` keep what a hook makes of the array at place `i`. compared: version counters still are."""
+    _as_packed(node).pack(pack, unpack, i, compared)
 
 
 def _as_saved(node: OpNode, i: int, value: Any, k: int | None = None) -> Any:

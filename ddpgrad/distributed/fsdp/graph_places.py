@@ -1,0 +1,67 @@
+"""What the graph keeps of gathered parameters: a place in a group, so that their memory can be dropped until backward.
+
+A node that keeps an array within the memory of a group keeps the group and the place instead, and asks for the elements
+when it runs. Nodes that keep nothing of that kind stay as they are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...autograd.nodes import Node, observers
+from ...backend.elementary.shape import address_of
+from ...core.tensor import Tensor
+from ...ops.dispatch.node import OpNode
+from ...ops.dispatch.packed import pack_one
+
+if TYPE_CHECKING:
+    from .group import Group
+
+_groups: dict[int, Group] = {}
+"""Of all ranks of this process, by the address of the object that owns their memory."""
+
+
+def know(memory: np.ndarray, group: Group) -> None:
+    """From now on nodes keep places in `memory`, which owns its elements."""
+    if not _groups:
+        observers.append(_look_at)
+    _groups[id(memory)] = group
+
+
+def forget(memory: np.ndarray) -> None:
+    """The memory is no longer the group's."""
+    del _groups[id(memory)]
+    if not _groups:
+        observers.remove(_look_at)
+
+
+def _look_at(node: Node) -> None:
+    """The observer of new nodes."""
+    if not isinstance(node, OpNode):
+        return
+    for i, kept in enumerate(node._kept or ()):
+        if isinstance(kept, np.ndarray):
+            group = _groups.get(id(kept.base))
+            if group is not None and kept.base is group.memory:
+                pack_one(node, i, partial(_place, group), _elements, compared=True)
+
+
+def _place(group: Group, tensor: Tensor) -> Any:
+    array = tensor._array
+    assert group.memory is not None
+    return (
+        group,
+        group.state,
+        address_of(array) - address_of(group.memory),
+        array.shape,
+        array.strides,
+        array.dtype,
+    )
+
+
+def _elements(place: Any) -> Tensor:
+    group, *where = place
+    return group.place_again(*where)

@@ -1,0 +1,365 @@
+"""A group: parameters that are gathered, used, and whose gradients are reduced, together.
+
+Between uses a rank has its rows of each (`ShardedParameter`), which the modules and the optimizer see. To compute,
+the rows of all ranks are gathered into fresh memory, and ordinary parameters with views of it take the modules' places;
+resharding drops the memory. What the graph keeps of it for backward is kept as a place in the group (`graph_places.py`),
+not as an array. When all gradients have arrived they are averaged and dealt to the ranks, in the order of the tree, as
+DistributedDataParallel's buckets are: so both have the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+
+from ...autograd.accumulate import AccumulateGrad, accumulator
+from ...backend import dtype as dtypes
+from ...backend.registry import add_backend
+from ...core.errors import DistributedError, GraphError
+from ...core.tensor import Tensor, wrap
+from ...nn.modules.module import Module
+from ...nn.parameter import Parameter
+from ..communicator.communicator import ArrayWork
+from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
+from ..tensor.layout import Layout, PartialBackend, ShardArray, placed
+from . import graph_places
+from .policies import MixedPrecisionPolicy
+
+if TYPE_CHECKING:
+    from .context import Context
+
+_ALIGN = 64  # bytes: where a whole parameter begins
+
+
+class Member:
+    """One parameter: its rows, and what stands for it while it is gathered.
+
+    places: the modules that have it, with their names for it. part: where its rows lie in what a rank sends; whole:
+    where all of it lies in the gathered memory, both counted in elements.
+    """
+
+    __slots__ = (
+        "accumulator",
+        "gathered",
+        "grad",
+        "hook",
+        "layout",
+        "name",
+        "own_name",
+        "part",
+        "places",
+        "sharded",
+        "whole",
+    )
+
+    def __init__(
+        self, name: str, places: list[tuple[Module, str]], sharded: ShardedParameter, layout: Layout
+    ) -> None:
+        self.name = self.own_name = name
+        self.places, self.sharded, self.layout = places, sharded, layout
+        self.gathered: Parameter
+        self.accumulator: AccumulateGrad
+        self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
+        self.hook: Any = None
+        self.part = self.whole = 0
+
+    @property
+    def width(self) -> int:
+        """Elements in a row."""
+        return math.prod(self.layout.shape[1:])
+
+    def stand(self, parameter: Tensor) -> None:
+        """Let `parameter` stand in the modules."""
+        for module, attribute in self.places:
+            own = vars(module)
+            if own.get(attribute) is not self.sharded and own.get(attribute) is not self.gathered:
+                raise RuntimeError(
+                    f"fully_shard: parameter '{self.name}' was replaced by another after the module was sharded. Change it in "
+                    "place: under no_grad with copy_(), or by load_state_dict without assign=True."
+                )
+            own[attribute] = parameter
+
+
+class Absent(np.ndarray):
+    """Stands for the elements of a whole parameter that is not gathered now: to use them is an error."""
+
+
+add_backend(
+    PartialBackend(
+        Absent,
+        {},
+        "this parameter was resharded, and this rank has its rows only; it is whole within the forward of its module, or "
+        "after module.unshard(). Take it from the module anew",
+    )
+)
+
+
+class Group:
+    """See the module's text. All members have one dtype.
+
+    reshards: after forward, unless it runs within backward. syncs: average gradients, instead of adding them up locally.
+    """
+
+    def __init__(self, members: Sequence[Member], policy: MixedPrecisionPolicy, reshards: bool) -> None:
+        self.members, self.policy, self.reshards = list(members), policy, reshards
+        self.name = ""
+        self.reshards_after_backward = self.syncs = True
+        self.handed_over = False  # in the backward that runs
+        self.communicator = members[0].layout.communicator
+        self.context: Context | None = None
+        self.memory: np.ndarray | None = None  # of the whole parameters, while they are gathered
+        self._versions: list[int] = []
+        self._gathering: tuple[np.ndarray, ArrayWork] | None = None
+        self._reducing: tuple[np.ndarray, list[Member], ArrayWork] | None = None
+        self._arrived: list[Member] = []
+        self._gradients: ShardArray | None = None
+
+    # -- before the first use ----------------------------------------------------------------
+
+    def name_below(self, prefix: str) -> None:
+        """Let messages name the group and its members as the root does, below which its module is `prefix`."""
+        self.name = prefix or "the root"
+        for m in self.members:
+            m.name = f"{prefix}.{m.own_name}" if prefix else m.own_name
+
+    def prepare(self, context: Context) -> None:
+        """Lay out what is gathered and sent; once the parameters have their dtype and values."""
+        self.context = context
+        absent = [m.name for m in self.members if m.sharded.is_meta]
+        if absent:
+            raise RuntimeError(
+                f"FSDP parameters should be materialized from meta device before training, but the following were still on "
+                f"meta device: {absent}. Call module.to_empty(device=...), and then initialise or load them."
+            )
+        if hasattr(self.members[0], "gathered"):
+            return
+        own = {m.sharded.dtype for m in self.members}
+        if len(own) > 1:
+            raise RuntimeError(
+                f"fully_shard: the parameters of group '{self.name}' now have several dtypes: {own}"
+            )
+        self.own_dtype = own.pop()
+        chosen = self.policy.param_dtype if self.own_dtype.is_floating_point else None
+        self.dtype = dtypes.of(chosen).numpy if chosen is not None else self.own_dtype.numpy
+        reduced = self.policy.reduce_dtype
+        self.reduce_dtype = dtypes.of(reduced).numpy if reduced is not None else self.dtype
+        step = _ALIGN // self.dtype.itemsize
+        part = whole = 0
+        for m in self.members:
+            m.part, m.whole = part, whole
+            part += m.layout.chunk * m.width
+            whole += -(-math.prod(m.layout.shape) // step) * step
+            m.gathered = wrap(_absent(m.layout.shape, self.dtype), Parameter)
+            m.accumulator = accumulator(m.gathered)
+            m.hook = m.accumulator.register_hook(_arrival(ref(self), m))
+        self.part_size, self.whole_size = part, whole
+
+    # -- gathering ---------------------------------------------------------------------------
+
+    def start_gathering(self) -> None:
+        """Begin to gather, unless the parameters are there or on their way."""
+        fresh = self._versions == self._now()
+        if fresh and (self._gathering is not None or self.memory is not None):
+            return
+        self.stop_gathering()
+        sent = np.empty(self.part_size, self.dtype)
+        for m in self.members:
+            rows = m.sharded._array
+            sent[m.part : m.part + rows.size] = rows.reshape(-1)
+            sent[m.part + rows.size : m.part + m.layout.chunk * m.width] = 0
+        self._versions = self._now()
+        self._gathering = self.communicator.start_all_gather(sent, f"parameters of '{self.name}'")
+
+    def stop_gathering(self) -> None:
+        """Let go of what was begun in advance and not used."""
+        if self._gathering is not None:
+            self._gathering[1].wait()
+            self._gathering = None
+
+    def gather(self) -> None:
+        """Put the whole parameters into the modules."""
+        self.start_gathering()
+        if self._gathering is not None:
+            (rows, work), self._gathering = self._gathering, None
+            work.wait()
+            memory = np.empty(self.whole_size, self.dtype)
+            for m in self.members:
+                m.gathered._array = whole = _part_of(memory, m)
+                _join(whole, rows[:, m.part : m.part + m.layout.chunk * m.width], m.layout)
+            self._forget_memory()
+            self.memory = memory
+            graph_places.know(memory, self)
+        for m in self.members:
+            m.gathered._requires_grad = m.sharded._requires_grad
+            m.stand(m.gathered)
+
+    def reshard(self) -> None:
+        """Put this rank's rows into the modules, and drop the rest."""
+        if self.memory is None:
+            return
+        self._forget_memory()
+        for m in self.members:
+            m.gathered._array = _absent(m.layout.shape, self.dtype)
+            m.stand(m.sharded)
+
+    def _forget_memory(self) -> None:
+        if self.memory is not None:
+            graph_places.forget(self.memory)
+            self.memory = None
+
+    def _now(self) -> list[int]:
+        return [m.sharded._versions[0] for m in self.members]
+
+    @property
+    def rests(self) -> bool:
+        """True when no member is trained."""
+        return not any(m.sharded._requires_grad for m in self.members)
+
+    @property
+    def state(self) -> list[int]:
+        """Differs when a member was written to."""
+        return self._versions
+
+    def place_again(
+        self, state: list[int], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+    ) -> Tensor:
+        """What the graph kept a place of, when the group was in `state`: backward needs it."""
+        assert self.context is not None
+        if state != self._now():
+            raise GraphError(
+                f"parameters of '{self.name}' that backward needs were changed since its forward, by an optimizer step or in "
+                "place: call backward before, or forward again."
+            )
+        self.context.gather_for_backward(self)
+        return wrap(np.ndarray(shape, dtype, self.memory, offset, strides))
+
+    # -- gradients ---------------------------------------------------------------------------
+
+    def arrived(self, m: Member) -> None:
+        """The gradient of a whole parameter is complete on this rank."""
+        assert self.context is not None
+        self.context.enter_backward()
+        if any(m is other for other in self._arrived):
+            raise DistributedError(
+                f"parameter '{m.name}' got a second gradient in one backward, after it was handed over. A part of the model "
+                "that is checkpointed or used again needs one backward for all of it."
+            )
+        self._arrived.append(m)
+        self.context.advance()
+        if len(self._arrived) == sum(other.sharded._requires_grad for other in self.members):
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Begin to average the gradients that have arrived, and reshard."""
+        assert self.context is not None
+        arrived, self._arrived = sorted(self._arrived, key=lambda m: m.part), []
+        self.handed_over = self.handed_over or bool(arrived)
+        if arrived and self.syncs:
+            self._start_reducing(arrived)
+        if self.reshards_after_backward:
+            self.reshard()
+
+    def give_up(self) -> None:
+        """Drop what a backward that raised has left."""
+        self._arrived, self.handed_over = [], False
+        self.stop_gathering()
+        for m in self.members:
+            m.gathered._grad = None
+        self.reshard()
+
+    def _start_reducing(self, arrived: list[Member]) -> None:
+        assert self.context is not None
+        c = self.communicator
+        memory = self.context.room(self)
+        sent = memory.reshape(c.size, self.part_size)
+        for m in arrived:
+            grad = m.gathered._grad
+            assert grad is not None
+            _deal(grad._array, sent[:, m.part : m.part + m.layout.chunk * m.width], m.layout)
+            m.gathered._grad = None
+        label = ", ".join(m.name for m in arrived)
+        part, work = c.start_reduce_scatter(memory, "avg", label)
+        self._reducing = part, arrived, work
+
+    def poll(self) -> None:
+        """Advance the reduction that is under way, if one is."""
+        if self._reducing is not None:
+            self._reducing[2].poll()
+
+    def finish(self) -> None:
+        """Wait for the averages, and add them to the gradients of this rank's rows."""
+        if self._reducing is None:
+            return
+        (part, arrived, work), self._reducing = self._reducing, None
+        work.wait()
+        for m in arrived:
+            rows, p = m.sharded._array, m.sharded
+            averaged = part[m.part : m.part + rows.size].reshape(rows.shape)
+            if p._grad is None:
+                p._grad = self._gradient_of(m)
+                p._grad._array.plain()[...] = averaged
+            else:
+                p._grad._array.plain()[...] += averaged.astype(rows.dtype, copy=False)
+            p._grad._versions[0] += 1
+            for hook in list((p._post_accumulate_hooks or {}).values()):
+                hook(p)
+
+    def _gradient_of(self, m: Member) -> DTensor:
+        """The gradient of a member's rows: always the same, and neighbour to the next one's."""
+        if self._gradients is None:
+            self._gradients = placed(np.zeros(self.part_size, self.own_dtype.numpy), None)
+        if m.grad is None:
+            rows = m.sharded._array
+            m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.layout)
+        assert m.grad is not None
+        return m.grad
+
+
+def _arrival(group: ref[Group], m: Member) -> Callable[[Any, Any], None]:
+    """The hook of a member's accumulator. It does not keep the group alive."""
+
+    def hook(inputs: Any, outputs: Any) -> None:
+        alive = group()
+        if alive is not None:
+            alive.arrived(m)
+
+    return hook
+
+
+def _absent(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), dtype), shape).view(Absent)
+
+
+def _part_of(memory: np.ndarray, m: Member) -> np.ndarray:
+    return memory[m.whole : m.whole + math.prod(m.layout.shape)].reshape(m.layout.shape)
+
+
+def _join(whole: np.ndarray, parts: np.ndarray, layout: Layout) -> None:
+    """Fill `whole` from the rows of all ranks: `parts` (ranks, elements of a full part)."""
+    ranks, size = parts.shape
+    flat = whole.reshape(-1)
+    if flat.size == ranks * size:
+        flat.reshape(ranks, size)[...] = parts
+        return
+    for rank in range(ranks):
+        start = min(rank * size, flat.size)
+        stop = min(start + size, flat.size)
+        flat[start:stop] = parts[rank, : stop - start]
+
+
+def _deal(whole: np.ndarray, parts: np.ndarray, layout: Layout) -> None:
+    """The inverse of `_join`; what is left of the parts of ranks with fewer rows is zero."""
+    ranks, size = parts.shape
+    flat = whole.reshape(-1)
+    if flat.size == ranks * size:
+        parts[...] = flat.reshape(ranks, size)
+        return
+    for rank in range(ranks):
+        start = min(rank * size, flat.size)
+        stop = min(start + size, flat.size)
+        parts[rank, : stop - start] = flat[start:stop]
+        parts[rank, stop - start :] = 0

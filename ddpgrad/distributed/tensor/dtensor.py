@@ -1,0 +1,295 @@
+"""`DTensor`: a tensor of which every rank of a mesh has a part, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from ... import ops  # noqa: F401 - gives the class Tensor its methods
+from ...autograd.grad_mode import no_grad
+from ...core.size import Size
+from ...core.tensor import Tensor, wrap
+from ...nn.parameter import Parameter
+from ...ops.creation.draws import METHODS as DRAWS
+from ...ops.creation.factories import empty
+from ..device_mesh import DeviceMesh
+from ..tensor_work import on_host
+from .layout import WHY_NOT, Layout, Placement, Replicate, Shard, ShardArray, placed
+
+
+class DTensor(Tensor):
+    """A tensor of the shape of the whole; this rank's part is `to_local()`, all of it `full_tensor()`.
+
+    It can be saved by a Checkpointer, loaded, filled with random numbers (those that one rank alone would draw), changed
+    in place by what treats every element by itself, clipped, and updated by the optimizers that do so too
+    (SGD, Adam, AdamW, RMSprop ...). Any other operation is an error: there is no arithmetic over ranks here.
+    Made by `distribute_tensor`, `DTensor.from_local` and `fully_shard`.
+    """
+
+    __slots__ = ()
+    _layout: Layout
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("a DTensor is made by distribute_tensor() or DTensor.from_local()")
+
+    @staticmethod
+    def from_local(
+        local_tensor: Tensor,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement] = (Shard(0),),
+        *,
+        shape: Sequence[int] | None = None,
+        **options: Any,
+    ) -> DTensor:
+        """The tensor of which each rank has its `local_tensor`. shape: of the whole; by default found out, together."""
+        if shape is None:
+            shape = list(local_tensor.shape)
+            if list(placements) == [Shard(0)]:
+                shape[0] = sum(device_mesh.get_group().communicator.all_gather_object(shape[0]))
+        layout = Layout(device_mesh, placements, shape)
+        rows = layout.rows()
+        if layout.is_shard and len(local_tensor) != rows.stop - rows.start:
+            raise ValueError(
+                f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} the rows {rows.start} "
+                f"to {rows.stop - 1} of shape {list(shape)}, and it has {len(local_tensor)} rows"
+            )
+        return dtensor(local_tensor._array, layout)
+
+    # -- what is said of the whole -----------------------------------------------------------
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The ranks that have it."""
+        return self._layout.mesh
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """How it lies on them."""
+        return self._layout.placements
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._layout.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int:
+        """The number of elements of the whole."""
+        return self.shape.numel()
+
+    nelement = numel
+
+    def stride(self, dim: int | None = None) -> Any:
+        return empty(self.shape, dtype=self.dtype, device="meta").stride(dim)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"DTensor(local_tensor={self.to_local()}, device_mesh={self.device_mesh}, "
+            f"placements={self.placements})"
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"a DTensor of shape {list(self.shape)} is not saved or copied as an object, since this rank has a part of it: "
+            "save full_tensor(), which all ranks call, or let a Checkpointer save the model"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return memo.setdefault(id(self), self._with(self.to_local().clone()._array, type(self)))
+
+    # -- parts and the whole -----------------------------------------------------------------
+
+    def to_local(self) -> Tensor:
+        """This rank's part; memory is shared."""
+        array = self._array
+        local = wrap(array.plain() if isinstance(array, ShardArray) else array)
+        local._versions = self._versions
+        return local
+
+    def full_tensor(self) -> Tensor:
+        """All of it, as an ordinary tensor of its own, on every rank. Collective."""
+        host = self._layout.whole(on_host(self.to_local()), f"full_tensor of shape {list(self.shape)}")
+        return wrap(host)
+
+    def redistribute(
+        self, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] = (), **options: Any
+    ) -> DTensor:
+        """The same tensor placed otherwise on its mesh. Collective."""
+        layout = Layout(device_mesh or self.device_mesh, placements or self.placements, self.shape)
+        return dtensor(self.full_tensor()._array[layout.rows()] if self.ndim else self._array, layout)
+
+    @property
+    def local_rows(self) -> range:
+        """The rows that this rank has."""
+        return range(self.shape[0])[self._layout.rows()]
+
+    def part_of(self, tensor: Tensor) -> DTensor:
+        """`tensor`, which is the whole or lies likewise, placed as this one. Memory is shared."""
+        return self._with(self._taken(tensor))
+
+    def _with(self, array: Any, cls: type | None = None) -> Any:
+        """A tensor that lies as this one, with another part."""
+        out = dtensor(array, self._layout, cls or DTensor)
+        if cls is not None:
+            out._requires_grad = self._requires_grad
+        return out
+
+    def _taken(self, value: Tensor) -> Any:
+        """This rank's part of `value`, which is laid out as this tensor or is the whole."""
+        if isinstance(value, DTensor):
+            if not self._layout.fits(value._layout):
+                raise ValueError(
+                    f"a DTensor of shape {list(value.shape)}, {value.placements} does not lie as one of shape "
+                    f"{list(self.shape)}, {self.placements}: redistribute() it, or take its full_tensor()"
+                )
+            return value._array
+        if tuple(value.shape) != self._layout.shape:
+            raise ValueError(
+                f"a DTensor of shape {list(self.shape)} cannot take a tensor of shape {list(value.shape)}"
+            )
+        return value._array[self._layout.rows()] if self.ndim else value._array
+
+    # -- what is done to each part -----------------------------------------------------------
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history."""
+        return self._with(self._array)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        part = self._taken(value)
+        if not isinstance(value, DTensor):
+            part = part.copy()
+        made = self._with(part)
+        Tensor.data.fset(self, made)  # type: ignore[attr-defined]
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    def detach(self) -> Tensor:
+        out = self._with(self._array)
+        out._versions = self._versions
+        return out
+
+    def clone(self, *args: Any, **options: Any) -> Tensor:
+        """A copy, without history."""
+        return self._with(self.to_local().clone()._array)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The same in another dtype; without history."""
+        return self._with(self.to_local().to(*args, **kwargs)._array)
+
+    def contiguous(self, *args: Any, **options: Any) -> Tensor:
+        return self._with(self.to_local().contiguous(*args, **options)._array)
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        raise NotImplementedError(f"numpy: {WHY_NOT}")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise NotImplementedError(f"reading by index: {WHY_NOT}")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index is not Ellipsis:
+            raise NotImplementedError(f"writing by index: {WHY_NOT}")
+        self.copy_(value) if isinstance(value, Tensor) else self.to_local().fill_(value)
+
+    def item(self) -> Any:
+        return self.full_tensor().item()
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
+        """Overwrite with `src`, which lies likewise or is the whole, on all ranks alike."""
+        self.to_local().copy_(wrap(self._taken(src)))
+        return self
+
+
+class ShardedParameter(DTensor, Parameter):
+    """A parameter of which this rank has a part."""
+
+    __slots__ = ()
+
+
+def dtensor(array: Any, layout: Layout, cls: type = DTensor) -> Any:
+    """The DTensor that lies as `layout` says, of which this rank has `array`."""
+    if isinstance(array, np.ndarray):
+        array = placed(array, layout)
+    out = wrap(array, cls)
+    out._layout = layout
+    return out
+
+
+def distribute_tensor(
+    tensor: Tensor,
+    device_mesh: DeviceMesh,
+    placements: Sequence[Placement] | None = None,
+    *,
+    src_data_rank: int | None = 0,
+) -> DTensor:
+    """`tensor` placed on the ranks of `device_mesh`, by default `[Replicate()]`, with the values of its rank `src_data_rank`.
+
+    src_data_rank: None: each rank takes its part of what it has itself. Collective otherwise.
+    """
+    layout = Layout(device_mesh, placements or [Replicate()], tuple(tensor.shape))
+    array = tensor._array
+    if not tensor.is_meta:
+        array = on_host(tensor).copy()
+        if src_data_rank is not None:
+            layout.communicator.broadcast(array, src_data_rank, "distribute_tensor")
+        array = array[layout.rows()].copy() if layout.shape else array
+    else:
+        array = array[layout.rows()]
+    cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor
+    out = dtensor(array, layout, cls)
+    out._requires_grad = tensor._requires_grad
+    return out
+
+
+def _drawn(name: str) -> Callable[..., Any]:
+    """As the method of Tensor draws for the whole, of which this rank keeps its part."""
+
+    def method(self: DTensor, *args: Any, **kwargs: Any) -> DTensor:
+        whole = empty(self.shape, dtype=self.dtype)
+        with no_grad():
+            getattr(whole, name)(*args, **kwargs)
+            self.copy_(whole)
+        return self
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"As `Tensor.{name}` of the whole."
+    return method
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    """As the method of Tensor does to each element by itself."""
+
+    def method(self: DTensor, *args: Any, **kwargs: Any) -> DTensor:
+        def part(value: Any) -> Any:
+            return wrap(self._taken(value)) if isinstance(value, Tensor) and value.ndim else value
+
+        given = {key: part(value) for key, value in kwargs.items()}
+        with no_grad():
+            getattr(self.to_local(), name)(*[part(value) for value in args], **given)
+        return self
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = (
+        f"As `Tensor.{name}`, without history; tensors among the arguments lie likewise, or are whole."
+    )
+    return method
+
+
+for _name in DRAWS:
+    if _name.endswith("_"):
+        setattr(DTensor, _name, _drawn(_name))
+for _name in (
+    "add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "clamp_min_", "clamp_max_", "fill_",
+    "zero_", "neg_", "sqrt_", "nan_to_num_",
+):  # fmt: skip
+    setattr(DTensor, _name, _elementwise(_name))

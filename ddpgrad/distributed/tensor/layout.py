@@ -1,0 +1,206 @@
+"""How a tensor lies on the ranks of a mesh: placements, and the raw array of one rank's rows.
+
+Source of names: https://pytorch.org/docs/stable/distributed.tensor.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backend.device import CPU
+from ...backend.registry import Backend, Kernel, add_backend, backend_for, backend_of
+from ..communicator.communicator import Communicator
+from ..device_mesh import DeviceMesh
+
+
+class Placement:
+    """How a tensor lies along one dimension of a mesh."""
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether the ranks have a part each, along `dim` if that is given."""
+        return isinstance(self, Shard) and dim in (None, self.dim)
+
+    def is_replicate(self) -> bool:
+        """Whether every rank has all of it."""
+        return isinstance(self, Replicate)
+
+
+@dataclass(frozen=True)
+class Shard(Placement):
+    """Every rank has a part along dimension `dim`, as `torch.chunk` makes them: the last ranks may have less, or nothing."""
+
+    dim: int = 0
+
+    def __str__(self) -> str:
+        return f"S({self.dim})"
+
+
+@dataclass(frozen=True)
+class Replicate(Placement):
+    """Every rank has all of it."""
+
+    def __str__(self) -> str:
+        return "R"
+
+
+class Layout:
+    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard(0)` or `Replicate()`.
+
+    chunk: the rows of a rank that has a full part. NotImplementedError for what else there is in PyTorch.
+    """
+
+    __slots__ = ("chunk", "communicator", "mesh", "placements", "shape")
+
+    def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
+        if mesh.ndim != 1:
+            raise NotImplementedError(f"tensors lie on meshes of one dimension here, got {mesh}")
+        if list(placements) not in ([Shard(0)], [Replicate()]):
+            raise NotImplementedError(
+                f"the placements of a tensor are [Shard(0)] or [Replicate()] here, got {list(placements)}"
+            )
+        self.mesh, self.placements, self.shape = mesh, tuple(placements), tuple(shape)
+        self.communicator: Communicator = mesh.get_group().communicator
+        if self.is_shard and not self.shape:
+            raise ValueError("a tensor without dimensions has no rows to shard: make it one of shape [1]")
+        self.chunk = -(-self.shape[0] // self.communicator.size) if self.is_shard else 0
+
+    @property
+    def is_shard(self) -> bool:
+        return self.placements[0].is_shard()
+
+    def rows(self, rank: int | None = None) -> slice:
+        """The rows of `rank`, by default of this one."""
+        if not self.is_shard:
+            return slice(None)
+        rank = self.communicator.rank if rank is None else rank
+        n = self.shape[0]
+        return slice(min(rank * self.chunk, n), min((rank + 1) * self.chunk, n))
+
+    def fits(self, other: Any) -> bool:
+        """Whether `other` lies alike, so that elements of one place belong together."""
+        return (
+            isinstance(other, Layout)
+            and (self.shape, self.placements) == (other.shape, other.placements)
+            and self.mesh.get_group() is other.mesh.get_group()
+        )
+
+    def whole(self, part: np.ndarray, label: str) -> np.ndarray:
+        """All rows, of which this rank has `part`. Collective."""
+        if not self.is_shard:
+            return np.array(part)
+        sent = np.zeros((self.chunk, *self.shape[1:]), part.dtype)
+        sent[: len(part)] = part
+        rows, work = self.communicator.start_all_gather(sent, label, background=False)
+        work.wait()
+        return rows.reshape(-1, *self.shape[1:])[: self.shape[0]]
+
+
+WHY_NOT = (
+    "not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or to_local() "
+    "for this rank's part"
+)
+
+
+class ShardArray(np.ndarray):
+    """The rows of one rank: an array for the kernels of optimizers, and for no others (see `_KERNELS`).
+
+    Written to as a whole (`a[...] = value`) it takes its rows of a value that has all of them.
+    """
+
+    layout: Layout | None = None
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        layout = self.layout
+        if layout is not None:
+            if index is not Ellipsis and index != (Ellipsis,):
+                raise NotImplementedError(f"writing by index: {WHY_NOT}")
+            if getattr(value, "shape", None) == layout.shape and not isinstance(value, ShardArray):
+                value = value[layout.rows()]
+        super().__setitem__(index, value)
+
+    def placed_at(self, memory: np.ndarray) -> ShardArray:
+        """`memory`, which has this shape, in the place of this array."""
+        return placed(memory, self.layout)
+
+    def plain(self) -> np.ndarray:
+        """The same memory as an ordinary array."""
+        return self.view(np.ndarray)
+
+
+def placed(array: np.ndarray, layout: Layout | None) -> ShardArray:
+    """`array` as this rank's part of a tensor that lies as `layout` says. Memory is shared."""
+    part = array.view(ShardArray)
+    part.layout = layout
+    return part
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ShardArray):
+        return value.plain()
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _on_parts(name: str) -> Kernel:
+    """The CPU's kernel of that name, which treats every element by itself, on this rank's part."""
+
+    def kernel(*args: Any, **options: Any) -> Any:
+        return getattr(backend_of("cpu"), name)(*[_plain(value) for value in args], **options)
+
+    return kernel
+
+
+def _new_zeros(like: ShardArray, shape: Sequence[int]) -> ShardArray:
+    return placed(np.zeros(shape, like.dtype), like.layout if tuple(shape) == like.shape else None)
+
+
+def _sum_of_squares(x: ShardArray) -> float:
+    """In the order of the whole tensor, so that it has the bits that one rank finds for that. Collective."""
+    assert x.layout is not None
+    whole = x.layout.whole(x.plain(), f"norm of a tensor of shape {list(x.layout.shape)}")
+    return backend_for(whole).sum_of_squares(whole)
+
+
+def _unscale_(x: ShardArray, factor: Any) -> np.ndarray:
+    """Whether an element of any rank's part is not finite. Collective."""
+    assert x.layout is not None
+    bad = np.array(backend_of("cpu").unscale_(x.plain(), factor), np.uint8).reshape(1)
+    x.layout.communicator.all_reduce(bad, "max", "whether gradients are finite")
+    return bad.reshape(()) != 0
+
+
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "asarray": _on_parts("asarray"),
+    "contiguous": lambda x: x if x.flags.c_contiguous else placed(np.ascontiguousarray(x.plain()), x.layout),
+    "new_zeros": _new_zeros,
+    "scale_": _on_parts("scale_"),
+    "sum_of_squares": _sum_of_squares,
+    "unscale_": _unscale_,
+    "update_": _on_parts("update_"),
+}
+
+
+class PartialBackend(Backend):
+    """A class of arrays with these kernels; all others are errors that say `why`."""
+
+    def __init__(self, array_type: type, kernels: Mapping[str, Kernel], why: str) -> None:
+        super().__init__("cpu", array_type, kernels, {}, lambda array: CPU)
+        self._why = why
+
+    def find(self, name: str) -> Kernel:
+        def refuse(*args: Any, **options: Any) -> Any:
+            raise NotImplementedError(f"{name}: {self._why}")
+
+        return self._elementary.get(name, refuse)
+
+
+add_backend(
+    PartialBackend(
+        ShardArray,
+        _KERNELS,
+        WHY_NOT,
+    )
+)

@@ -1,0 +1,89 @@
+"""Fifty steps of a sharded model on two ranks, with clipping, accumulation and 16-bit gathering; prints what rank 0 finds.
+
+The same program for PyTorch and, with --as-torch, for ddpgrad.
+"""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 27), nn.Linear(27, width)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 10), Block(10), Block(10), nn.Linear(10, 3))
+
+
+def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False):
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    options = {"mesh": mesh, "mp_policy": policy or MixedPrecisionPolicy()}
+    net = model()
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
+    if meta:
+        with torch.device("meta"):
+            net = model()
+    for part in net:
+        if isinstance(part, Block):
+            fully_shard(part, reshard_after_forward=reshard, **options)
+    fully_shard(net, **options)
+    if meta:
+        net.to_empty(device="cpu")
+        for name, p in net.named_parameters():
+            whole = torch.distributed.tensor.distribute_tensor(weights[name], p.device_mesh, p.placements)
+            with torch.no_grad():
+                p.copy_(whole)
+    # Adam turns the rounding of a gradient near zero into a whole step.
+    rounded = policy is not None
+    optimizer = (torch.optim.SGD if rounded else torch.optim.AdamW)(
+        net.parameters(), lr=1e-1 if rounded else 1e-2
+    )
+    torch.manual_seed(1)
+    x, y = torch.randn(24, 6), torch.randint(0, 3, (24,))
+    share = slice(dist.get_rank() * 12, dist.get_rank() * 12 + 12)
+    found = []
+    for _ in range(steps):
+        parts = list(zip(x[share].chunk(accumulate), y[share].chunk(accumulate), strict=True))
+        for i, (a, b) in enumerate(parts):
+            net.set_requires_gradient_sync(i == len(parts) - 1)
+            loss = torch.nn.functional.cross_entropy(net(a).float(), b) / accumulate
+            loss.backward()
+        if clip is not None:
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+            found.append(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(float(loss.detach()))
+    for p in net.state_dict().values():
+        local = p.to_local()
+        found += [list(p.shape), list(local.shape), str(p.placements[0])]
+        found += p.full_tensor().flatten().tolist()
+    return found
+
+
+dist.init_process_group("gloo")
+bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+results = {
+    "plain": train(50),
+    "kept": train(50, reshard=False),
+    "clipped": train(50, clip=0.5),
+    "accumulated": train(50, accumulate=3),
+    "meta": train(50, meta=True),
+    "bfloat16": train(20, policy=bf16),
+}
+if dist.get_rank() == 0:
+    with open(sys.argv[1], "w") as file:
+        json.dump(results, file)
+dist.destroy_process_group()

@@ -1,0 +1,37 @@
+"""`fully_shard` on two ranks against PyTorch's over Gloo: losses, norms, parameters, and which rows a rank has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from started_by_hand import free_port
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PROGRAM = Path(__file__).parent / "programs" / "fully_shard.py"
+
+
+def found(command: list[Any], file: Path) -> dict[str, list[Any]]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, PROGRAM, file], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(file.read_text())
+
+
+def test_fifty_steps_are_pytorchs(tmp_path: Path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    theirs = found([*torchrun, str(free_port())], tmp_path / "theirs")
+    ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", "2"], tmp_path / "ours")
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert len(ours[name]) == len(expected), name
+        near = {"rel": 5e-2, "abs": 5e-3} if name == "bfloat16" else {"rel": 1e-5, "abs": 1e-5}
+        for mine, value in zip(ours[name], expected, strict=True):
+            assert mine == (pytest.approx(value, **near) if isinstance(value, float) else value), name
