@@ -165,7 +165,7 @@ def _batch_statistics(g: Graph, s: Step) -> str:
 
 @converts("channel_affine")
 def _channel_affine(g: Graph, s: Step) -> str:
-    return _per_channel(g, g.of(s.arguments["input"]), s.arguments, len(s.arguments["input"].shape))
+    return _per_channel(g, g.of(s.input), s, len(s.input.shape))
 
 
 def _normalized(g: Graph, name: str, dims: list[int], eps: float, dtype: Any) -> str:

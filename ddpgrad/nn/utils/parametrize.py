@@ -192,7 +192,7 @@ def register_parametrization(
         delattr(module, tensor_name)
         if not is_parametrized(module):
             base = type(module)
-            own = {} if hasattr(base, "__deepcopy__") else {"__deepcopy__": _deepcopy}
+            own: dict[str, Any] = {} if hasattr(base, "__deepcopy__") else {"__deepcopy__": _deepcopy}
             own["__getstate__"] = _no_state
             module.__class__ = type(f"Parametrized{base.__name__}", (base,), own)
             module.parametrizations = ModuleDict()
