@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import cuda
 from ..backend import dtype as dtypes
-from ..backend.registry import backend_for, by_device, stored
+from ..backend.registry import alike, backend_for, stored
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
 from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -108,11 +108,13 @@ class GradScaler:
         if factor is not None and any(grad.dtype is dtypes.float16 for grad in grads):
             raise ValueError("Attempting to unscale FP16 gradients.")
         arrays = [stored(grad._array, coalesce=grad.dtype is dtypes.float16) for grad in grads]
-        progress.found_inf = {}
-        for device, together in by_device(arrays).items():
-            backend = backend_for(together[0])
-            bad = backend.unscale_(together, factor)
-            progress.found_inf[device] = wrap(backend.asarray(bad, dtypes.float32))
+        found: dict[Any, Any] = {}  # by device
+        for device, together in alike(arrays):
+            bad = backend_for(together[0]).unscale_(together, factor)
+            found[device] = found[device] | bad if device in found else bad
+        progress.found_inf = {
+            device: wrap(backend_for(bad).asarray(bad, dtypes.float32)) for device, bad in found.items()
+        }
         if factor is not None:
             for grad in grads:
                 grad._versions[0] += 1

@@ -181,12 +181,13 @@ def backend_for(array: Any) -> Backend:
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
 
 
-def by_device(arrays: Iterable[Any]) -> dict[Device, list[Any]]:
-    """Raw arrays by the device that they are on, in their order."""
-    found: dict[Device, list[Any]] = {}
+def alike(arrays: Iterable[Any]) -> list[tuple[Device, list[Any]]]:
+    """Raw arrays that one kernel may take together, in their order: those of one backend and device, which is told."""
+    found: dict[tuple[int, Device], list[Any]] = {}
     for array in arrays:
-        found.setdefault(backend_for(array).device_of(array), []).append(array)
-    return found
+        backend = backend_for(array)
+        found.setdefault((id(backend), backend.device_of(array)), []).append(array)
+    return [(device, together) for (_, device), together in found.items()]
 
 
 class KernelByArray(dict[type, Kernel]):

@@ -117,6 +117,7 @@ class Event:
     ) -> None:
         if interprocess:
             raise NotImplementedError("torch.cuda.Event: interprocess events are not supported")
+        library.cupy_and_count()  # an error where there is no GPU
         self._options = {"block": blocking, "disable_timing": not enable_timing}
         self._event: Any = None
         self._device_index = -1

@@ -17,7 +17,6 @@ from typing import NoReturn
 from ddpgrad.core import environment, rank_local
 from ddpgrad.core.environment import Launch
 from ddpgrad.core.errors import DistributedError, LaunchError
-from ddpgrad.distributed import mpi_shared_memory
 from ddpgrad.distributed.failure import exit_codes, heartbeat
 from ddpgrad.distributed.failure.cause import exit_status, failure_by_exit, failure_of
 from ddpgrad.distributed.failure.channel import Failure, Sender
@@ -128,6 +127,8 @@ def _reported_threads(sender: Sender | None, launch: Launch) -> Iterator[None]:
 
 def _report(sender: Sender | None, failure: Failure) -> None:
     if sender is not None:
+        from ddpgrad.distributed import mpi_shared_memory
+
         mpi_shared_memory.remove_mapped()  # the agent, which looks now and then, may have missed them
         try:
             sender.failed(failure)

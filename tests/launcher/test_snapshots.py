@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running import LEFT_S, Ddprun
 
-# After step 5 of the first attempt rank 1 does DEED, and is killed.
+# After step 5 of the first attempt rank 1 does DEED, and is killed; BEFORE it keeps the state after that step.
 TRAIN = """
 print("warm", "ddpgrad.optim.sgd" in sys.modules)
 import hashlib
@@ -42,6 +42,8 @@ for step in range(first, 8):
     optimizer.step()
     distributed.all_reduce(loss := loss.detach())
     losses.append(loss.item())
+    if attempt == 0 and rank == 1 and step == 5:
+        BEFORE
     checkpoints.step(step, **state)
     if attempt == 0 and rank == 1 and step == 5:
         DISTURBED = True
@@ -63,20 +65,25 @@ FLIP = """time.sleep(0.5)
                 byte = memory.read(1)[0]
                 memory.seek(-1, 1)
                 memory.write(bytes([byte ^ 1]))"""
+# It is killed when the first array has been written.
+KILL_WRITER = """from ddpgrad.files import tensor_file
+        write = tensor_file.write
+        tensor_file.write = lambda *words: (write(*words), os.kill(os.getpid(), signal.SIGKILL))"""
 KILL_LAUNCHER = """time.sleep(0.5)
         launcher = os.getppid()
         open("children", "w").write(open(f"/proc/{launcher}/task/{launcher}/children").read())
         os.kill(launcher, signal.SIGKILL)
         time.sleep(60)"""
 CASES = {
-    "whole": ("time.sleep(0.5)", "6", ""),
-    "changed": (FLIP, "5", "in the snapshot of step 5 is damaged"),
-    "torn": ("pass", "5", ""),  # some 10 MB are still to be hashed
+    "whole": ("pass", "time.sleep(0.5)", "6", ""),
+    "changed": ("pass", FLIP, "5", "in the snapshot of step 5 is damaged"),
+    "torn": (KILL_WRITER, "time.sleep(60)", "5", ""),
 }
 
 
-def run(ddprun, deed: str, *options: str):
-    return ddprun.run("-n", "2", *options, ddprun.script(TRAIN.replace("DEED", deed)))
+def run(ddprun, deed: str, *options: str, before: str = "pass"):
+    script = TRAIN.replace("DEED", deed).replace("BEFORE", before)
+    return ddprun.run("-n", "2", *options, ddprun.script(script))
 
 
 def said(out: str, word: str) -> list[str]:
@@ -103,8 +110,8 @@ def undisturbed(tmp_path_factory) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_restart_goes_on_from_memory_with_the_same_bits(ddprun, undisturbed, case):
-    deed, first, warning = CASES[case]
-    result = run(ddprun, deed, "--max-restarts", "1", "--spares", "1")
+    before, deed, first, warning = CASES[case]
+    result = run(ddprun, deed, "--max-restarts", "1", "--spares", "1", before=before)
     assert result.code == 0, result.err
     assert said(result.out, "from") == ["0", first, "0", first]
     # Rank 0's place was taken by a process that had loaded what it had.
@@ -128,7 +135,8 @@ def test_nothing_stays_of_a_launcher_that_was_killed(ddprun):
 
 def test_memory_that_does_not_suffice_is_a_warning_and_files_go_on(ddprun, undisturbed):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))\n"
-    script = TRAIN.replace("DEED", "time.sleep(0.5)").replace('os.rename("checkpoints", "away")', "None")
+    script = TRAIN.replace("DEED", "time.sleep(0.5)").replace("BEFORE", "pass")
+    script = script.replace('os.rename("checkpoints", "away")', "None")
     result = ddprun.run("-n", "2", "--max-restarts", "1", ddprun.script(limit + script))
     assert result.code == 0, result.err
     assert said(result.out, "from") == ["0", "6", "0", "6"]

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.gpu
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
     ("Adam", {"lr": 0.1, "amsgrad": True}),
     ("AdamW", {"lr": 0.1, "capturable": True}),
     ("Adamax", {}),

@@ -164,11 +164,21 @@ def _sum_of_squares(x: ShardArray) -> float:
     return backend_for(whole).sum_of_squares(whole)
 
 
-def _unscale_(x: ShardArray, factor: Any) -> np.ndarray:
-    """Whether an element of any rank's part is not finite. Collective."""
-    assert x.layout is not None
-    bad = np.array(backend_of("cpu").unscale_(x.plain(), factor), np.uint8).reshape(1)
-    x.layout.communicator.all_reduce(bad, "max", "whether gradients are finite")
+def _sums_of_squares(arrays: Sequence[ShardArray]) -> float:
+    """The sum of those of `arrays`, in their order. Collective."""
+    return sum(map(_sum_of_squares, arrays), 0.0)
+
+
+def _unscale_(arrays: Sequence[ShardArray], factor: Any) -> np.ndarray:
+    """Whether an element of any rank's part of `arrays` is not finite. Collective."""
+    meshes: dict[Any, list[np.ndarray]] = {}
+    for x in arrays:
+        assert x.layout is not None
+        meshes.setdefault(x.layout.communicator, []).append(x.plain())
+    bad = np.zeros(1, np.uint8)
+    for communicator, parts in meshes.items():
+        bad |= np.uint8(backend_of("cpu").unscale_(parts, factor))
+        communicator.all_reduce(bad, "max", "whether gradients are finite")
     return bad.reshape(()) != 0
 
 
@@ -178,6 +188,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "new_zeros": _new_zeros,
     "scale_": _on_parts("scale_"),
     "sum_of_squares": _sum_of_squares,
+    "sums_of_squares": _sums_of_squares,
     "unscale_": _unscale_,
     "update_": _on_parts("update_"),
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ... import Tensor, full, no_grad, norm, stack
-from ...backend.registry import backend_for, by_device, stored, to_device
+from ...backend.registry import alike, backend_for, stored, to_device
 from ...core.tensor import wrap
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ...ops.elementwise.conversion import to
@@ -57,7 +57,7 @@ def _euclidean(parts: list[Tensor]) -> Tensor:
     first = arrays[0]
     backend, device = backend_for(first), parts[0].device
     total: Any = 0.0
-    for where, together in by_device(arrays).items():
+    for where, together in alike(arrays):
         reals = [a.reshape(-1).view(a.real.dtype) if a.dtype.kind == "c" else a for a in together]
         part = backend_for(together[0]).sums_of_squares(reals)
         total = total + (part if where == device else to_device(backend_for(part).asarray(part), device))
@@ -71,7 +71,7 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
     gradients = _gradients(parameters)
-    for device, arrays in by_device([stored(grad._array) for grad in gradients]).items():
+    for device, arrays in alike([stored(grad._array) for grad in gradients]):
         backend = backend_for(arrays[0])
         if device.type != "cpu":
             backend.clip_(arrays, float(max_norm), to(total_norm, device)._array)

@@ -19,7 +19,7 @@ const size_t POISONED = size_t(64) << 20;  // larger blocks keep the zeros of fr
 struct Block {
   size_t size;
   int device;
-  char* pages;
+  char* pages;  // none where the program's own memory is page-locked
   size_t mapped;
 };
 std::map<uintptr_t, Block> blocks;
@@ -51,7 +51,7 @@ cudaError_t release(void* address, bool host) {
   Locked guard(lock);
   if (!address) return cudaSuccess;
   auto found = blocks.find((uintptr_t)address);
-  if (found == blocks.end() || (found->second.device < 0) != host) {
+  if (found == blocks.end() || !found->second.pages || (found->second.device < 0) != host) {
     return refuse(cudaErrorInvalidValue, "free of %p, which is no %s block", address, host ? "page-locked" : "device");
   }
   const Block block = found->second;
@@ -81,6 +81,30 @@ Place place_of(const void* address) {
 }
 
 namespace {
+
+cudaError_t page_lock(void* address, size_t size) {
+  Locked guard(lock);
+  if (!address || !size) return refuse(cudaErrorInvalidValue, "cudaHostRegister of %zu bytes at %p", size, address);
+  auto after = blocks.lower_bound((uintptr_t)address + size);
+  if (after != blocks.begin()) {
+    const auto& [start, block] = *--after;
+    if (start + block.size > (uintptr_t)address) {
+      return refuse(cudaErrorHostMemoryAlreadyRegistered, "cudaHostRegister of %zu bytes at %p, which another block has", size, address);
+    }
+  }
+  blocks[(uintptr_t)address] = {size, -1, nullptr, 0};
+  return cudaSuccess;
+}
+
+cudaError_t unlock_pages(void* address) {
+  Locked guard(lock);
+  auto found = blocks.find((uintptr_t)address);
+  if (found == blocks.end() || found->second.pages) {
+    return refuse(cudaErrorHostMemoryNotRegistered, "cudaHostUnregister of %p, which is not registered", address);
+  }
+  blocks.erase(found);
+  return cudaSuccess;
+}
 
 const char* name(Side side) { return side == Side::device ? "device" : side == Side::page_locked ? "page-locked" : "host"; }
 
@@ -129,6 +153,8 @@ EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return release(a
 EXPORT cudaError_t cudaHostAlloc(void** out, size_t size, unsigned) { return allocate(out, size, -1); }
 EXPORT cudaError_t cudaMallocHost(void** out, size_t size) { return allocate(out, size, -1); }
 EXPORT cudaError_t cudaFreeHost(void* address) { return release(address, true); }
+EXPORT cudaError_t cudaHostRegister(void* address, size_t size, unsigned) { return page_lock(address, size); }
+EXPORT cudaError_t cudaHostUnregister(void* address) { return unlock_pages(address); }
 
 EXPORT cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
   Locked guard(lock);
