@@ -316,12 +316,17 @@ class _Supervisor:
 
     def _conclude(self) -> int:
         """Print how the job ended, last of all, and return the exit code."""
-        if self._stall is not None and not self._processes.all_done():
+        step = self._processes.preempted()
+        if self._stall is not None and step is not None:
+            step = None  # a rank that had stalled went on to a checkpoint when it was to end
+            self._failures.append(
+                blame.stalled(self._stall, self._processes.progress(), self._processes.crash_texts())
+            )
+        elif self._stall is not None and not self._processes.all_done():
             known = self._processes.progress(), self._processes.crash_texts()
             self._failures.append(blame.stalled(self._stall, *known))
         if self._failures and self._lost:
             self._failures = blame.hosts_lost(self._lost, self._failures, self._processes.progress())
-        step = self._processes.preempted()
         if step is not None:
             self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved.\n")
             return exit_codes.PREEMPTED

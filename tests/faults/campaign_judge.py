@@ -29,8 +29,9 @@ def _of_the_end(run: Run, undisturbed: str) -> Iterator[str]:
     if 0 not in attempts:
         yield "no fault came: the draw tries nothing"
         return
+    ddprun = MODES[draw.mode].ddprun
     wanted = [
-        planted.fault.ends.get(planted.phase, planted.fault.end)
+        (None if ddprun else planted.fault.alone) or planted.fault.ends.get(planted.phase, planted.fault.end)
         for number, planted in enumerate(draw.planted)
         if number in run.fired and planted.attempt == 0
     ]

@@ -57,7 +57,7 @@ MISSED = End(1, None, r"ranks? WHO.* (failed \(ended while others wait to meet i
 class Fault:
     """An action in train.py, and what must come of it.
 
-    who: 'one' rank, rank '0', or 'all' of them. ends: by phase, where it is not `end`. mends: a restart gives the bits of
+    who: 'one' rank, rank '0', or 'all' of them. ends: by phase, where it is not `end`. alone: without ddprun. mends: a restart gives the bits of
     an undisturbed run. limit: nothing but a limit of time ends it. sent: the signal that the launcher gets when the action
     has begun. resumes: what a second run, without a fault, must give the undisturbed bits after. setup: words of the
     surroundings (campaign_runs.py); prepared: there are checkpoints of the steps before.
@@ -70,6 +70,7 @@ class Fault:
     modes: tuple[str, ...] = tuple(MODES)
     who: str = "one"
     ends: Mapping[str, End] = field(default_factory=dict)
+    alone: End | None = None
     mends: bool = True
     limit: bool = False
     sent: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ FAULTS = {
     # Deaths.
     "exception": Fault("exception in a rank", "raise ValueError('boom')", End(1, "exit code 1", "PLACE(.|\n)*ValueError: boom")),
     "no memory": Fault("exception in a rank", "raise MemoryError('no room')", End(1, "exit code 1", "MemoryError: no room")),
-    "exit 1": Fault("exception in a rank", "sys.exit(1)", End(1, "exit code 1", r"sys.exit\(1\) was called at PLACE")),
+    "exit 1": Fault("exception in a rank", "sys.exit(1)", End(1, "exit code 1", r"sys.exit\(1\) was called at PLACE"), alone=End(1, None, "ranks? WHO")),
     "SIGKILL": Fault("SIGKILL, out of memory", "os.kill(os.getpid(), signal.SIGKILL)", killed("SIGKILL"), (*ANY, *LAST, *SAVING), (*APART, "procs", "one process")),
     "killed again": Fault("ranks killed again and again", "os.kill(os.getpid(), signal.SIGKILL)", killed("SIGKILL"), ("step", "mid-bucket"), WATCHED),
     "SIGTERM": Fault("SIGKILL, out of memory", "signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", killed("SIGTERM"), (*BEGUN, *LAST), APART),

@@ -61,6 +61,10 @@ dist.init_process_group()
 """
 
 
+# A file by which Python's tempfile tries whether a folder can be written to; a process may be killed before it is removed.
+_PROBE = re.compile("[a-z0-9_]{8}")
+
+
 @dataclass
 class Result:
     code: int
@@ -204,7 +208,8 @@ class Ddprun:
         jobs = {note.read_text() for note in notes} - {"None", ""}
         # Loader workers and whatever else the ranks started have the job in the environment they began with.
         memory = [str(path) for job in jobs for path in Path("/dev/shm").glob(f"*{job}*")]
-        return alive or _processes_of(jobs) or memory + [str(path) for path in self.temporary.rglob("*")]
+        files = [str(path) for path in self.temporary.rglob("*") if not _PROBE.fullmatch(path.name)]
+        return alive or _processes_of(jobs) or memory + files
 
 
 def _processes_of(jobs: set[str]) -> list[str]:
