@@ -153,7 +153,8 @@ def _of_rows(kernel: Callable[..., Any]) -> Callable[..., Any]:
         # Images that are chosen lie as before; other indices give arrays in order.
         if getattr(rows, "ndim", 0) != 1 or result.ndim not in CHANNELS_LAST or result.ndim != array.ndim:
             return result
-        alone = not isinstance(index, tuple) or all(part in (Ellipsis, slice(None)) for part in index[1:])
+        others = index[1:] if isinstance(index, tuple) else ()
+        alone = all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in others)
         dims = order_of_images(array) if alone else None
         return result if dims is None else in_order(result, dims)
 

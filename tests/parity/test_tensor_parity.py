@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
@@ -71,6 +71,7 @@ def _outcome(library: Any, shape: tuple[int, ...], parts: list[Any]) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(indexed())
+@example(((2, 3, 2, 2), [np.array([0, 1]), np.array([2, 0]), None]))
 def test_indexing(case: tuple[tuple[int, ...], list[Any]]):
     assert _outcome(ddpgrad, *case) == _outcome(torch, *case)
 

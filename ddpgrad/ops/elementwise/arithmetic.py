@@ -27,7 +27,7 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     if isinstance(alpha, bool):
         if category:
             raise RuntimeError(f"{name}(): Boolean alpha only supported for Boolean results.")
-        return F.logical_and(other, alpha) if isinstance(other, Tensor) else bool(other) and alpha
+        return other if alpha else other * False if isinstance(other, Tensor) else False
     elif not category and isinstance(alpha, int):
         alpha = bool(alpha)
     elif dtypes.scalar_category(alpha) > max(category, 1):
