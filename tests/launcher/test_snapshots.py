@@ -68,7 +68,7 @@ FLIP = """time.sleep(0.5)
 # It is killed when the first array has been written.
 KILL_WRITER = """from ddpgrad.files import tensor_file
         write = tensor_file.write
-        tensor_file.write = lambda *words: (write(*words), os.kill(os.getpid(), signal.SIGKILL))"""
+        tensor_file.write = lambda *words, **options: (write(*words, **options), os.kill(os.getpid(), signal.SIGKILL))"""
 KILL_LAUNCHER = """time.sleep(0.5)
         launcher = os.getppid()
         open("children", "w").write(open(f"/proc/{launcher}/task/{launcher}/children").read())
