@@ -20,25 +20,29 @@ def _gradients(name: str) -> tuple[_Gradient, _Gradient]:
         input_size: Sequence[int], weight: Tensor, grad_output: Tensor, *options: Any, **named: Any
     ) -> Any:
         """The gradient of the input of shape `input_size`; options: those of the convolution, from `stride` on."""
-        with enable_grad():
-            input = zeros(input_size, dtype=weight.dtype, device=weight.device, requires_grad=True)
-            out = convolve(input, weight, None, *options, **named)
-            return grad(
-                out, input, grad_output, create_graph=grad_output.requires_grad or weight.requires_grad
-            )[0]
+        return _gradient(
+            lambda x: convolve(x, weight, None, *options, **named), input_size, weight, grad_output
+        )
 
     def of_weight(
         input: Tensor, weight_size: Sequence[int], grad_output: Tensor, *options: Any, **named: Any
     ) -> Any:
         """The gradient of the weight of shape `weight_size`; options: those of the convolution, from `stride` on."""
-        with enable_grad():
-            weight = zeros(weight_size, dtype=input.dtype, device=input.device, requires_grad=True)
-            out = convolve(input, weight, None, *options, **named)
-            return grad(
-                out, weight, grad_output, create_graph=grad_output.requires_grad or input.requires_grad
-            )[0]
+        return _gradient(
+            lambda x: convolve(input, x, None, *options, **named), weight_size, input, grad_output
+        )
 
     return of_input, of_weight
+
+
+def _gradient(
+    function: Callable[[Tensor], Tensor], size: Sequence[int], given: Tensor, grad_output: Tensor
+) -> Tensor | None:
+    """The gradient of `function`, which is linear, for its argument of shape `size`. given: its other operand."""
+    with enable_grad():
+        x = zeros(size, dtype=given.dtype, device=given.device, requires_grad=True)
+        graph = grad_output.requires_grad or given.requires_grad
+        return grad(function(x), x, grad_output, create_graph=graph)[0]
 
 
 conv1d_input, conv1d_weight = _gradients("conv1d")

@@ -22,7 +22,7 @@ from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
 from ..core.upcalls import new_tensor
-from .variates import Shape, Variates, floating, shape_tuple
+from .variates import Shape, Variates, check_deviation, check_range, floating, folded, shape_tuple, span_of
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -158,8 +158,7 @@ class Generator(Variates):
     ) -> np.ndarray:
         """An array of `shape` with numbers in [low, high); a draw that rounds to `high` becomes `low`."""
         kind = floating(dtype)
-        if not low <= high:
-            raise RuntimeError(f"uniform needs low <= high, got low={low} and high={high}")
+        check_range(low, high)
         unit = self._unit(math.prod(shape_tuple(shape)), kind)
         if (low, high) == (0.0, 1.0):
             values = unit.astype(kind, copy=False)
@@ -187,8 +186,7 @@ class Generator(Variates):
         in_blocks: PyTorch draws 16 numbers at a time for contiguous memory, and single ones for other.
         """
         kind = floating(dtype)
-        if not std >= 0.0:
-            raise RuntimeError(f"normal needs std >= 0, got std={std}")
+        check_deviation(std)
         shape = shape_tuple(shape)
         count = math.prod(shape)
         if count < BLOCK or not in_blocks:
@@ -220,16 +218,9 @@ class Generator(Variates):
 
     def integers(self, low: int, high: int, shape: Shape, dtype: Any = np.int64) -> np.ndarray:
         """An array of `shape` with integers in [low, high)."""
-        if not low < high:
-            raise RuntimeError(f"integers needs low < high, got low={low} and high={high}")
-        span, count = high - low, math.prod(shape_tuple(shape))
-        if span > 1 << 64:
-            raise RuntimeError(f"integers spans at most 2**64 values, got {span}")
+        span, count = span_of(low, high), math.prod(shape_tuple(shape))
         words = self._words64(count) if span >= _WIDE else self._words32(count)
-        if span < 1 << 64:
-            words %= np.uint64(span)
-        words += np.uint64(low % (1 << 64))  # wraps around for a negative `low`, which the cast undoes
-        return words.view(np.int64).astype(dtypes.numpy_of(dtype), copy=False).reshape(shape_tuple(shape))
+        return folded(words, low, span).astype(dtypes.numpy_of(dtype), copy=False).reshape(shape_tuple(shape))
 
     def permutation(self, n: int) -> np.ndarray:
         """The integers 0 to n-1 in random order, int64 of shape (n,)."""

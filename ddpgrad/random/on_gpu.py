@@ -14,7 +14,17 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.registry import backend_of
 from .generator import Generator
-from .variates import Shape, Variates, floating, shape_tuple
+from .variates import (
+    Shape,
+    Variates,
+    check_deviation,
+    check_probability,
+    check_range,
+    floating,
+    folded,
+    shape_tuple,
+    span_of,
+)
 
 Array = Any
 
@@ -45,8 +55,7 @@ class GpuDraws(Variates):
     def uniform(self, shape: Shape, dtype: Any = np.float32, low: float = 0.0, high: float = 1.0) -> Array:
         """As `Generator.uniform`."""
         kind = floating(dtype)
-        if not low <= high:
-            raise RuntimeError(f"uniform needs low <= high, got low={low} and high={high}")
+        check_range(low, high)
         return self._drawn(self._backend.uniform_draws, shape, kind, low, high)
 
     def normal(
@@ -59,8 +68,7 @@ class GpuDraws(Variates):
     ) -> Array:
         """As `Generator.normal`."""
         kind = floating(dtype)
-        if not std >= 0.0:
-            raise RuntimeError(f"normal needs std >= 0, got std={std}")
+        check_deviation(std)
         return self._drawn(self._backend.normal_draws, shape, kind, mean, std)
 
     def log_normal(self, shape: Shape, dtype: Any = np.float32, mean: float = 1.0, std: float = 2.0) -> Array:
@@ -72,13 +80,8 @@ class GpuDraws(Variates):
 
     def integers(self, low: int, high: int, shape: Shape) -> Array:
         """As `Generator.integers`."""
-        if not low < high:
-            raise RuntimeError(f"integers needs low < high, got low={low} and high={high}")
-        words = self._words64(math.prod(shape_tuple(shape)))
-        if high - low < 1 << 64:
-            words %= np.uint64(high - low)
-        words += np.uint64(low % (1 << 64))  # wraps around for a negative `low`
-        return words.view(np.int64).reshape(shape_tuple(shape))
+        span = span_of(low, high)
+        return folded(self._words64(math.prod(shape_tuple(shape))), low, span).reshape(shape_tuple(shape))
 
     def permutation(self, n: int) -> Array:
         """As `Generator.permutation`: the order of as many draws of 64 bits."""
@@ -86,8 +89,8 @@ class GpuDraws(Variates):
 
     def bernoulli(self, p: Any, shape: Shape | None = None) -> Array:
         """As `Generator.bernoulli`; probabilities in an array are not checked, which would wait for the GPU."""
-        if shape is not None and not 0.0 <= p <= 1.0:
-            raise RuntimeError(f"bernoulli needs a probability in [0, 1], got {p}")
+        if shape is not None:
+            check_probability(p)
         return self._double(p.shape if shape is None else shape) < p
 
     def poisson(self, rates: Any) -> np.ndarray:

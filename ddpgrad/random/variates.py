@@ -27,6 +27,41 @@ def largest_whole(dtype: dtypes.DType) -> int:
     return 1 << DIGITS[dtype.name]
 
 
+def check_range(low: float, high: float) -> None:
+    """Refuse bounds of uniform numbers that are not in order."""
+    if not low <= high:
+        raise RuntimeError(f"uniform needs low <= high, got low={low} and high={high}")
+
+
+def check_deviation(std: float) -> None:
+    """Refuse a negative standard deviation of normal numbers."""
+    if not std >= 0.0:
+        raise RuntimeError(f"normal needs std >= 0, got std={std}")
+
+
+def check_probability(p: float) -> None:
+    """Refuse what is no probability."""
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"bernoulli needs a probability in [0, 1], got {p}")
+
+
+def span_of(low: int, high: int) -> int:
+    """How many integers there are in [low, high): from 1 to 2**64."""
+    if not low < high:
+        raise RuntimeError(f"integers needs low < high, got low={low} and high={high}")
+    if high - low > 1 << 64:
+        raise RuntimeError(f"integers spans at most 2**64 values, got {high - low}")
+    return high - low
+
+
+def folded(words: Any, low: int, span: int) -> Any:
+    """Integers from `low` on, as int64, made in place of `words` of 64 bits."""
+    if span < 1 << 64:
+        words %= np.uint64(span)
+    words += np.uint64(low % (1 << 64))  # wraps around for a negative `low`, which the cast undoes
+    return words.view(np.int64)
+
+
 class Variates:
     """What `Generator` draws besides uniform and normal numbers, integers and permutations."""
 
@@ -70,8 +105,7 @@ class Variates:
 
     def _below(self, p: float, shape: tuple[int, ...]) -> np.ndarray:
         """A bool array of `shape`: where a uniform float64 number is below `p`."""
-        if not 0.0 <= p <= 1.0:
-            raise RuntimeError(f"bernoulli needs a probability in [0, 1], got {p}")
+        check_probability(p)
         drawn = np.empty(math.prod(shape), np.bool_)
         # A number of 53 bits is below p when its bits, as an integer, are below this.
         limit = math.ceil(p * 2.0**53)

@@ -116,7 +116,9 @@ class Snapshots:
             objects[share.name] = [share.layout, share.file, memory.tell(), share.digest]
             try:
                 tensor_file.write(memory, share.arrays, share.metadata, checksum="crc32")  # pyright: ignore[reportArgumentType]
-            except ValueError:
+            except ValueError as error:
+                if "out of range" not in str(error):  # which mmap says at its end
+                    raise
                 return False
         memory.seek(0)
         PlainFile({**self._run, "step": step, "objects": objects}).write(memory)  # pyright: ignore[reportArgumentType]

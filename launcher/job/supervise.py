@@ -317,12 +317,8 @@ class _Supervisor:
     def _conclude(self) -> int:
         """Print how the job ended, last of all, and return the exit code."""
         step = self._processes.preempted()
-        if self._stall is not None and step is not None:
-            step = None  # a rank that had stalled went on to a checkpoint when it was to end
-            self._failures.append(
-                blame.stalled(self._stall, self._processes.progress(), self._processes.crash_texts())
-            )
-        elif self._stall is not None and not self._processes.all_done():
+        if self._stall is not None and (step is not None or not self._processes.all_done()):
+            step = None  # a rank that had stalled may go on to a checkpoint when it is to end
             known = self._processes.progress(), self._processes.crash_texts()
             self._failures.append(blame.stalled(self._stall, *known))
         if self._failures and self._lost:

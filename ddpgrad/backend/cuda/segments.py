@@ -6,6 +6,7 @@ table's `rows`: for each array its first chunk, its length and the addresses of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,6 @@ Array = Any
 
 _CHUNK = 1024
 _KEPT = 16  # tables: of gradients that stay where they are, nothing is copied
-
-_tables: dict[tuple[int, bytes], tuple[Array, Array]] = {}
 
 INPUTS = "int64 segment, raw int64 rows, int64 width"
 """The first inputs of a kernel over several arrays; `tables` makes the arguments."""
@@ -43,16 +42,16 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = _CHUNK) -> tuple[Arr
 
     lanes: threads for a chunk.
     """
-    lengths = np.array([target[0].size for target in targets], np.int64)
-    chunks = -(-lengths // _CHUNK)
-    rows = np.array([[0, 0, *[a.data.ptr for a in target]] for target in targets], np.int64)
-    rows[:, 0], rows[:, 1] = np.cumsum(chunks) - chunks, lengths
-    key = cupy.cuda.runtime.getDevice(), rows.tobytes()
-    found = _tables.get(key)
-    if found is None:
-        if len(_tables) >= _KEPT:
-            _tables.pop(next(iter(_tables)))
-        of_chunk = cupy.array(np.repeat(np.arange(len(lengths)), chunks))
-        found = _tables[key] = of_chunk, cupy.array(rows)
-    of_chunk, on_gpu = found
-    return cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)), on_gpu, rows.shape[1]
+    rows = np.array([[0, target[0].size, *[a.data.ptr for a in target]] for target in targets], np.int64)
+    width = rows.shape[1]
+    of_chunk, on_gpu = _on_gpu(cupy.cuda.runtime.getDevice(), rows.tobytes(), width)
+    return cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)), on_gpu, width
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _on_gpu(gpu: int, listed: bytes, width: int) -> tuple[Array, Array]:
+    """The number of each chunk's row, and the rows, with their first chunks, on the current GPU `gpu`."""
+    rows = np.frombuffer(listed, np.int64).reshape(-1, width).copy()
+    chunks = -(-rows[:, 1] // _CHUNK)
+    rows[:, 0] = np.cumsum(chunks) - chunks
+    return cupy.array(np.repeat(np.arange(len(rows)), chunks)), cupy.array(rows)

@@ -33,13 +33,13 @@ E = TypeVar("E", bound=Exception)
 UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
 
 
-def _arrival(reducer: ref[Reducer], i: int) -> Callable[[Any, Any], None]:
-    """The hook that the accumulator of parameter i calls. It does not keep the reducer and its buckets alive."""
+def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
+    """A hook for an accumulator, which calls `owner.arrived(which)`. It does not keep the owner and its memory alive."""
 
     def hook(inputs: Any, outputs: Any) -> None:
-        alive = reducer()
+        alive = owner()
         if alive is not None:
-            alive._arrived(i)
+            alive.arrived(which)
 
     return hook
 
@@ -92,7 +92,7 @@ class Reducer:
         ]
         # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
         self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
-        self.hooks = [node.register_hook(_arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
+        self.hooks = [node.register_hook(arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
         self.buckets: list[Bucket | SparseBucket] = []
         self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
         for i in self.sparse:
@@ -148,7 +148,7 @@ class Reducer:
 
     # -- during backward -----------------------------------------------------------------
 
-    def _arrived(self, i: int) -> None:
+    def arrived(self, i: int) -> None:
         """The hook of parameter i's accumulator: its gradient is complete on this rank."""
         bucket, view = self.place[i]
         if self.accumulators[i].bucket is not view:

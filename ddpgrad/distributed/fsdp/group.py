@@ -10,7 +10,7 @@ DistributedDataParallel's buckets are: so both have the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -24,6 +24,7 @@ from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import ArrayWork
+from ..ddp.reducer import arrival
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.layout import Layout, PartialBackend, ShardArray, placed
 from . import graph_places
@@ -155,7 +156,7 @@ class Group:
             whole += -(-math.prod(m.layout.shape) // step) * step
             m.gathered = wrap(_absent(m.layout.shape, self.dtype), Parameter)
             m.accumulator = accumulator(m.gathered)
-            m.hook = m.accumulator.register_hook(_arrival(ref(self), m))
+            m.hook = m.accumulator.register_hook(arrival(ref(self), m))
         self.part_size, self.whole_size = part, whole
 
     # -- gathering ---------------------------------------------------------------------------
@@ -317,17 +318,6 @@ class Group:
             m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.layout)
         assert m.grad is not None
         return m.grad
-
-
-def _arrival(group: ref[Group], m: Member) -> Callable[[Any, Any], None]:
-    """The hook of a member's accumulator. It does not keep the group alive."""
-
-    def hook(inputs: Any, outputs: Any) -> None:
-        alive = group()
-        if alive is not None:
-            alive.arrived(m)
-
-    return hook
 
 
 def _absent(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

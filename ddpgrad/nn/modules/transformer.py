@@ -58,9 +58,8 @@ def _length(x: Tensor, batch_first: bool) -> int:
 class _Layer(Module):
     """What encoder and decoder layers share: self-attention and a network of two linear layers."""
 
-    _parts: ClassVar[
-        int
-    ]  # the attentions and the network, each with a normalisation and a dropout of its own
+    # The attentions and the network, each with a normalisation and a dropout of its own.
+    _parts: ClassVar[int]
     self_attn: MultiheadAttention
     norm1: LayerNorm
     norm2: LayerNorm
