@@ -9,6 +9,7 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.distributed.ranks import host
 from ddpgrad.errors import StallError
 
 
@@ -338,5 +339,12 @@ def _limits() -> None:
             with pytest.raises(StallError, match=f"Rank {rank} successfully reached monitoredBarrier"):
                 dist.monitored_barrier(timeout=60)
     dist.monitored_barrier(timeout=60)
+    if host.current().world.launch.procs > 1 and rank in (0, size - 1):  # which are in two processes
+        if rank != 0:
+            dist.recv(one, 0)
+        with pytest.raises(StallError, match=rf"rank {size - 1 - rank} did not come to new_group of ranks 0"):
+            dist.new_group([0, size - 1], timeout=0.1, use_local_synchronization=True)
+        if rank == 0:
+            dist.send(one, size - 1)
     work = dist.group.WORLD.allreduce([one])
     assert work.get_future().wait()[0].item() == size

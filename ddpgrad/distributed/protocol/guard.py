@@ -211,6 +211,18 @@ def stalled(
     return blaming(StallError("\n".join(lines)), missing)
 
 
+def not_come(group: Sequence[tuple[int, Sequence[int]]], absent: Iterable[int], seconds: float) -> StallError:
+    """The error for a group (see `Launch.group`) that the ranks of its processes `absent` did not make in time."""
+    missing = [rank for proc in absent for rank in group[proc][1]]
+    everyone = [rank for _, ranks in group for rank in ranks]
+    late = StallError(
+        f"{_ranks(missing)} did not come to new_group of {_ranks(everyone)} within {seconds:g} seconds. All "
+        "these ranks must call it, in the same order as other groups; without use_local_synchronization, "
+        "every rank of the world. If they only need longer, raise the limit: new_group(timeout=…)."
+    )
+    return blaming(late, missing)
+
+
 def blaming(error: _E, ranks: Iterable[int]) -> _E:
     """`error`, saying that `ranks` are at fault."""
     error.ranks = tuple(sorted(ranks))

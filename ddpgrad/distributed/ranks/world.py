@@ -94,8 +94,7 @@ class World:
         """
 
         def connect() -> None:
-            name = transports.choose(launch, backend)
-            self._transports[group] = transports.connect(launch, name, timeout, group)
+            self._transports[group] = transports.connect_group(launch, backend, timeout, group)
 
         if group not in self._transports:
             if self.baton is None:

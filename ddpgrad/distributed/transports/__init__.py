@@ -11,10 +11,12 @@ All add ranks in the order of `tree` and so give the same bits.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from ...core import environment
 from ...core.environment import Launch
 from ...core.errors import TransportError
-from .base import Transport
+from .base import Transport, limit
 
 NAMES = ("virtual", "shm", "mpi", "hierarchical", "nccl")
 SHM_OR_MPI = "shm,mpi"
@@ -105,6 +107,17 @@ def connect(launch: Launch, name: str, timeout: float | None = None, meeting: st
     from .shm.transport import ShmTransport
 
     return ShmTransport(launch, timeout, job=f"{_job(launch)}-{meeting}")
+
+
+def connect_group(launch: Launch, backend: str | None, timeout: float | None, meeting: str) -> Transport:
+    """Join the processes of the group `launch` by the transport that `choose` gives; else as `connect`."""
+    making: AbstractContextManager[None] = nullcontext()
+    if launch.mpi and launch.procs > 1:
+        from .mpi import turns
+
+        making = turns.turn(launch, limit(timeout))
+    with making:
+        return connect(launch, choose(launch, backend), timeout, meeting)
 
 
 def ranks_on_this_host(launch: Launch) -> list[int]:

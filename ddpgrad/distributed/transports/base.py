@@ -64,6 +64,13 @@ class _Completed(Pending):
 COMPLETED: Pending = _Completed()
 
 
+def limit(timeout: float | None) -> float:
+    """Seconds that this process waits for others: `timeout`, or DDPGRAD_TIMEOUT; for ever under a debugger."""
+    if debugger():
+        return float("inf")
+    return environment_timeout() if timeout is None else timeout
+
+
 class Transport(ABC):
     """Carries the collectives of one process's ranks; see the module's text.
 
@@ -76,9 +83,7 @@ class Transport(ABC):
     def __init__(self, launch: Launch, timeout: float | None = None) -> None:
         self.launch = launch
         self.ranks = launch.ranks
-        self.timeout = environment_timeout() if timeout is None else timeout
-        if debugger():
-            self.timeout = float("inf")
+        self.timeout = limit(timeout)
         self.failure: DistributedError | None = None
 
     @abstractmethod

@@ -6,7 +6,6 @@ import importlib.util
 import secrets
 import sys
 import time
-import zlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -50,13 +49,11 @@ def available() -> bool:
 def communicator(launch: Launch) -> Any:
     """MPI's communicator of the processes of `launch`: of all, or of those of its group.
 
-    Raises TransportError if MPI's world is not that of `launch`. Collective for a group.
+    Raises TransportError if MPI's world is not that of `launch`. Collective; for a group, inside `turns.turn`.
     """
     world = library().COMM_WORLD
     if launch.group is not None:
-        # Several groups of the same processes may begin at once, for different ranks of theirs.
-        tag = zlib.crc32(repr(launch.group).encode()) % 32768  # MPI allows tags up to 32767 at least
-        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]), tag)
+        return world.Create_group(world.Get_group().Incl([proc for proc, _ in launch.group]))
     if (world.Get_size(), world.Get_rank()) != (launch.procs, launch.proc):
         version = library().Get_library_version().splitlines()[0]
         raise TransportError(
@@ -65,7 +62,14 @@ def communicator(launch: Launch) -> Any:
             f"library that mpi4py loaded ({version}). Start it with the mpiexec of that library "
             "(`ddprun --mpi` looks for it)."
         )
+    own_world()
     return world
+
+
+@cache
+def own_world() -> Any:
+    """A communicator of all processes that the program does not use. Collective at first."""
+    return library().COMM_WORLD.Dup()
 
 
 @cache

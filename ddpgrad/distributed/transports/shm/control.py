@@ -116,7 +116,12 @@ class Control:
     def _join(self, job: str, used: int, size: int, timeout: float):
         path = segments.path_of(job, "control")
         if self.launch.proc != 0:
-            joined = segments.attach(path, size, patience=timeout)
+            try:
+                joined = segments.attach(path, size, patience=timeout)
+            except segments.NothingThere:
+                if self.launch.group is None:
+                    raise
+                raise self._late([0], timeout) from None
             self._file = segments.open_again(path)
             return joined
         made = segments.create(path, used, size - used)
@@ -144,9 +149,7 @@ class Control:
         try:
             while absent := [proc for proc in self._others if self._word(proc, _STATE) == _ABSENT]:
                 if time.monotonic() > deadline:
-                    raise TransportError(
-                        f"process {absent[0]} of {self.launch.procs} did not start within {timeout:g} seconds"
-                    )
+                    raise self._late(absent, timeout)
                 patience.pause()
         finally:
             if self.launch.proc == 0:
@@ -154,6 +157,13 @@ class Control:
         self._monitor = ProcessMonitor(
             {proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)}
         )
+
+    def _late(self, absent: Sequence[int], timeout: float) -> DistributedError:
+        if self.launch.group is None:
+            return TransportError(
+                f"process {absent[0]} of {self.launch.procs} did not start within {timeout:g} seconds"
+            )
+        return guard.not_come(self.launch.group, absent, timeout)
 
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.

@@ -69,6 +69,10 @@ def create(path: str, size: int, sparse: int = 0) -> mmap.mmap:
         os.close(handle)
 
 
+class NothingThere(TransportError):
+    """Nobody has made the segment."""
+
+
 def attach(path: str, size: int, patience: float = 0.0) -> mmap.mmap:
     """The segment that another process made at `path`; waits up to `patience` seconds for it."""
     deadline = time.monotonic() + patience
@@ -91,7 +95,7 @@ def attach(path: str, size: int, patience: float = 0.0) -> mmap.mmap:
                 os.close(handle)
         # Its maker opens it first and sizes it then: an empty one is not ready yet.
         if found or time.monotonic() >= deadline:
-            raise TransportError(
+            raise (NothingThere if found is None else TransportError)(
                 f"shared memory {path}: expected {size} bytes, found {'none' if found is None else found}. "
                 "The processes of this job do not share a host, or differ in WORLD_SIZE or DDPGRAD_PROCS."
             )
