@@ -13,11 +13,11 @@ change a run.
     DDPGRAD_TIMEOUT      seconds that a collective may wait for other ranks
     DDPGRAD_TOKEN        a secret of the job: who does not know it is refused where ranks meet
     DDPRUN_RESTART_COUNT how often ddprun has started the job again after a failure
-    DDPGRAD_TRANSPORT    'shm' or 'mpi': overrides the choice between processes; 'shm,mpi': shm where
-                         there is enough shared memory
+    DDPGRAD_TRANSPORT    between processes: 'shm', 'mpi', or 'shm,mpi': shm where there is enough shared memory
     OMP_NUM_THREADS      (or OPENBLAS_, MKL_) set: BLAS threads are left as they are
     DDPGRAD_NUMBA        0: portable NumPy kernels only
     DDPGRAD_CHECK_REPLICAS  steps between two checks that replicas are equal; 0: never
+    DDPGRAD_VERIFY       N: about one in N sums of gradients is made a second time, and compared
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
     DDPGRAD_TRACE        folder: every process records there what its ranks did when
     DDPGRAD_LOG_DIR      folder for what is known of a failure, where no ddprun --log-dir names one
@@ -191,9 +191,7 @@ def export_rank() -> None:
     """
     env = os.environ
     under_mpi = _mpi_rank_and_size()
-    if started_together() is None or under_mpi is None:
-        return
-    if all(env.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+    if started_together() is None or under_mpi is None or all(env.get(name) for name in _RENDEZVOUS[:4]):
         return
     rank, size = under_mpi
     export(RANK=str(rank), WORLD_SIZE=str(size))
@@ -313,6 +311,11 @@ def as_torch() -> bool:
 def steps_between_replica_checks() -> int:
     """After how many steps the ranks compare their parameters; 0: never."""
     return _integer("DDPGRAD_CHECK_REPLICAS") if "DDPGRAD_CHECK_REPLICAS" in os.environ else 100
+
+
+def verified_sums() -> int:
+    """One in how many sums of gradients is made a second time; 0: none."""
+    return _integer("DDPGRAD_VERIFY") if "DDPGRAD_VERIFY" in os.environ else 0
 
 
 def only_rank() -> int | None:

@@ -290,9 +290,7 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
     for span in group:
         tensor, array = span.tensor, span.array
         if not isinstance(tensor, Tensor):
-            span.place.extend(
-                described[1:]
-            )  # without the mark of the arguments that a tensor is rebuilt from
+            span.place.extend(described[1:])  # the mark begins the arguments that a tensor is rebuilt from
             continue
         steps = tensor.stride() if array is tensor._array else wrap(array).stride()
         if not array.size:  # NumPy's have no steps

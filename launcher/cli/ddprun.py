@@ -66,6 +66,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
         max_restarts=chosen.max_restarts,
         min_procs=chosen.min_procs,
         spares=chosen.spares,
+        verify=chosen.verify,
         log_dir=chosen.log_dir,
         trace=chosen.trace,
         screen=_screen(chosen),

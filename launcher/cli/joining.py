@@ -16,7 +16,7 @@ from ..job.plan import Plan
 from . import options
 
 # The options that have a meaning for one process; the others tell a launcher what to start and how to watch it.
-_OF_A_RANK = ("as_torch", "module", "threads", "timeout", "trace")
+_OF_A_RANK = ("as_torch", "module", "threads", "timeout", "trace", "verify")
 
 
 def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
@@ -54,6 +54,7 @@ def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
     variables = {
         "DDPGRAD_AS_TORCH": "1" if chosen.as_torch else None,
         "DDPGRAD_TIMEOUT": None if chosen.timeout is None else f"{chosen.timeout:g}",
+        "DDPGRAD_VERIFY": str(chosen.verify) if chosen.verify else None,
         "DDPGRAD_TRACE": None if chosen.trace is None else str(chosen.trace.absolute()),
         **dict.fromkeys(environment.THREADS, None if chosen.threads is None else str(chosen.threads)),
     }

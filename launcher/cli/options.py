@@ -30,7 +30,7 @@ environment of a rank:
 
 started by mpirun or srun:
   Several ddpruns that mpirun or srun has started run the script as their ranks; only --as-torch, -m,
-  --threads, --timeout and --trace have a meaning there. With --nnodes N they are one on each host.
+  --threads, --timeout, --trace and --verify have a meaning there. With --nnodes N they are one on each host.
 
 exit codes:
   0    every rank finished
@@ -87,6 +87,14 @@ def _add_group(parser: _Parser, title: str, rows: Sequence[_Row]) -> list[argpar
     return actions
 
 
+def _share_of_sums(text: str) -> int:
+    """N of 'recompute=1/N'."""
+    what, _, number = text.partition("=1/")
+    if what != "recompute" or not number.isdecimal() or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"expected recompute=1/N with a whole number N, got {text!r}")
+    return int(number)
+
+
 def _row(*names: str, **how: Any) -> _Row:
     return names, how
 
@@ -139,6 +147,9 @@ _OPTIONS: dict[str, Sequence[_Row]] = {
         _row("--spares", type=int, default=0, metavar="N",
              help="after the first step start N processes that load what the ranks have loaded, and wait to take over "
              "at a restart (default 0; as many as processes: a restart starts none)"),
+        _row("--verify", type=_share_of_sums, default=0, metavar="recompute=1/N",
+             help="let another process sum one in N buckets of gradients, too, and compare the bits: finds a processor or "
+             "memory that errs (default: none)"),
     ),
     "output": (
         _row("--log-dir", type=Path, metavar="DIR",

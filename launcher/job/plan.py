@@ -47,6 +47,8 @@ class Plan:
     max_restarts: int = 0
     min_procs: int | None = None
     spares: int = 0
+    verify: int = 0
+    """One in how many sums of gradients is made a second time; 0: none."""
     restart_count: int = 0
     hosts: tuple[Host, ...] = ()
     """The hosts on which mpiexec starts the processes; none: this host, or those that Slurm chooses."""
@@ -183,6 +185,8 @@ class Plan:
             variables["DDPGRAD_CONFIG"] = self.config
         if self.trace is not None:
             variables["DDPGRAD_TRACE"] = str(self.trace.absolute())
+        if self.verify:
+            variables["DDPGRAD_VERIFY"] = str(self.verify)
         if self.timeout is not None:
             variables["DDPGRAD_TIMEOUT"] = f"{self.timeout:g}"
         result = environment.child_environment(**variables)

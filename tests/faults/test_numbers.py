@@ -123,3 +123,46 @@ def test_overflow_under_a_gradient_scaler_is_no_fault(ddprun):
     assert result.code == 0, result.err
     scales = {float(line.split()[-1]) for line in result.out.splitlines() if "scale" in line}
     assert len(scales) == 1 and scales.pop() < 2.0**127
+
+
+# For TRAIN, of larger layers: a process 1 whose sums of many elements are wrong in step 5.
+ERRS = """\
+from ddpgrad.distributed.protocol import tree
+right = tree.reduce_into
+def errs(outputs, inputs, *options):
+    right(outputs, inputs, *options)
+    if me and step == 5 and len(outputs) == PARTS:
+        for output in outputs[FLIPPED]:
+            flip(torch.from_numpy(output), 7, 3)
+tree.reduce_into = errs
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "flipped", "said"),
+    [
+        (3, ":", "element 53703 was summed wrong by the process of rank 1, and all ranks have that"),
+        (3, "2:", "rank 2 got another sum than the rest, from element 53703 on"),
+        (1, ":", "the sum was right, and rank 1 erred in the second one"),
+    ],
+)
+def test_a_flipped_bit_in_a_sum_is_found_by_a_second_sum(ddprun, parts, flipped, said):
+    errs = ERRS.replace("PARTS", str(parts)).replace("FLIPPED", flipped)
+    body = TRAIN.replace("FAULT", "").replace("SCALED", "False").replace("for step", f"{errs}for step", 1)
+    body = body.replace("40", "400").replace("0.004", "0.2")
+    result = ddprun.run("-n", "3", "--verify", "recompute=1/1", ddprun.script(body, prelude=""))
+    assert result.code == 4, result.err
+    assert "the bits differ: in step 5, in the bucket of '3.weight, 3.bias, 2.weight'" in result.said[-1]
+    assert said in result.said[-1]
+
+
+def test_second_sums_change_nothing(ddprun):
+    plain, verified = (
+        run(ddprun, "print(step, loss.item())", options=options, end=end)
+        for options, end in (
+            ([], ""),
+            (["--verify", "recompute=1/2"], "assert 3 < ddp.reducer.sums.checks < 20"),  # of 20 sums
+        )
+    )
+    assert plain.code == verified.code == 0, verified.err
+    assert sorted(verified.out.splitlines()) == sorted(plain.out.splitlines())

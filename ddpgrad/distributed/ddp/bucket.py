@@ -13,6 +13,7 @@ from ..communicator.communicator import ArrayWork, Communicator
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook, HookedWork
+    from .recompute import RecomputedSums
 
 MIB = 1 << 20
 FIRST_BYTES = 1 * MIB
@@ -144,14 +145,14 @@ class Bucket:
 
         self.work = HookedWork(hook(bucket), wrap(self.flat))
 
-    def start(self, c: Communicator) -> None:
+    def start(self, c: Communicator | RecomputedSums) -> None:
         """Begin to average the bucket over the ranks; a staged one begins to go to the host, and `post` goes on."""
         if self.stage is None:
             self.post(c)
         else:
             self.stage.to_host(self.flat)
 
-    def post(self, c: Communicator) -> None:
+    def post(self, c: Communicator | RecomputedSums) -> None:
         """Hand the bucket to the communicator; a staged one as soon as it has come to the host."""
         if self.stage is not None:
             self.stage.synchronize()

@@ -118,6 +118,7 @@ class DistributedDataParallel(Module):
             "broadcast_buffers": with_buffers,
             "forward_sync_buffers": self.forward_sync_buffers,
             "check_replicas_every": self.check_replicas_every,
+            "verify": environment.verified_sums(),
         }
         verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()], alike)
         if init_sync and any(p.requires_grad for _, p in self._shared_parameters()):
@@ -150,6 +151,10 @@ class DistributedDataParallel(Module):
             self.process_group.backend,
             [i for i, (_, p) in enumerate(trained) if id(p) in _with_sparse_gradients(self.module)],
         )
+        if (every := environment.verified_sums()) and c.size > 1:
+            from .recompute import RecomputedSums
+
+            self.reducer.sums = RecomputedSums(c, self.process_group.ranks, every, self.reducer.finite)
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
         self.replica_check.attend(self)
 

@@ -25,6 +25,7 @@ from .finite import FiniteWatch
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook
+    from .recompute import RecomputedSums
     from .sparse_bucket import SparseBucket
 
 
@@ -68,6 +69,7 @@ class Reducer:
         sparse: Collection[int] = (),
     ) -> None:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
+        self.sums: Communicator | RecomputedSums = communicator  # who makes the averages of buckets
         self.cap_bytes, self.find_unused = cap_bytes, find_unused or static
         self.static, self.backend = static, backend
         self.enabled = True
@@ -183,11 +185,13 @@ class Reducer:
             self._post_staged()
             self._look_at(self.buckets[self.next])
             bucket = self.buckets[self.next]
-            if self.hook is not None and isinstance(bucket, Bucket):
+            if not isinstance(bucket, Bucket):
+                bucket.start(self.communicator)
+            elif self.hook is not None:
                 bucket.start_hook(self.hook, self._for_hook(bucket))
             else:
-                bucket.start(self.communicator)
-                self.staged = bucket if isinstance(bucket, Bucket) and bucket.stage is not None else None
+                bucket.start(self.sums)
+                self.staged = bucket if bucket.stage is not None else None
             self.next += 1
         for bucket in self.buckets[: self.next]:
             if bucket.work is not None and not bucket.work.poll() and isinstance(bucket, Bucket):
@@ -200,7 +204,7 @@ class Reducer:
         """
         bucket, self.staged = self.staged, None
         if bucket is not None:
-            bucket.post(self.communicator)
+            bucket.post(self.sums)
 
     def _look_at(self, bucket: Bucket | SparseBucket) -> None:
         """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
