@@ -15,7 +15,7 @@ from typing import Any
 
 from ddpgrad.distributed.failure import blame, stacks_signal
 from ddpgrad.distributed.failure.channel import Failure, Receiver, failure_from
-from ddpgrad.distributed.failure.watchdog import Progress
+from ddpgrad.distributed.failure.watchdog import Progress, Stall
 
 from .hosts import deal
 from .listener import Listener
@@ -47,6 +47,10 @@ class JobProcess:
     """The one in which it waits; '' while it waits in none."""
     meets_at: str = ""
     """'file:line' of that wait."""
+    meets_until: float = 0.0
+    """When the others must have come."""
+    meets_for: float = 0.0
+    """How long it waits, in seconds."""
     preempted: int | None = None
     """The step that was saved before the process ended on request."""
     agent_reported: bool = False
@@ -252,6 +256,8 @@ class JobProcesses:
         elif kind == "meeting":
             process.meeting, process.meets_at = message["name"], message["where"]
             process.met.add(message["name"])
+            process.meets_for = message["limit"]
+            process.meets_until = time.monotonic() + process.meets_for
             self._look_for_absent()
         elif kind == "done":
             process.done, process.ended_at = True, message["where"]
@@ -288,6 +294,22 @@ class JobProcesses:
                 places = {rank: one.meets_at for one in left for rank in one.ranks}
                 self._on_failure(blame.absent(process.ranks, process.ended_at, places))
                 return
+
+    def meeting_ends(self) -> float:
+        """When the first meeting in which processes wait for others has lasted for too long."""
+        waiting = (one.meets_until for one in self._processes if one.meeting and not one.has_outcome)
+        return min(waiting, default=float("inf"))
+
+    def late(self, now: float) -> Stall | None:
+        """The stall of processes that have not come to a meeting in time."""
+        for one in self._processes:
+            if one.meeting and not one.has_outcome and now >= one.meets_until:
+                absent = [p for p in self._processes if one.meeting not in p.met and not p.has_outcome]
+                if absent:
+                    ranks = tuple(rank for process in absent for rank in process.ranks)
+                    where = f"rank {one.ranks[0]} has waited {one.meets_for:g} s for all at {one.meets_at}"
+                    return Stall(ranks, f"did not come to meet the others: {where}")
+        return None
 
     def _judge(self, process: JobProcess, status: int) -> None:
         if not process.has_outcome or (process.done and status != 0):

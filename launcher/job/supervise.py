@@ -154,14 +154,19 @@ class _Supervisor:
 
     def _next_check(self) -> float:
         """When to check for a stall again."""
-        if self._plan.watchdog is None or self._stage != _Stage.RUNNING:
+        if self._stage != _Stage.RUNNING:
             return _NEVER
-        soon = time.monotonic() + HEARTBEAT_S
-        return max(soon, watchdog.next_check(self._processes.running(), self._plan.watchdog))
+        soon, late = time.monotonic() + HEARTBEAT_S, self._processes.meeting_ends()
+        if self._plan.watchdog is not None:
+            late = min(late, watchdog.next_check(self._processes.running(), self._plan.watchdog))
+        return max(soon, late)
 
     def _check_for_a_stall(self) -> None:
-        if self._plan.watchdog is not None and self._stage == _Stage.RUNNING and not self._failures:
-            self._on_stall(watchdog.find(self._processes.running(), self._plan.watchdog, time.monotonic()))
+        if self._stage == _Stage.RUNNING and not self._failures:
+            now = time.monotonic()
+            self._on_stall(self._processes.late(now))
+            if self._plan.watchdog is not None:
+                self._on_stall(watchdog.find(self._processes.running(), self._plan.watchdog, now))
         if time.monotonic() >= self._judge_stall_at:
             self._judge_stall_at = _NEVER
             if self._works_after_all():
@@ -180,9 +185,11 @@ class _Supervisor:
 
     def _works_after_all(self) -> bool:
         """Whether the rank that the others wait for has gone on meanwhile, or works on what counts no steps."""
-        if self._stall is None or self._failures or self._plan.watchdog is None:
-            return False
         now, ranks = time.monotonic(), self._processes.running()
+        if self._stall is None or self._failures or self._processes.late(now) is not None:
+            return False
+        if self._plan.watchdog is None:
+            return True
         if watchdog.find(ranks, self._plan.watchdog, now) is None:
             return True
         known = self._processes.progress()

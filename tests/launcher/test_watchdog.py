@@ -108,6 +108,19 @@ def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
     assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 
+@pytest.mark.parametrize("options", [(), ("--mpi",)], ids=["shared memory", "MPI"])
+def test_a_rank_that_does_not_come_to_meet_the_others_is_named(ddprun, request, options):
+    if options:
+        request.getfixturevalue("mpiexec")
+    late = "from ddpgrad import environment\nimport time, ddpgrad.distributed as dist\n"
+    late += "if environment.launch().proc == 1: time.sleep(60)\ndist.init_process_group()\n"
+    limit = str(patience())
+    result = ddprun.run("-n", "2", *options, "--timeout", limit, ddprun.script(late, prelude=""))
+    assert result.code == 3
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert 'script.py", line 3 in <module>' in result.err
+
+
 def progress(rank: int, collectives: int, changed: float, heartbeat: float = 100.0) -> Progress:
     return Progress(rank, (collectives, 0, 0), changed, heartbeat)
 

@@ -114,9 +114,9 @@ class Sender:
     def failed(self, failure: Failure) -> None:
         self._send({"kind": "failed", **asdict(failure)})
 
-    def meeting(self, name: str, where: str = "") -> None:
-        """The process waits at `where`, 'file:line', for all others in the meeting `name`; '': it waits in none."""
-        self._send({"kind": "meeting", "name": name, "where": where})
+    def meeting(self, name: str, where: str = "", limit: float = 0.0) -> None:
+        """The process waits `limit` seconds at `where`, 'file:line', for all others in the meeting `name`; '': in none."""
+        self._send({"kind": "meeting", "name": name, "where": where, "limit": min(limit, 1e9)})
 
     def done(self, where: str = "") -> None:
         """where: 'file:line' of the `sys.exit` by which the script ended, if it did."""

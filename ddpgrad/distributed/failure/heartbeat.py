@@ -35,10 +35,10 @@ class _Meetings:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def begins(self, name: str) -> None:
+    def begins(self, name: str, limit: float) -> None:
         where = users_line((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
         with contextlib.suppress(OSError):
-            self._sender.meeting(name, where)
+            self._sender.meeting(name, where, limit)
 
     def ends(self) -> None:
         with contextlib.suppress(OSError):

@@ -27,6 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ...core.environment import Launch
 from ...core.errors import DistributedError, MismatchError, RankFailedError, StallError
 
 ENDED_WELL = "has finished its program"
@@ -211,16 +212,28 @@ def stalled(
     return blaming(StallError("\n".join(lines)), missing)
 
 
-def not_come(group: Sequence[tuple[int, Sequence[int]]], absent: Iterable[int], seconds: float) -> StallError:
-    """The error for a group (see `Launch.group`) that the ranks of its processes `absent` did not make in time."""
-    missing = [rank for proc in absent for rank in group[proc][1]]
-    everyone = [rank for _, ranks in group for rank in ranks]
-    late = StallError(
-        f"{_ranks(missing)} did not come to new_group of {_ranks(everyone)} within {seconds:g} seconds. All "
-        "these ranks must call it, in the same order as other groups; without use_local_synchronization, "
-        "every rank of the world. If they only need longer, raise the limit: new_group(timeout=…)."
+def not_come(launch: Launch, absent: Iterable[int], seconds: float) -> StallError:
+    """The error for processes `absent` of `launch`, of the world or of a group, that the others have met in vain."""
+    missing, everyone = (
+        [launch.world_rank(rank) for proc in procs for rank in launch.block(proc)]
+        for procs in (absent, range(launch.procs))
     )
-    return blaming(late, missing)
+    if launch.group is None:
+        what, advice, call = "init_process_group", "Every rank calls it, or none does", "init_process_group"
+    else:
+        what = f"new_group of {_ranks(everyone)}"
+        advice = (
+            "All these ranks must call it, in the same order as other groups; without use_local_synchronization, "
+            "every rank of the world"
+        )
+        call = "new_group"
+    late = f"{_ranks(missing)} did not come to {what} within {seconds:g} seconds. {advice}."
+    return blaming(
+        StallError(
+            f"{late} If they only need longer, raise the limit: {call}(timeout=…) or DDPGRAD_TIMEOUT=seconds."
+        ),
+        missing,
+    )
 
 
 def blaming(error: _E, ranks: Iterable[int]) -> _E:

@@ -80,8 +80,8 @@ class MeetingObserver(Protocol):
     may let no other thread of this process speak meanwhile.
     """
 
-    def begins(self, name: str) -> None:
-        """This process begins to wait for all others, in the meeting that all of them call `name`."""
+    def begins(self, name: str, limit: float) -> None:
+        """This process begins to wait for all others, for `limit` seconds, in the meeting that all of them call `name`."""
 
     def ends(self) -> None:
         """They have met, or the meeting has failed."""
@@ -91,11 +91,11 @@ meeting_observer: MeetingObserver | None = None
 
 
 @contextlib.contextmanager
-def meeting(name: str) -> Iterator[None]:
-    """Around the meeting `name` of all processes of the world."""
+def meeting(name: str, limit: float) -> Iterator[None]:
+    """Around the meeting `name` of all processes of the world, which wait `limit` seconds for each other."""
     told = meeting_observer
     if told is not None:
-        told.begins(name)
+        told.begins(name, limit)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from ...core.errors import DistributedError, LaunchError
 from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
-from ..transports.base import COMPLETED, Transport
+from ..transports.base import COMPLETED, Transport, limit
 from .baton import Baton, Outside, Slot
 from .exits import ExitWatch, LastChecks
 
@@ -74,7 +74,7 @@ class World:
             name = self._chosen[backend] = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
-            with progress.meeting(name):
+            with progress.meeting(name, limit(timeout)):
                 transport = transports.connect(self.launch, name, timeout, meeting=name)
             self._transports[name] = transport
             if self.launch.procs > 1 and len(self._transports) == 1:

@@ -21,6 +21,7 @@ from ....core import environment
 from ... import mpi_shared_memory
 from ...protocol import progress
 from .. import process_monitor
+from ..base import limit
 
 # Between two looks at the others, and between the end of one of them and the end of this process.
 _LOOK_S = 0.25
@@ -31,8 +32,14 @@ def start(MPI: Any) -> None:
     """Start the library behind `MPI`, the module `mpi4py.MPI`, for calls from any thread."""
     launch = environment.launch()
     begin = ctypes.CDLL(MPI.__file__).MPI_Init_thread
-    with progress.meeting("start of MPI"):
-        watch = _Watch() if launch.procs > 1 else contextlib.nullcontext()
+    seconds = limit(None)
+    with progress.meeting("start of MPI", seconds):
+        # Where a launcher is told of the meeting, it knows who has not come, and ends the job first.
+        watch = (
+            _Watch(seconds + _GRACE_S * (progress.meeting_observer is not None))
+            if launch.procs > 1
+            else contextlib.nullcontext()
+        )
         with watch:
             code = begin(None, None, int(MPI.THREAD_MULTIPLE), ctypes.byref(ctypes.c_int()))
     if code != MPI.SUCCESS:
@@ -42,7 +49,8 @@ def start(MPI: Any) -> None:
 class _Watch:
     """While it is entered, a thread ends this process when its wait for the others has no end."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
         self._met = threading.Event()
         self._main = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="ddpgrad start of MPI", daemon=True)
@@ -55,8 +63,7 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        limit = environment.timeout()
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + self._limit
         neighbours = _Neighbours()
         missed_at = None
         while not self._met.wait(_LOOK_S):
@@ -66,7 +73,7 @@ class _Watch:
             if missed_at is not None and now > missed_at + _GRACE_S:
                 self._end(missed)
             if now > deadline:
-                self._end(f"not all of them have come within {limit:g} s (DDPGRAD_TIMEOUT)")
+                self._end(f"not all of them have come within {self._limit:g} s (DDPGRAD_TIMEOUT)")
 
     def _end(self, why: str) -> None:
         rank = environment.launch().ranks.start

@@ -90,7 +90,7 @@ class _Messages:
             if lost:
                 raise guard.rank_failed(self._group[lost[0]][1], Lost.how[self._group[lost[0]][0]], {})
             if time.monotonic() > deadline:
-                raise guard.not_come(self._group, missing, self._timeout)
+                raise guard.not_come(self._launch, missing, self._timeout)
 
         try:
             self._poll(requests, look)

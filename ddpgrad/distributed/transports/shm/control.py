@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....core.environment import Launch
-from ....core.errors import DistributedError, TransportError
+from ....core.errors import DistributedError
 from ...protocol import guard
 from ...protocol.guard import Signature
 from ...protocol.progress import waits
@@ -118,10 +118,8 @@ class Control:
         if self.launch.proc != 0:
             try:
                 joined = segments.attach(path, size, patience=timeout)
-            except segments.NothingThere:
-                if self.launch.group is None:
-                    raise
-                raise self._late([0], timeout) from None
+            except segments.NothingThere as nothing:
+                raise guard.not_come(self.launch, [0], timeout) from nothing
             self._file = segments.open_again(path)
             return joined
         made = segments.create(path, used, size - used)
@@ -149,7 +147,7 @@ class Control:
         try:
             while absent := [proc for proc in self._others if self._word(proc, _STATE) == _ABSENT]:
                 if time.monotonic() > deadline:
-                    raise self._late(absent, timeout)
+                    raise guard.not_come(self.launch, absent, timeout)
                 patience.pause()
         finally:
             if self.launch.proc == 0:
@@ -157,13 +155,6 @@ class Control:
         self._monitor = ProcessMonitor(
             {proc: self._word(proc, _PID) for proc in self._others if self._visible(proc)}
         )
-
-    def _late(self, absent: Sequence[int], timeout: float) -> DistributedError:
-        if self.launch.group is None:
-            return TransportError(
-                f"process {absent[0]} of {self.launch.procs} did not start within {timeout:g} seconds"
-            )
-        return guard.not_come(self.launch.group, absent, timeout)
 
     def _visible(self, proc: int) -> bool:
         # Containers may share memory and yet number their processes apart.
