@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ddpgrad.distributed.failure import exit_codes
+from ddpgrad.distributed.failure.channel import Sender
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -22,7 +23,9 @@ saved_step: int | None = None
 
 _flag = False
 _asked = False  # whether the program ever asked for the flag
-_reports = False  # whether run_script.py turns an end on request into the exit code
+_sender: Sender | None = (
+    None  # to the launcher; then run_script.py turns an end on request into the exit code
+)
 _previous: dict[int, Any] = {}
 _pid = 0
 
@@ -31,10 +34,10 @@ class Preempted(SystemExit):
     """The ranks have saved a checkpoint, as a signal asked them to, and the script ends here."""
 
 
-def prepare(reports: bool) -> None:
-    """Called by run_script.py, in the main thread. `reports`: it reports the outcome of the script to the launcher."""
-    global _reports
-    _reports = reports
+def prepare(sender: Sender | None) -> None:
+    """Called by run_script.py, in the main thread. sender: by which it reports the outcome of the script to the launcher."""
+    global _sender
+    _sender = sender
     _install()
 
 
@@ -43,6 +46,8 @@ def requested() -> bool:
     global _asked
     if not _asked:
         _asked = True
+        if _sender is not None:
+            _sender.saves()
         if threading.current_thread() is threading.main_thread():
             _install()
     return _flag
@@ -53,7 +58,7 @@ def end(step: int) -> NoReturn:
     global saved_step
     saved_step = step
     # Under ddprun the rank exits with 0, and its process reports the preemption; alone, the exit code must.
-    raise Preempted(0 if _reports else exit_codes.PREEMPTED)
+    raise Preempted(0 if _sender is not None else exit_codes.PREEMPTED)
 
 
 def _install() -> None:

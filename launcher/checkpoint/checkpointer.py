@@ -110,13 +110,15 @@ class Checkpointer:
         asked = any_rank(preemption.requested())
         if asked or (self.every is not None and (step + 1) % self.every == 0):
             self.save(step, metric, **objects)
-        if asked:
-            self.wait()
-            preemption.end(step)
-        if snapshots is not None and (step + 1) % (self.memory_every or 1) == 0:
+        if snapshots is not None and (asked or (step + 1) % (self.memory_every or 1) == 0):
             check_names(objects)
             rank, ranks = rank_and_world_size()
             snapshots.keep(step, own_shares(objects, rank, ranks, sharded=True))
+        if asked:
+            self.wait()
+            if snapshots is not None:
+                snapshots.wait()
+            preemption.end(step)
 
     def save(self, step: int, metric: float | None = None, /, **objects: Any) -> Path:
         """Commit a checkpoint after `step`, delete those that need not be kept, and return its folder.

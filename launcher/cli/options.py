@@ -47,6 +47,7 @@ sub-commands:
   ddprun doctor                check the parts of this machine that ddpgrad can use
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
+  ddprun resize PID --procs P  let a job that runs go on in P processes
   ddprun examples              list programs to begin with; ddprun examples copy NAME
 
 examples:
@@ -100,7 +101,7 @@ def _row(*names: str, **how: Any) -> _Row:
 
 
 _Row = tuple[tuple[str, ...], dict[str, Any]]
-SUB_COMMANDS = ("doctor", "ckpt", "trace", "examples")
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "examples", "resize")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[_Row]] = {

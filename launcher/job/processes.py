@@ -51,6 +51,8 @@ class JobProcess:
     """When the others must have come."""
     meets_for: float = 0.0
     """How long it waits, in seconds."""
+    saves: bool = False
+    """Whether its program saves its work when it is asked to end."""
     preempted: int | None = None
     """The step that was saved before the process ended on request."""
     agent_reported: bool = False
@@ -160,6 +162,10 @@ class JobProcesses:
         steps = [process.preempted for process in self._processes]
         return steps[0] if steps and None not in steps else None
 
+    def all_save(self) -> bool:
+        """Whether the programs of all processes save their work when they are asked to end."""
+        return len(self._processes) == self._plan.procs and all(process.saves for process in self._processes)
+
     def all_done(self) -> bool:
         """Whether every process has come to the end of its script."""
         return len(self._processes) == self._plan.procs and all(process.done for process in self._processes)
@@ -264,6 +270,8 @@ class JobProcesses:
             self._look_for_absent()
         elif kind == "loaded":
             self.on_loaded(message["modules"], message["kernels"])
+        elif kind == "saves":
+            process.saves = True
         elif kind == "preempted":
             process.preempted = message["step"]
         elif kind == "ended":

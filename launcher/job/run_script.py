@@ -48,7 +48,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
         heartbeat.start(sender)
     else:
         heartbeat.count_steps()
-    preemption.prepare(sender is not None)
+    preemption.prepare(sender)
     if sender is not None and environment.snapshot_memory() is not None and launch.proc == 0:
         from . import preloading  # here, as only jobs that may be started again need it
 

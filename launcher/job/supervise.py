@@ -10,6 +10,7 @@ import signal
 import time
 from dataclasses import dataclass, replace
 
+from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import blame, exit_codes, summary, watchdog
 from ddpgrad.distributed.failure.channel import HEARTBEAT_S, Failure
 from ddpgrad.distributed.failure.phase import is_busy
@@ -18,8 +19,9 @@ from ddpgrad.distributed.failure.watchdog import Stall
 
 from . import job_files, mpi, run_config, slurm, snapshot_memory, spawn
 from .cleanup import CleanupProcess
+from .control import Control
 from .logs import Logs
-from .plan import Plan
+from .plan import Plan, new_job
 from .processes import JobProcess, JobProcesses
 from .relay import Relay
 from .restart import Restarts
@@ -58,6 +60,8 @@ class Outcome:
     """The optimizer steps that every rank had finished."""
     lost: tuple[str, ...] = ()
     """The hosts that were lost."""
+    procs: int | None = None
+    """In how many processes the job is to go on from what it has saved, if it is."""
 
 
 def run(plan: Plan) -> int:
@@ -73,13 +77,19 @@ def run(plan: Plan) -> int:
         Logs(plan.log_dir) as logs,
         snapshot_memory.made(plan.max_restarts > 0) as snapshots,
         contextlib.closing(Spares()) as spares,
+        Control(selector) as control,
     ):
         plan = replace(run_config.described(plan), snapshots=snapshots)
         restarts = Restarts(plan)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)
         while True:
-            outcome = _Supervisor(plan, selector, signals, logs, spares).run()
+            supervisor = _Supervisor(plan, selector, signals, logs, spares)
+            control.resize = supervisor.resize
+            outcome = supervisor.run()
+            if outcome.procs is not None:
+                plan = replace(plan, **new_job(), procs=outcome.procs, restart_count=plan.restart_count + 1)
+                continue
             following = restarts.after(plan, outcome.failure, outcome.steps, outcome.lost)
             if following is None or not restarts.pause(selector, signals):
                 return outcome.code
@@ -118,6 +128,7 @@ class _Supervisor:
         self._failures: list[Failure] = []
         self._lost: dict[str, range] = {}
         self._stopped_by: signal.Signals | None = None
+        self._procs: int | None = None  # to go on with
         self._stall: Stall | None = None
         self._judge_stall_at = _NEVER
         self._busy_stacks: dict[int, str] = {}
@@ -150,7 +161,29 @@ class _Supervisor:
         failed = bool(self._failures) and self._stopped_by is None
         first = blame.first_failure(self._failures) if failed else None
         steps = min((one.steps for one in self._processes.progress().values()), default=0)
-        return Outcome(code, first, steps, tuple(self._lost))
+        procs = self._procs if code == exit_codes.PREEMPTED and self._stopped_by is None else None
+        return Outcome(code, first, steps, tuple(self._lost), procs)
+
+    def resize(self, procs: int) -> str:
+        """Let the ranks save their work and end, to go on in `procs` processes; why that cannot be, or ''."""
+        if (
+            self._stage != _Stage.RUNNING
+            or self._stopped_by is not None
+            or self._failures
+            or self._procs is not None
+        ):
+            return "the job is ending, or being resized"
+        if self._plan.nodes is not None or self._plan.slurm:
+            return "a job over --nnodes, or in a Slurm allocation, cannot be resized"
+        try:
+            replace(self._plan, procs=procs).check()
+        except LaunchError as error:
+            return str(error)
+        if not self._processes.all_save():
+            return "not all ranks have called Checkpointer.step yet, which saves their work: try again after the first step"
+        self._procs = procs
+        self._processes.send(signal.SIGUSR1)
+        return ""
 
     def _next_check(self) -> float:
         """When to check for a stall again."""
@@ -331,7 +364,8 @@ class _Supervisor:
         if self._failures and self._lost:
             self._failures = blame.hosts_lost(self._lost, self._failures, self._processes.progress())
         if step is not None:
-            self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved.\n")
+            on = f"; going on in {self._procs} processes" if self._procs and self._stopped_by is None else ""
+            self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved{on}.\n")
             return exit_codes.PREEMPTED
         if self._stopped_by is not None:
             self._relay.say(summary.describe_signal(self._stopped_by, self._failures))

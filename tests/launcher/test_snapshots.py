@@ -142,3 +142,41 @@ def test_memory_that_does_not_suffice_is_a_warning_and_files_go_on(ddprun, undis
     assert said(result.out, "from") == ["0", "6", "0", "6"]
     assert said(result.out, "result") == undisturbed
     assert "rank 1 cannot keep the state after step 0 in memory" in result.err
+
+
+# Rank 0 asks ddprun for PROCS processes after the first step, and then for what cannot be.
+RESIZE = """DISTURBED = False
+    if attempt == 0 and rank == 0 and step in (0, 3):
+        import subprocess
+        for procs in (5, PROCS, PROCS) if step else (PROCS,):
+            words = "-m", "ddpgrad.launcher", "resize", str(os.getppid()), "--procs", str(procs)
+            asked = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+            print("asked", asked.returncode, (asked.stdout + asked.stderr).splitlines()[-1])
+    checkpoints.step("""
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+def test_a_job_goes_on_in_other_processes_with_the_same_bits(ddprun, undisturbed, before, after):
+    asking = RESIZE.replace("PROCS", str(after))
+    body = (
+        TRAIN.replace("    checkpoints.step(", f"    {asking}", 1)
+        .replace("BEFORE", "pass")
+        .replace("DEED", "pass")
+    )
+    body = body.replace("DISTURBED = True", "pass")
+    result = ddprun.run("-n", "2", "--procs", str(before), "--max-restarts", "1", ddprun.script(body))
+    assert result.code == 0, result.err
+    assert f"whose checkpoint is saved; going on in {after} processes" in result.err
+    assert said(result.out, "from") == ["0", "4", "0", "4"]  # the files were not there any more
+    assert said(result.out, "result") == undisturbed
+    answers = re.findall(r"asked (\d) (.*)", result.out)
+    assert [code for code, _ in answers] == ["2", "2", "0", "2"]
+    assert "not all ranks have called Checkpointer.step yet" in answers[0][1]
+    assert "--procs 5 is more than -n 2 ranks" in answers[1][1]
+    assert "is ending, or being resized" in answers[3][1]
+
+
+def test_only_a_job_that_runs_can_be_resized(ddprun):
+    result = ddprun.run("resize", str(os.getpid()), "--procs", "2")
+    assert result.code == 2
+    assert f"no ddprun of yours with process number {os.getpid()} answers on this host" in result.err

@@ -11,6 +11,7 @@ carries one JSON object per line:
     meeting    the process begins to wait for others in a meeting, whose name it gives, or its wait is over
     loaded     what the ranks have loaded, for processes that may take their place
     failed     a rank raised (see Failure)
+    saves      the program saves its work when it is asked to end
     preempted  the ranks have saved their work on request, and end
     done       the script came to its end in every hosted rank
     ended      the exit status of the process, from its agent (see `launcher/job/agent.py`)
@@ -125,6 +126,9 @@ class Sender:
     def loaded(self, modules: list[str], kernels: str) -> None:
         """See `launcher/job/preloading.py`."""
         self._send({"kind": "loaded", "modules": modules, "kernels": kernels})
+
+    def saves(self) -> None:
+        self._send({"kind": "saves"})
 
     def preempted(self, step: int) -> None:
         self._send({"kind": "preempted", "step": step})

@@ -1,0 +1,99 @@
+"""The socket of a running ddprun, on which its user asks for another number of processes (`ddprun resize`).
+
+Its name is in the kernel's table, by ddprun's process number, and is no file. Only the same user, or root, is heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import sys
+from collections.abc import Callable
+
+from ddpgrad.core.errors import LaunchError
+
+_MOST = 4096  # bytes of a message
+_ANSWER_S = 10.0
+
+
+def _name(pid: int) -> str:
+    return f"\0ddprun-{pid}"
+
+
+class Control:
+    """Listens as long as it is entered.
+
+    resize: called with the number of processes that was asked for; its answer is '', or why it cannot be.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._listening: socket.socket | None = None
+        self._asking: socket.socket | None = None
+        self.resize: Callable[[int], str] = lambda procs: "the job has ended"
+
+    def __enter__(self) -> Control:
+        if sys.platform == "linux":
+            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            self._listening.bind(_name(os.getpid()))
+            self._listening.listen()
+            self._selector.register(self._listening, selectors.EVENT_READ, lambda fd: self._accept())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hang_up()
+        if self._listening is not None:
+            self._selector.unregister(self._listening)
+            self._listening.close()
+
+    def _accept(self) -> None:
+        assert self._listening is not None
+        with contextlib.suppress(OSError):  # who asked has gone
+            asking, _ = self._listening.accept()
+            if _user_of(asking) not in (0, os.geteuid()):
+                asking.close()
+                return
+            self._hang_up()  # the latest counts
+            self._asking = asking
+            asking.setblocking(False)
+            self._selector.register(asking, selectors.EVENT_READ, lambda fd: self._answer())
+
+    def _answer(self) -> None:
+        assert self._asking is not None
+        with contextlib.suppress(OSError):
+            text = self._asking.recv(_MOST).decode(errors="replace")
+            if text:
+                answer = self.resize(int(text)) if text.isdecimal() else f"not a number: {text!r}"
+                self._asking.send(f"{'no' if answer else 'ok'} {answer}".encode())
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            self._selector.unregister(asking)
+            asking.close()
+
+
+def _user_of(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return struct.unpack("iII", credentials)[1]
+
+
+def ask(pid: int, procs: int) -> None:
+    """Let the ddprun with that process number go on in `procs` processes; LaunchError where it cannot."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_ANSWER_S)
+        try:
+            connection.connect(_name(pid))
+            connection.send(str(procs).encode())
+            verdict, _, why = connection.recv(_MOST).decode().partition(" ")
+        except OSError as error:
+            raise LaunchError(
+                f"no ddprun of yours with process number {pid} answers on this host ({error.strerror or error}); "
+                "`pgrep -a ddprun` lists them"
+            ) from None
+    if verdict != "ok":
+        raise LaunchError(why or f"the ddprun with process number {pid} has hung up")
