@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable
 
 from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.transports.process_monitor import pid_namespace
 
 _MOST = 4096  # bytes of a message
 _ANSWER_S = 10.0
 
 
 def _name(pid: int) -> str:
-    return f"\0ddprun-{pid}"
+    return f"\0ddprun-{pid_namespace()}-{pid}"
 
 
 class Control:
@@ -37,10 +38,15 @@ class Control:
 
     def __enter__(self) -> Control:
         if sys.platform == "linux":
-            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-            self._listening.bind(_name(os.getpid()))
-            self._listening.listen()
-            self._selector.register(self._listening, selectors.EVENT_READ, lambda fd: self._accept())
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            try:
+                listening.bind(_name(os.getpid()))
+            except OSError:  # somebody has taken the name: `ask` says that no ddprun of its user answers
+                listening.close()
+                return self
+            listening.listen()
+            self._selector.register(listening, selectors.EVENT_READ, lambda fd: self._accept())
+            self._listening = listening
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,6 +94,8 @@ def ask(pid: int, procs: int) -> None:
         connection.settimeout(_ANSWER_S)
         try:
             connection.connect(_name(pid))
+            if os.geteuid() not in (0, _user_of(connection)):
+                raise OSError("it is another user's")
             connection.send(str(procs).encode())
             verdict, _, why = connection.recv(_MOST).decode().partition(" ")
         except OSError as error:
