@@ -1,0 +1,3 @@
+"""For type checkers: `ddpgrad.onnx` is `ddpgrad.extras.onnx`, by the table in compat/aliases.py."""
+
+from .extras.onnx import *
