@@ -30,6 +30,8 @@ MODULES = {
     "return_types": "core.return_types",
     "safetensors": "files.safetensors",
     "serialization": "files.serialization",
+    "signal": "ops.signal",
+    "signal.windows": "ops.signal.windows",
     "storage": "core.storage",
     "types": "compat.types",
     "xpu": "compat.xpu",

@@ -20,7 +20,6 @@ MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
 OPS: tuple[tuple[str, str], ...] = (
     (r"sparse\..*|torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
     (r"masked\..*", MASKED),
-    (r"signal\.windows\..*", "windows of signal processing; SciPy has them"),
     (r"jiterator_.*", "compiles CUDA code at run time; write a kernel with CuPy"),
     (r"torch\..*|_(?!_).*", INTERNAL),
     (r"native_.*|max_pool2d_with_indices_backward|unsafe_.*|hash_tensor|slice", INTERNAL),

@@ -12,7 +12,7 @@ import torch
 
 import ddpgrad
 
-NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft")
+NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft", "signal.windows")
 
 
 class Different(Exception):
