@@ -62,7 +62,7 @@ ROOMS = {
         ["tensor_work", "device_mesh"],
         ["tensor"],
         ["objects"],
-        ["collectives", "messages", "monitored_barrier"],
+        ["agreement", "collectives", "messages", "monitored_barrier"],
         ["group_methods"],
         ["ddp", "nn"],
         ["fsdp"],

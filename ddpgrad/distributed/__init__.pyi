@@ -2,6 +2,7 @@
 
 from . import algorithms as algorithms, fsdp as fsdp, nn as nn, tensor as tensor
 from ..core.errors import DistributedError as _DistributedError, TransportError as _TransportError
+from .agreement import agree as agree, on_rank_zero as on_rank_zero, rank_zero_first as rank_zero_first
 from .backends import (
     Backend as Backend, default_pg_timeout as default_pg_timeout,
     get_default_backend_for_device as get_default_backend_for_device,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ddpgrad
 from ddpgrad import distributed
 from ddpgrad.core.errors import CheckpointError
 
@@ -19,11 +18,7 @@ def rank_and_world_size() -> tuple[int, int]:
 
 def any_rank(flag: bool) -> bool:
     """Whether `flag` is true on a rank."""
-    if rank_and_world_size()[1] == 1:
-        return flag
-    found = ddpgrad.tensor([int(flag)])
-    distributed.all_reduce(found, distributed.ReduceOp.MAX)
-    return bool(found.item())
+    return bool(distributed.agree(flag)) if rank_and_world_size()[1] > 1 else flag
 
 
 def on_rank_0(action: Callable[[], None]) -> None:
