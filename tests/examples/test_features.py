@@ -1,4 +1,4 @@
-"""The short examples, each on two ranks."""
+"""The short examples, each on some ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from pathlib import Path
 FEATURES = Path(__file__).parents[2] / "examples" / "features"
 
 
-def test_fully_shard():
-    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", "2", str(FEATURES / "fully_shard.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def said(example: str, ranks: int, procs: int) -> str:
+    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(ranks), "--procs", str(procs)]
+    done = subprocess.run([*command, str(FEATURES / example)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "rank 0 keeps 2277 of 4554 parameters" in done.stdout
+    return done.stdout
+
+
+def test_fully_shard():
+    assert "rank 0 keeps 2277 of 4554 parameters" in said("fully_shard.py", 2, 2)
+
+
+def test_exact_mean():
+    """The same bits on one, two and four processes, and the loss that one rank reaches."""
+    outputs = {said("exact_mean.py", 4, procs) for procs in (1, 2, 4)}
+    assert len(outputs) == 1
+    loss = outputs.pop().partition("loss ")[2][:6]
+    assert f"loss {loss}," in said("exact_mean.py", 1, 1)

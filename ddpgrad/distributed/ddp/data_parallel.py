@@ -248,6 +248,18 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def loss_weight(self, n: float | Tensor) -> None:
+        """Say before a batch's backward how much its loss, a mean, counts: its number of tokens or samples.
+
+        Gradients become sum(w g) / sum(w) over all batches since the last average, on all ranks: those of `no_sync`, and
+        in `join` those of the ranks that have one; what one process would compute on the joined batch, but for rounding.
+        Call it once for each batch, on all ranks; a batch of weight 0 counts as gradients of zero, whatever they are.
+        Gradients of float16 are multiplied by `n` first: keep it near 1 for these, as n / usual_n.
+        Backward raises DistributedError where all weights are 0.
+        """
+        self.reducer.weighted().attach(self.reducer)
+        self.reducer.weighted().add(n)
+
     def _set_static_graph(self) -> None:
         """As `static_graph=True`, before the first backward."""
         if self.reducer.steps:

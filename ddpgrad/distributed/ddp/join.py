@@ -44,6 +44,7 @@ class Joining:
                 + " ".join(f"Rank {rank} exhausted all inputs." for rank in gone)
             )
         self._model.reducer.scale = 1.0 if self._divide_by_all else size / len(self.active)
+        self._model.reducer.weighted().expected = len(self.active)
         return True
 
     def shadow(self) -> None:
@@ -66,3 +67,4 @@ def joining(
     finally:
         model.joined = None
         model.reducer.scale = 1.0
+        model.reducer.weighted().expected = None

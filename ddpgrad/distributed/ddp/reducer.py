@@ -25,6 +25,7 @@ from .finite import FiniteWatch
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook
+    from .loss_weight import LossWeights
     from .recompute import RecomputedSums
     from .sparse_bucket import SparseBucket
 
@@ -83,6 +84,7 @@ class Reducer:
         self.steps = 0  # backward passes after which gradients were averaged
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
+        self.weights: LossWeights | None = None  # since the first use, or a `join`
         self.finite = FiniteWatch()
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
@@ -252,8 +254,11 @@ class Reducer:
         self._post_staged()
         for bucket in self.buckets:
             bucket.finish(self.backend)
-            if self.scale != 1.0:
-                bucket.scale_by(self.scale)
+        scale = None if self.weights is None else self.weights.take(self)
+        scale = self.scale if scale is None else scale
+        if scale != 1.0:
+            for bucket in self.buckets:
+                bucket.scale_by(scale)
         if self.find_unused:
             self._share_used()
         if self.static and self.used:  # a rank that had no batch has seen nothing
@@ -286,6 +291,14 @@ class Reducer:
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)
         self.rebuilt = True
+
+    def weighted(self) -> LossWeights:
+        """The weights of this rank's batches."""
+        if self.weights is None:
+            from .loss_weight import LossWeights  # here, as few programs have weights
+
+            self.weights = LossWeights()
+        return self.weights
 
     def logged(self, error: E) -> E:
         """`error`, remembered for whoever asks the model what went wrong."""
