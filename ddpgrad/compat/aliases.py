@@ -104,7 +104,7 @@ PAGES = {
     "distributed._tensor": "from ..distributed.tensor import *",
     "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Placement, Replicate, Shard\n"
     "from ..compat.absent import Partial, _StridedShard",
-    "distributed.utils": "from ..distributed.ddp.data_parallel import sync_module_states as _sync_module_states",
+    "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ddpgrad import Tensor, nn
 from ddpgrad.core.errors import CheckpointError, DistributedError
+from ddpgrad.distributed import is_initialized
+from ddpgrad.distributed.ranks import world
 
 from . import generators, shards
 from .manifest import check_name
@@ -33,10 +36,26 @@ def own_states(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_shares(objects: Mapping[str, Any], rank: int, ranks: int, sharded: bool) -> list[Share]:
-    """The shares of this rank; see `shards.shares`."""
+    """The shares of this rank; see `shards.shares`. CheckpointError for a model whose parameters are NaN."""
+    for name, obj in objects.items():
+        if isinstance(obj, nn.Module):
+            _refuse_nan(name, obj)
     shared = {name: obj for name, obj in objects.items() if not _is_per_rank(obj)}
     own = own_states(objects) if sharded or ranks == 1 else {}
     return shards.shares(shared, own, rank, ranks, sharded)
+
+
+def _refuse_nan(name: str, model: nn.Module) -> None:
+    """What is NaN stays NaN, and would take the place of a checkpoint that is worth something."""
+    for parameter, p in model.named_parameters():
+        local: Tensor = getattr(p, "to_local", p.detach)()
+        # The sum is one pass without memory of its own; it is NaN for infinities of both signs, too.
+        if p.requires_grad and local.sum().isnan() and local.isnan().any():
+            if is_initialized():
+                world.current().last_checks.raise_error()  # which knows the rank and step where that began
+            raise CheckpointError(
+                f"{name!r} is not saved: its parameter '{parameter}' is NaN; earlier checkpoints stay as they are"
+            )
 
 
 def _is_per_rank(obj: Any) -> bool:

@@ -192,6 +192,16 @@ def test_what_cannot_be_saved_is_named_and_changes_nothing(folder):
     assert content(folder) == before
 
 
+def test_parameters_that_are_nan_are_not_saved(folder):
+    model = ddpgrad.nn.Linear(2, 2)
+    model.bias.data[1] = float("nan")
+    with pytest.raises(CheckpointError, match="'net' is not saved: its parameter 'bias' is NaN"):
+        Checkpointer(folder).save(7, net=model)
+    assert [name for name in names(folder) if name.startswith("step")] == ["step_00000003", "step_00000005"]
+    model.bias.requires_grad_(False)
+    Checkpointer(folder).save(7, net=model)
+
+
 def test_every_damaged_byte_is_found_and_the_older_checkpoint_named(folder):
     newest, older = folder / "step_00000005", content(folder / "step_00000003")
     model = Model(-1.0)

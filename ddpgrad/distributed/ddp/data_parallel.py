@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...autograd.grad_mode import is_grad_enabled
 from ...core import environment, spans
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
-from ..communicator.communicator import Communicator
 from ..process_group import ProcessGroup, default_group, resolve
-from ..tensor_work import give_back, on_host
 from . import bucket
 from .bucket import MIB
+from .finite import ACTIONS
 from .reducer import Reducer
-from .replica_check import ReplicaCheck, verify
+from .replica_check import ReplicaCheck, broadcast, verify
 
 if TYPE_CHECKING:
     from ..device_mesh import DeviceMesh
     from .comm_hooks import GradBucket
     from .join import Joining
-
-_BROADCAST_BYTES = 250 * MIB
 
 
 class DistributedDataParallel(Module):
@@ -45,6 +40,10 @@ class DistributedDataParallel(Module):
     sake (a module lives on one device here, and gradients always are views of the buckets).
     check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
     (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
+    nonfinite_gradients: what all ranks do at the end of a backward in which a gradient of one is NaN or infinite. Each drops the
+    gradients (`.grad` is None, so that optimizers leave parameters alone), and then: "skip": goes on; rank 0 logs a
+    warning; "raise": raises DistributedError; "stop": leaves the program by SystemExit. All name the rank and its first
+    such parameter. None: as PyTorch, nothing, which a GradScaler needs. It costs a pass over the averaged gradients.
     `state_dict` has the names of `module`, without a prefix. In the default group the model can be pickled.
     Raises MismatchError, which names the first parameter that differs.
     """
@@ -67,6 +66,7 @@ class DistributedDataParallel(Module):
         device_mesh: DeviceMesh | None = None,
         forward_sync_buffers: bool | None = None,
         check_replicas_every: int | None = None,
+        nonfinite_gradients: Literal["skip", "stop", "raise"] | None = None,
     ) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
@@ -87,6 +87,10 @@ class DistributedDataParallel(Module):
             )
         if bucket_cap_mb is not None and bucket_cap_mb <= 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
+        if nonfinite_gradients not in (None, *ACTIONS):
+            raise ValueError(
+                f"DistributedDataParallel: nonfinite_gradients must be one of {ACTIONS}, or None; got {nonfinite_gradients!r}"
+            )
         if process_group is not None and device_mesh is not None:
             raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
         if device_mesh is not None and device_mesh.ndim != 1:
@@ -108,6 +112,7 @@ class DistributedDataParallel(Module):
             if check_replicas_every is None
             else check_replicas_every
         )
+        self.nonfinite_gradients = nonfinite_gradients
         # Named by `_set_params_and_buffers_to_ignore_for_model`: what each rank has for itself.
         self.parameters_to_ignore = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         alike = {
@@ -118,6 +123,7 @@ class DistributedDataParallel(Module):
             "broadcast_buffers": with_buffers,
             "forward_sync_buffers": self.forward_sync_buffers,
             "check_replicas_every": self.check_replicas_every,
+            "nonfinite_gradients": nonfinite_gradients,
             "verify": environment.verified_sums(),
         }
         verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()], alike)
@@ -155,6 +161,8 @@ class DistributedDataParallel(Module):
             from .recompute import RecomputedSums
 
             self.reducer.sums = RecomputedSums(c, self.process_group.ranks, every, self.reducer.finite)
+        self.reducer.nonfinite = self.nonfinite_gradients
+        self.reducer.finite.enabled = self.nonfinite_gradients is not None
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
         self.replica_check.attend(self)
 
@@ -342,50 +350,3 @@ class DistributedDataParallel(Module):
 def _with_sparse_gradients(module: Module) -> set[int]:
     """The ids of the tables of embeddings with `sparse=True`."""
     return {id(part.weight) for part in module.modules() if getattr(part, "sparse", None) is True}
-
-
-def sync_module_states(
-    module: Module,
-    process_group: ProcessGroup | None,
-    broadcast_bucket_size: int = _BROADCAST_BYTES,
-    src: int = 0,
-    params_and_buffers_to_ignore: Container[str] = (),
-    broadcast_buffers: bool = True,
-) -> None:
-    """Make parameters and buffers those of rank `src`, but for the names to ignore. broadcast_bucket_size: no effect."""
-    named = [*module.named_parameters(), *(module.named_buffers() if broadcast_buffers else ())]
-    tensors = [tensor for name, tensor in named if name not in params_and_buffers_to_ignore]
-    broadcast(resolve(process_group).communicator, tensors, f"parameters and buffers of rank {src}", src)
-
-
-def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int = 0) -> None:
-    """Give all ranks the values of rank `src`, joined to large messages by dtype."""
-    groups: dict[Any, list[Tensor]] = {}
-    for t in tensors:
-        groups.setdefault(t.dtype, []).append(t)
-    for group in groups.values():
-        part: list[Tensor] = []
-        size = 0
-        for t in group:
-            part.append(t)
-            size += t.nbytes
-            if size >= _BROADCAST_BYTES:
-                _broadcast_joined(c, part, label, src)
-                part, size = [], 0
-        if part:
-            _broadcast_joined(c, part, label, src)
-
-
-def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str, src: int) -> None:
-    if c.size == 1:
-        return
-    hosts = [on_host(t) for t in tensors]
-    flat = np.concatenate([h.reshape(-1) for h in hosts])
-    c.broadcast(flat, src, label)
-    if c.rank == src:
-        return
-    start = 0
-    for t, host in zip(tensors, hosts, strict=True):
-        host[...] = flat[start : start + host.size].reshape(host.shape)
-        start += host.size
-        give_back(t, host)

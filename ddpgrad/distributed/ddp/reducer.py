@@ -21,7 +21,7 @@ from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import Communicator
 from .bucket import Bucket, Gradient, Layout, plan
-from .finite import FiniteWatch
+from .finite import FiniteWatch, settle
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook
@@ -86,6 +86,7 @@ class Reducer:
         self.scale = 1.0  # of averages, where not all ranks took part
         self.weights: LossWeights | None = None  # since the first use, or a `join`
         self.finite = FiniteWatch()
+        self.nonfinite: str | None = None  # one of `finite.ACTIONS`
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
         self.arrivals: list[int] | None = None if find_unused and not static else []
@@ -210,7 +211,7 @@ class Reducer:
 
     def _look_at(self, bucket: Bucket | SparseBucket) -> None:
         """Notice gradients that are not finite while it can be told whose they are (on a CPU: it costs a pass)."""
-        if self.communicator.size > 1 and bucket.stage is None:
+        if self.nonfinite is not None or (self.communicator.size > 1 and bucket.stage is None):
             indices, views = bucket.layout.indices, bucket.views
             self.finite.look(
                 bucket.flat, lambda: ((self.names[i], v._array) for i, v in zip(indices, views, strict=True))
@@ -264,12 +265,15 @@ class Reducer:
         if self.static and self.used:  # a rank that had no batch has seen nothing
             self.expected = frozenset(self.used)
         self.used.clear()
+        failed = None if self.nonfinite is None else settle(self, self.nonfinite)
         self.steps += 1
         self.finite.step(self.steps)
         arrivals, self.arrivals = self.arrivals, None
         self._begin()
         if arrivals is not None:
             self._rebuild(arrivals)
+        if failed is not None:
+            raise failed
 
     def _share_used(self) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""

@@ -1,4 +1,4 @@
-"""Check that replicas begin alike and stay alike: every so many steps the ranks compare checksums of all parameters.
+"""Let replicas begin alike, and check that they stay so: every so many steps the ranks compare checksums of all parameters.
 
 Replicas begin alike and get the same updates. They drift apart when a rank changes parameters
 by itself: a seed that differs, an update that depends on the rank, a gradient that was changed
@@ -14,22 +14,22 @@ import logging
 import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import DistributedError, MismatchError
 from ...core.tensor import Tensor
+from ...nn.modules.module import Module
 from ..communicator.communicator import Communicator
+from ..process_group import ProcessGroup, resolve
 from ..protocol.guard import blaming
 from ..ranks import world
-from ..tensor_work import on_host
-from .finite import FiniteWatch
+from ..tensor_work import give_back, on_host
+from .finite import ADVICE, FiniteWatch
 
-_ADVICE = (
-    ". Look at that rank's data and loss in that step; autograd.set_detect_anomaly(True) finds the operation."
-)
+_BROADCAST_BYTES = 250 << 20
 _log = logging.getLogger("ddpgrad.distributed")
 
 
@@ -49,7 +49,7 @@ class ReplicaCheck:
         self._parameters, self._communicator, self.every = list(parameters), c, every
         self.checks, self.seconds = 0, 0.0
         self._finite = finite
-        finite.enabled = every > 0
+        finite.enabled = finite.enabled or every > 0
         finite.parameters_are_finite = self._all_finite
         self._equal_at = 0
         self._here: set[int] = set()
@@ -115,7 +115,7 @@ class ReplicaCheck:
         where = f"parameters of rank {rank} are NaN at the end, after step {finite.steps}"
         if found is not None and not finite.inherited:
             error = DistributedError(
-                f"{where}: in step {found[0]} its gradient of '{found[1]}' was the first that was not finite{_ADVICE}"
+                f"{where}: in step {found[0]} its gradient of '{found[1]}' was the first that was not finite{ADVICE}"
             )
             return blaming(error, [rank])
         first = next(name for name, p in self._parameters if p.requires_grad and np.isnan(on_host(p)).any())
@@ -146,7 +146,7 @@ class ReplicaCheck:
         others = sorted(r for r in began if began[r] == began[rank] and r != rank)
         error = DistributedError(
             f"parameters are NaN after step {step}: in step {began[rank]} the gradient of '{names[rank]}' of rank {rank} was "
-            f"the first that was not finite" + (f", with that of ranks {others}" if others else "") + _ADVICE
+            f"the first that was not finite" + (f", with that of ranks {others}" if others else "") + ADVICE
         )
         return blaming(error, [rank])
 
@@ -208,3 +208,50 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
     longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
     first = names[min(len(reference), len(other))][0]
     return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
+
+
+def sync_module_states(
+    module: Module,
+    process_group: ProcessGroup | None,
+    broadcast_bucket_size: int = _BROADCAST_BYTES,
+    src: int = 0,
+    params_and_buffers_to_ignore: Container[str] = (),
+    broadcast_buffers: bool = True,
+) -> None:
+    """Make parameters and buffers those of rank `src`, but for the names to ignore. broadcast_bucket_size: no effect."""
+    named = [*module.named_parameters(), *(module.named_buffers() if broadcast_buffers else ())]
+    tensors = [tensor for name, tensor in named if name not in params_and_buffers_to_ignore]
+    broadcast(resolve(process_group).communicator, tensors, f"parameters and buffers of rank {src}", src)
+
+
+def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int = 0) -> None:
+    """Give all ranks the values of rank `src`, joined to large messages by dtype."""
+    groups: dict[Any, list[Tensor]] = {}
+    for t in tensors:
+        groups.setdefault(t.dtype, []).append(t)
+    for group in groups.values():
+        part: list[Tensor] = []
+        size = 0
+        for t in group:
+            part.append(t)
+            size += t.nbytes
+            if size >= _BROADCAST_BYTES:
+                _broadcast_joined(c, part, label, src)
+                part, size = [], 0
+        if part:
+            _broadcast_joined(c, part, label, src)
+
+
+def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str, src: int) -> None:
+    if c.size == 1:
+        return
+    hosts = [on_host(t) for t in tensors]
+    flat = np.concatenate([h.reshape(-1) for h in hosts])
+    c.broadcast(flat, src, label)
+    if c.rank == src:
+        return
+    start = 0
+    for t, host in zip(tensors, hosts, strict=True):
+        host[...] = flat[start : start + host.size].reshape(host.shape)
+        start += host.size
+        give_back(t, host)

@@ -16,7 +16,7 @@ from ...ops.creation.data import as_tensor
 from ...optim.optimizer import Optimizer, ParamsT
 from ..process_group import ProcessGroup, resolve
 from ..tensor_work import on_host
-from .data_parallel import broadcast
+from .replica_check import broadcast
 
 
 class ZeroRedundancyOptimizer(Optimizer):

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
-from ..ddp.data_parallel import broadcast
-from ..ddp.replica_check import verify
+from ..ddp.replica_check import broadcast, verify
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..process_group import get_world_size, init_process_group, is_initialized
 from ..tensor.dtensor import DTensor, ShardedParameter
