@@ -97,7 +97,16 @@ def _lay_out(gradients: Sequence[Gradient], indices: Sequence[int]) -> Layout:
     return Layout(tuple(indices), tuple(offsets), end, first.key)
 
 
-class Bucket:
+class Times:
+    """When, in the last backward, a bucket had all its gradients, was handed over, and had its average.
+
+    exposed: the seconds that the program stood still for it.
+    """
+
+    ready = launched = finished = exposed = 0.0
+
+
+class Bucket(Times):
     """Flat memory for the gradients of some parameters, and the state of its reduction."""
 
     def __init__(

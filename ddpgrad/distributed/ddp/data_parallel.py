@@ -20,6 +20,7 @@ from .replica_check import ReplicaCheck, broadcast, verify
 if TYPE_CHECKING:
     from ..device_mesh import DeviceMesh
     from .comm_hooks import GradBucket
+    from .explain import Explanation
     from .join import Joining
 
 
@@ -203,9 +204,9 @@ class DistributedDataParallel(Module):
                 self.joined.step(has_batch=True)
         if self.training or self.buffers_apart:
             self._share_buffers_for_forward()
+        self.reducer.forward_began = began = spans.now()
         if not spans.recorders:
             return self.module(*inputs, **kwargs)
-        began = spans.now()
         result = self.module(*inputs, **kwargs)
         spans.tell("forward", "forward", began)
         return result
@@ -286,9 +287,21 @@ class DistributedDataParallel(Module):
         """Before `module` is wrapped: its parameters and buffers of these names are each rank's own."""
         vars(module)["_ddp_params_and_buffers_to_ignore"] = list(params_and_buffers_to_ignore)
 
+    def explain(self) -> Explanation:
+        """Where the time of this rank's last steps went, up to 20 since buckets were laid out: print it, or read it as a dict.
+
+        buckets: of each its `parameters`, `bytes`, and in seconds since backward began, medians, when it had all gradients
+        (`ready`), was handed over (`launched`) and had its average (`finished`); `exposed`: how long the program
+        stood still for it. unused: parameters without a gradient in the last backward. forward, backward, exposed: of a
+        step. Not collective: one rank may ask. `ddprun --trace` tells more, of all ranks.
+        """
+        from .explain import explain  # here and below, as few programs ask
+
+        return explain(self.reducer)
+
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """What is known of this model and its last steps, by PyTorch's names; see `logging_data`."""
-        from .logging_data import logging_data  # here, as few programs ask
+        from .logging_data import logging_data
 
         return logging_data(self)
 

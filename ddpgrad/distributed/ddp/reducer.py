@@ -8,6 +8,7 @@ reducer waits for what is still under way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
@@ -82,6 +83,12 @@ class Reducer:
         # Parameters that got a gradient since the last average, within `no_sync` too.
         self.used: set[int] = set()
         self.steps = 0  # backward passes after which gradients were averaged
+        self.unused: list[int] = []  # in the last backward
+        self.forward_began = self.backward_began = self.computed = 0.0
+        # Of each of the last steps: when forward, backward and what comes after it began, and the times of its buckets.
+        self.timed: deque[tuple[float, float, float, list[tuple[float, float, float, float]]]] = deque(
+            maxlen=20
+        )
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
         self.weights: LossWeights | None = None  # since the first use, or a `join`
@@ -108,6 +115,7 @@ class Reducer:
         """Allocate the buckets and let each accumulator write there."""
         self.buckets = [self._bucket(layout) for layout in layouts]
         self.place = {}
+        self.timed.clear()
         for bucket in self.buckets:
             if isinstance(bucket, Bucket):
                 places = zip(bucket.layout.indices, bucket.views, strict=True)
@@ -165,6 +173,7 @@ class Reducer:
             return
         if not self.backward_runs:
             self.backward_runs = True
+            self.backward_began = spans.now()
             engine.queue_callback(self._finish)
         if i in self.ready:
             raise DistributedError(
@@ -177,6 +186,7 @@ class Reducer:
         self._adopt(i, view)
         bucket.missing -= 1
         if bucket.missing == 0:
+            bucket.ready = spans.now()
             if spans.recorders:
                 index = self.buckets.index(bucket)
                 spans.mark("ready", f"bucket {index} ready", bucket=index, parameters=bucket.label)
@@ -188,6 +198,7 @@ class Reducer:
             self._post_staged()
             self._look_at(self.buckets[self.next])
             bucket = self.buckets[self.next]
+            bucket.launched, bucket.finished = spans.now(), 0.0
             if not isinstance(bucket, Bucket):
                 bucket.start(self.communicator)
             elif self.hook is not None:
@@ -195,9 +206,19 @@ class Reducer:
             else:
                 bucket.start(self.sums)
                 self.staged = bucket if bucket.stage is not None else None
+            bucket.exposed = spans.now() - bucket.launched
             self.next += 1
+        began = spans.now()
         for bucket in self.buckets[: self.next]:
-            if bucket.work is not None and not bucket.work.poll() and isinstance(bucket, Bucket):
+            if bucket.finished:
+                continue
+            done = bucket.work is None or bucket.work.poll()
+            ended = spans.now()
+            bucket.exposed += ended - began
+            began = ended
+            if done:
+                bucket.finished = ended
+            elif isinstance(bucket, Bucket):
                 break
 
     def _post_staged(self) -> None:
@@ -227,7 +248,8 @@ class Reducer:
 
     def _finish(self) -> None:
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
-        unused = [i for i in range(len(self.parameters)) if i not in self.ready]
+        self.computed = spans.now()
+        self.unused = unused = [i for i in range(len(self.parameters)) if i not in self.ready]
         if unused and not self.find_unused:
             raise self.logged(DistributedError(self._unused_message(unused)))
         if self.expected is not None and self.expected != self.used:
@@ -238,6 +260,8 @@ class Reducer:
             if view is not None and self.parameters[i]._grad is None:
                 view._array[...] = 0
             bucket.missing -= 1
+            if bucket.missing == 0:
+                bucket.ready = self.computed
         self._hand_over()
         self._complete()
 
@@ -254,7 +278,14 @@ class Reducer:
         """Wait for the averages, and prepare the next pass."""
         self._post_staged()
         for bucket in self.buckets:
+            began = spans.now()
             bucket.finish(self.backend)
+            ended = spans.now()
+            bucket.exposed += ended - began
+            bucket.finished = bucket.finished or ended
+        if self.backward_runs:
+            times = [(b.ready, b.launched, b.finished, b.exposed) for b in self.buckets]
+            self.timed.append((self.forward_began, self.backward_began, self.computed, times))
         scale = None if self.weights is None else self.weights.take(self)
         scale = self.scale if scale is None else scale
         if scale != 1.0:

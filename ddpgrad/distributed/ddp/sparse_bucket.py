@@ -11,10 +11,10 @@ from ...core.errors import DistributedError
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import Communicator
 from ..communicator.sparse import SparseSum
-from .bucket import Layout
+from .bucket import Layout, Times
 
 
-class SparseBucket:
+class SparseBucket(Times):
     """The sparse gradient of one parameter, which lies in its `.grad`, and the state of its reduction.
 
     As in PyTorch, gradients are divided by the number of ranks and then added up. Where a rank has none, and where it
