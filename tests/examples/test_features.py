@@ -26,3 +26,9 @@ def test_exact_mean():
     assert len(outputs) == 1
     loss = outputs.pop().partition("loss ")[2][:6]
     assert f"loss {loss}," in said("exact_mean.py", 1, 1)
+
+
+def test_one_decision():
+    for ranks in (2, 4):
+        told = said("one_decision.py", ranks, 2)
+        assert "of which 1 was left out" in told and "medians of" in told
