@@ -210,9 +210,9 @@ class Reducer:
             self.next += 1
         began = spans.now()
         for bucket in self.buckets[: self.next]:
-            if bucket.finished:
+            if bucket.finished or bucket.work is None:
                 continue
-            done = bucket.work is None or bucket.work.poll()
+            done = bucket.work.poll()
             ended = spans.now()
             bucket.exposed += ended - began
             began = ended
