@@ -39,7 +39,11 @@ def test_each_bucket_is_explained(n):
     for rank, (before, told, text) in enumerate(ranks(n, program)):
         assert before["steps"] == 0 and before["buckets"][0]["ready"] is None and "-" in str(before)
         assert told["rank"] == rank and told["steps"] == 3  # since the first laid the buckets out anew
-        assert [b["parameters"] for b in told["buckets"]] == [["2.weight"], ["2.bias", "0.weight"], ["0.bias"]]
+        assert [b["parameters"] for b in told["buckets"]] == [
+            ["2.weight"],
+            ["2.bias", "0.weight"],
+            ["0.bias"],
+        ]
         assert [b["bytes"] for b in told["buckets"]] == [320, 496, 80]
         for b in told["buckets"]:
             assert 0 < b["ready"] <= b["launched"] <= b["finished"] <= told["backward"]

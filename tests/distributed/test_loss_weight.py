@@ -84,6 +84,29 @@ def test_micro_batches_of_all_ranks_count_by_their_samples(n, build):
         assert_close(plain, dense(alone), 1e-5)
 
 
+def penalised(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A loss with the gradient of the output in it, as a mean."""
+    x = x.clone().requires_grad_()
+    out = model(x)
+    (grad,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    return out.square().mean() + grad.square().mean()
+
+
+def test_double_backward_is_weighted_once():
+    x, _ = batch_for(perceptron)
+
+    def program():
+        model, mine = DDP(perceptron()), x[:3] if dist.get_rank() else x[3:]
+        model.loss_weight(len(mine))
+        penalised(model, mine).backward()
+        return gradients(model.module)
+
+    alone = perceptron()
+    penalised(alone, x).backward()
+    for told in ranks(2, program):
+        assert_close(told, gradients(alone), 1e-5)
+
+
 @pytest.mark.parametrize("divide_by_all", [True, False])
 def test_ranks_that_have_run_out_count_for_nothing(divide_by_all):
     def program():

@@ -9,6 +9,7 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import errors
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.distributed.ranks import world
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 SAID = "in step 2 the gradient of '2.{}' of rank 1 is not finite"
@@ -77,6 +78,18 @@ def test_one_rank_alone_and_an_average_that_overflows(n, factor, text):
 
     with pytest.raises(errors.DistributedError, match=text):
         ranks(n, program)
+
+
+def test_finite_gradients_take_no_collective_more():
+    def program(action):
+        model = DDP(perceptron(), nonfinite_gradients=action)
+        x, y = batch_for(perceptron)
+        for _ in range(3):
+            F.cross_entropy(model(x), y).backward()
+        return world.current().progress.collectives
+
+    watched, plain = (ranks(2, lambda action=action: program(action)) for action in ("raise", None))
+    assert watched == plain
 
 
 def test_ranks_that_differ_in_the_option_and_unknown_ones_are_refused():
