@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `ddprun doctor`; its exit code is 1 where ranks cannot work together on this host."""
+    """Run `ddprun doctor`; its exit code is 1 where ranks cannot work together here, or a GPU computes what is wrong."""
     description = "Check the parts of this machine that ddpgrad can use, and advise on the rest."
     parser = argparse.ArgumentParser(prog="ddprun doctor", description=description)
     parser.add_argument(
@@ -54,10 +54,20 @@ def main(argv: Sequence[str]) -> int:
         help="first remove shared memory of yours that killed jobs have left, where no process that is seen from "
         "here maps it (in a container, others may use it unseen)",
     )
-    if parser.parse_args(argv).clean:
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="check the GPUs instead: every kernel of the CUDA backend against the CPU, exchanges, rates",
+    )
+    chosen = parser.parse_args(argv)
+    if chosen.clean:
         for path in abandoned():
             path.unlink(missing_ok=True)
             print(f"removed {path}")
+    if chosen.gpu:
+        from . import gpu
+
+        return gpu.main()
     code = exit_codes.FINISHED
     for finding in findings():
         print(finding, flush=True)
@@ -166,7 +176,7 @@ def _mpi() -> Finding:
             "MPI", "mpi4py is not installed", "needed between hosts: pip install mpi4py and an MPI library"
         )
     # In a process of its own: a library that cannot start ends the process that loads it.
-    asked = _run([sys.executable, "-c", _LIBRARY])
+    asked = run([sys.executable, "-c", _LIBRARY])
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
         return Finding(
@@ -234,7 +244,7 @@ def _two_ranks() -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "ranks.py")
         script.write_text(_RANKS)
-        done = _run([sys.executable, "-P", "-m", "ddpgrad.launcher", "-n", "2", str(script)])
+        done = run([sys.executable, "-P", "-m", "ddpgrad.launcher", "-n", "2", str(script)])
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]
         return Finding("all-reduce", f"two ranks: exit code {done.returncode}", lines[-1], fatal=True)
@@ -242,8 +252,9 @@ def _two_ranks() -> Finding:
     return Finding("all-reduce", f"two ranks, 16 MiB of float32: {rate} GB/s")
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+def run(command: Sequence[str], seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with its output; `subprocess.TimeoutExpired` where it takes longer."""
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
 
 
 _LOOKS: tuple[Callable[[], Finding], ...] = (

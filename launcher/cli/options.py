@@ -44,7 +44,7 @@ exit codes:
        The signal is passed on once and the ranks have 30 s to end; a second signal ends them at once
 
 sub-commands:
-  ddprun doctor                check the parts of this machine that ddpgrad can use
+  ddprun doctor                check the parts of this machine that ddpgrad can use; with --gpu, its GPUs
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
   ddprun resize PID --procs P  let a job that runs go on in P processes

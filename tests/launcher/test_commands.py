@@ -135,3 +135,10 @@ def test_doctor_says_what_to_do(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "_LOOKS", (lambda: doctor.Finding("ranks", "no", "do this", fatal=True),))
     assert main(["doctor"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].strip() == "do this"
+
+
+def test_doctor_of_gpus_says_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(ddpgrad.cuda, "why_not", lambda: "CUDA is not available: no GPU; look at nvidia-smi")
+    assert main(["doctor", "--gpu"]) == 2
+    told = "ddprun: error: doctor --gpu: CUDA is not available: no GPU; look at nvidia-smi\n"
+    assert capsys.readouterr().err == told

@@ -22,7 +22,8 @@ def kernels() -> set[str]:
     held = {
         value.name
         for module in _modules(ddpgrad.backend.cuda)
-        for value in vars(module).values()
+        for held in vars(module).values()
+        for value in (held.values() if isinstance(held, dict) else (held,))
         if isinstance(value, cupy.ElementwiseKernel | cupy.ReductionKernel | cupy.RawKernel)
     }
     return held | {f"ddpgrad_{name}" for module in _modules(ddpgrad.optim) for name in _rules(module)}

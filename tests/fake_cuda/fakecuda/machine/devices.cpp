@@ -120,6 +120,7 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr attribute, in
       {cudaDevAttrMaxRegistersPerBlock, 65536}, {cudaDevAttrMultiProcessorCount, 132},
       {cudaDevAttrMaxThreadsPerMultiProcessor, 2048}, {cudaDevAttrComputeCapabilityMajor, 9},
       {cudaDevAttrComputeCapabilityMinor, 0}, {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
+      {cudaDevAttrClockRate, 1980000}, {cudaDevAttrMemoryClockRate, 2619000}, {cudaDevAttrGlobalMemoryBusWidth, 5120},
       {cudaDevAttrMemoryPoolsSupported, 0}, {cudaDevAttrUnifiedAddressing, 1}, {cudaDevAttrIntegrated, 0},
       {cudaDevAttrManagedMemory, 1}, {cudaDevAttrConcurrentKernels, 1}, {cudaDevAttrPageableMemoryAccess, 0}};
   auto found = values.find(attribute);

@@ -1,0 +1,54 @@
+"""Programs for a GPU, on the stand-in: `ddprun doctor --gpu`."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fakecuda.coverage
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.launcher.cli import gpu, gpu_kernels
+from ddpgrad.launcher.cli.ddprun import main
+
+pytestmark = pytest.mark.fakegpu
+
+
+def test_doctor_runs_every_kernel_and_all_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    doctor = [sys.executable, "-m", "ddpgrad.launcher", "doctor", "--gpu"]
+    done = subprocess.run(doctor, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 wrong; " in done.stdout.splitlines()[-1]
+    found = {row.split(maxsplit=1)[1].partition("  ")[0] for row in done.stdout.splitlines()[:-1]}
+    assert {"driver", "NCCL", "peer access", "attention", "Adam lr=0.1", "all of these"} <= found
+    assert {"cuda:1 copy", "all-reduce, NCCL", "all-reduce, host memory"} <= found
+    line, missing = fakecuda.coverage.report(tmp_path / "log")
+    assert not missing, line
+
+
+def doubled(place: str) -> gpu_kernels.Case:
+    """A value, a gradient or a dtype that only the GPU gets wrong."""
+
+    def call(device: str, dtype: Any, x: Any) -> Any:
+        if device == "cpu":
+            return x * 1
+        return {"value": x * 1.01, "gradient": x + (x - x.detach()), "dtype": x.double() * 1}[place]
+
+    return gpu_kernels.Case(place, ((3,),), call)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [("value", "output 0 is off by"), ("gradient", "output 1 is off by"), ("dtype", "torch.float64 where")],
+)
+def test_doctor_says_what_is_wrong(
+    place: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(gpu_kernels, "cases", lambda: iter([doubled(place)]))
+    monkeypatch.setattr(gpu_kernels, "DTYPES", (torch.float32,))
+    for name in ("_rates", "_exchanges"):
+        monkeypatch.setattr(gpu, name, lambda *_: ())
+    assert main(["doctor", "--gpu"]) == 1
+    assert f"wrong  {place:<34} cuda:0: torch.float32: {told}" in capsys.readouterr().out
