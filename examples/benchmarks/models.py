@@ -127,7 +127,7 @@ def gpt(
                 nn.init.normal_(table.weight, 0.0, 0.02)
 
         def forward(self, x: Any) -> Any:
-            h = self.bytes(x) + self.positions(torch.arange(x.shape[1]))
+            h = self.bytes(x) + self.positions(torch.arange(x.shape[1], device=x.device))
             return F.linear(self.norm(self.blocks(h)), self.bytes.weight)
 
     def batch(seed: int) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Programs for a GPU, on the stand-in: `ddprun doctor --gpu`."""
+"""Programs for a GPU, on the stand-in: `ddprun doctor --gpu`, and what a training step asks of a GPU."""
 
 import subprocess
 import sys
@@ -12,7 +12,23 @@ import ddpgrad as torch
 from ddpgrad.launcher.cli import gpu, gpu_kernels
 from ddpgrad.launcher.cli.ddprun import main
 
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "benchmarks"))
+
+import gpu_counts
+
 pytestmark = pytest.mark.fakegpu
+
+# By job and part: launches, products and copies to the GPU, at most. This may only shrink.
+MOST = {
+    "MLP": {"forward": (15, 5, 0), "backward": (23, 9, 0), "clip": (5, 0, 1), "optimizer": (1, 0, 1)},
+    "CNN": {"forward": (103, 20, 4), "backward": (155, 31, 0), "clip": (5, 0, 1), "optimizer": (1, 0, 1)},
+    "GPT, 2 layers": {
+        "forward": (42, 13, 0), "backward": (66, 28, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
+    },
+    "GPT, 12 layers": {
+        "forward": (182, 73, 0), "backward": (306, 158, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
+    },
+}  # fmt: skip
 
 
 def test_doctor_runs_every_kernel_and_all_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -52,3 +68,14 @@ def test_doctor_says_what_is_wrong(
         monkeypatch.setattr(gpu, name, lambda *_: ())
     assert main(["doctor", "--gpu"]) == 1
     assert f"wrong  {place:<34} cuda:0: torch.float32: {told}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_a_step_launches_no_more_than_it_did_and_waits_for_nothing(name: str):
+    counts = gpu_counts.counted(gpu_counts.JOBS[name]())
+    for part, most in MOST[name].items():
+        row = counts[part]
+        found = [row[column] for column in ("launches", "products", "to_device")]
+        assert all(n is not None and n <= limit for n, limit in zip(found, most, strict=True)), (part, found)
+        assert row["synchronisations"] == row["to_host"] == 0, (part, row)
+    assert (counts["step"]["launches"] or 0) > 40

@@ -11,7 +11,7 @@ from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
 
-from .matmul import product
+from .matmul import product, readable
 from .source import WARP, accumulator, computes, elementwise
 
 Array = Any
@@ -96,6 +96,7 @@ def attention_backward(
     """The gradients of `attention` for query, key and value."""
     if attn_mask is not None or lse is None or not computes(g, query) or not _handles(query, key, value):
         return NotImplemented
+    g, query, key = readable(g), readable(query), readable(key)  # each in two products
     scores, g_p = _scores(query, key), product(g, value.swapaxes(-1, -2), accumulator(query.dtype))
     same = scores.dtype == query.dtype
     p = scores if same else cupy.empty(scores.shape, query.dtype)

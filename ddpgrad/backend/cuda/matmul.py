@@ -107,12 +107,15 @@ def _operand(x: Array, lead: tuple[int, ...]) -> tuple[Array, int, int, int]:
     The array is `x` itself where cuBLAS can read its matrices in place, else a copy.
     """
     x = cupy.broadcast_to(x, (*lead, *x.shape[-2:]))
+    x = readable(x)
     layout, step = _layout(x), _step(x)
-    if layout is None or step is None:
-        x = cupy.ascontiguousarray(x)
-        layout, step = _layout(x), _step(x)
-        assert layout is not None and step is not None
+    assert layout is not None and step is not None
     return x, *layout, step
+
+
+def readable(x: Array) -> Array:
+    """A stack of matrices, or a copy that cuBLAS can read in place: for an operand of several products."""
+    return cupy.ascontiguousarray(x) if _layout(x) is None or _step(x) is None else x
 
 
 def _layout(x: Array) -> tuple[int, int] | None:

@@ -146,7 +146,8 @@ def layer_norm_backward(
     if weight is None and bias is None:
         return grad, None, None
     blocks = -(-rows // _ROWS)
-    partial = [cupy.empty((blocks, columns), accumulator(input.dtype)) for _ in range(2)]
+    partial = [cupy.empty((blocks, *shape), accumulator(input.dtype)) for _ in range(2)]
     _grad_parameters(g, x, mean, rstd, rows, columns, _ROWS, *partial, size=blocks * columns)
-    sums = [p.sum(axis=0).astype(input.dtype, copy=False).reshape(shape) for p in partial]
+    # No views of what is summed: a leaf takes an array of its own as its gradient, without a copy.
+    sums = [p.sum(axis=0).astype(input.dtype, copy=False) for p in partial]
     return grad, None if weight is None else sums[0], None if bias is None else sums[1]

@@ -43,15 +43,25 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = _CHUNK) -> tuple[Arr
     lanes: threads for a chunk.
     """
     rows = np.array([[0, target[0].size, *[a.data.ptr for a in target]] for target in targets], np.int64)
-    width = rows.shape[1]
-    of_chunk, on_gpu = _on_gpu(cupy.cuda.runtime.getDevice(), rows.tobytes(), width)
-    return cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)), on_gpu, width
+    chunks, width = -(-rows[:, 1] // _CHUNK), rows.shape[1]
+    rows[:, 0] = np.cumsum(chunks) - chunks
+    gpu = cupy.cuda.runtime.getDevice()
+    of_chunk = _of_chunk(gpu, chunks.tobytes())
+    return (
+        cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)),
+        _rows(gpu, rows.tobytes(), width),
+        width,
+    )
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _on_gpu(gpu: int, listed: bytes, width: int) -> tuple[Array, Array]:
-    """The number of each chunk's row, and the rows, with their first chunks, on the current GPU `gpu`."""
-    rows = np.frombuffer(listed, np.int64).reshape(-1, width).copy()
-    chunks = -(-rows[:, 1] // _CHUNK)
-    rows[:, 0] = np.cumsum(chunks) - chunks
-    return cupy.array(np.repeat(np.arange(len(rows)), chunks)), cupy.array(rows)
+def _of_chunk(gpu: int, chunks: bytes) -> Array:
+    """The number of each chunk's row on the current GPU `gpu`; lengths stay where gradients move."""
+    counts = np.frombuffer(chunks, np.int64)
+    return cupy.array(np.repeat(np.arange(len(counts)), counts))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _rows(gpu: int, listed: bytes, width: int) -> Array:
+    """The rows on the current GPU `gpu`."""
+    return cupy.array(np.frombuffer(listed, np.int64).reshape(-1, width))

@@ -56,11 +56,13 @@ def _euclidean(parts: list[Tensor]) -> Tensor:
     arrays = [stored(part._array, coalesce=True) for part in parts]
     first = arrays[0]
     backend, device = backend_for(first), parts[0].device
-    total: Any = 0.0
+    total: Any = None
     for where, together in alike(arrays):
         reals = [a.reshape(-1).view(a.real.dtype) if a.dtype.kind == "c" else a for a in together]
         part = backend_for(together[0]).sums_of_squares(reals)
-        total = total + (part if where == device else to_device(backend_for(part).asarray(part), device))
+        if where != device:
+            part = to_device(backend_for(part).asarray(part), device)
+        total = part if total is None else total + part
     root = total**0.5
     return wrap(backend.asarray(root, first.real.dtype))
 

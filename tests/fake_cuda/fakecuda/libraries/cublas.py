@@ -55,7 +55,6 @@ def _gemm(
     a: int, kind_a: Any, lda: int, b: int, kind_b: Any, ldb: int, beta: Any, c: int, kind_c: Any, ldc: int,
 ) -> None:  # fmt: skip
     handles.of_this_device(handle)
-    count_product()
     out = matrix(c, kind_c, m, n, ldc)
     if not out.size:
         return
@@ -88,6 +87,7 @@ def gemm_ex(
     handle, ta, tb, m, n, k, alpha, a, kind_a, lda, b, kind_b, ldb, beta, c, kind_c, ldc, compute, algorithm
 ):
     _supported(kind_a, kind_b, kind_c, compute)
+    count_product()
     number = _scalar_type(kind_c, compute)
     _gemm(
         handle, ta, tb, m, n, k, scalar(alpha, number), a, DATA_TYPES[kind_a], lda, b, DATA_TYPES[kind_b], ldb,
@@ -101,6 +101,7 @@ def gemm_strided_batched_ex(
     count, compute, algorithm,
 ):  # fmt: skip
     _supported(kind_a, kind_b, kind_c, compute)
+    count_product()
     number = _scalar_type(kind_c, compute)
     kinds = DATA_TYPES[kind_a], DATA_TYPES[kind_b], DATA_TYPES[kind_c]
     for i in range(count):
@@ -122,19 +123,25 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
 
     @function(f"cublas{letter}gemm_v2", "piiiiippipippi")
     def gemm(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        count_product()
+        one(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+
+    def one(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
         numbers = scalar(alpha, kind), scalar(beta, kind)
         _gemm(handle, ta, tb, m, n, k, numbers[0], a, kind, lda, b, kind, ldb, numbers[1], c, kind, ldc)
 
     @function(f"cublas{letter}gemmStridedBatched", "piiiiippilpilppili")
     def strided(handle, ta, tb, m, n, k, alpha, a, lda, step_a, b, ldb, step_b, beta, c, ldc, step_c, count):
+        count_product()
         for i in range(count):
             places = a + i * step_a * size, b + i * step_b * size, c + i * step_c * size
-            gemm(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
+            one(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
 
     @function(f"cublas{letter}gemmBatched", "piiiiippipippii")
     def batched(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, count):
+        count_product()
         for places in zip(addresses(a, count), addresses(b, count), addresses(c, count), strict=True):
-            gemm(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
+            one(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
 
     @function(f"cublas{letter}gemv_v2", "piiippipippi")
     def gemv(handle, operation, m, n, alpha, a, lda, x, step_x, beta, y, step_y):
