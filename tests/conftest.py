@@ -124,7 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What needs a GPU runs on the stand-in, too, when that is asked for.
     """
     for item in items:
-        if item.get_closest_marker("gpu"):
+        if "fakegpu" in _asked(config) and item.get_closest_marker("gpu"):
             item.add_marker("fakegpu")
     items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in SLOW)
     if _under_mpi(config) or any("::" in argument for argument in config.args):

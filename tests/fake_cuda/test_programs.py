@@ -1,5 +1,6 @@
-"""Programs for a GPU, on the stand-in: `ddprun doctor --gpu`, and what a training step asks of a GPU."""
+"""Programs for a GPU, on the stand-in: `ddprun doctor --gpu`, what a training step asks, and parts of the session."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ import ddpgrad as torch
 from ddpgrad.launcher.cli import gpu, gpu_kernels
 from ddpgrad.launcher.cli.ddprun import main
 
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "benchmarks"))
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "examples" / "benchmarks"))
 
-import gpu_counts
+import gpu_counts  # noqa: E402
 
 pytestmark = pytest.mark.fakegpu
 
@@ -79,3 +81,13 @@ def test_a_step_launches_no_more_than_it_did_and_waits_for_nothing(name: str):
         assert all(n is not None and n <= limit for n, limit in zip(found, most, strict=True)), (part, found)
         assert row["synchronisations"] == row["to_host"] == 0, (part, row)
     assert (counts["step"]["launches"] or 0) > 40
+
+
+def test_the_mark_gpu_is_enough_where_there_is_a_gpu():
+    options = ["-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-n", "0", "tests/optim/test_on_gpu.py"]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fake_cuda")])
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, *options], env=env, cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
