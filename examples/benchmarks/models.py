@@ -67,7 +67,7 @@ def mnist_cnn(torch: Any, side: int = 28, width: int = 32, dropout: float = 0.3,
     return _classifier(torch, nn.Sequential(*features, *head), (size, 1, side, side))
 
 
-def resnet18_cifar(torch: Any) -> Job:
+def resnet18_cifar(torch: Any, width: int = 64, size: int = 8) -> Job:
     """ResNet-18 as it is used for CIFAR images (first convolution 3x3, no pooling), on batches of 8.
 
     Source: https://arxiv.org/abs/1512.03385
@@ -87,17 +87,23 @@ def resnet18_cifar(torch: Any) -> Job:
             h = F.relu(self.norm1(self.conv1(x)))
             return F.relu(self.norm2(self.conv2(h)) + self.short(x))
 
-    blocks, a = [], 64
-    for b, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+    blocks, a = [], width
+    for b, stride in ((width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)):
         blocks += [Block(a, b, stride), Block(b, b, 1)]
         a = b
-    stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-    return _classifier(torch, model, (8, 3, 32, 32))
+    stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(a, 10))
+    return _classifier(torch, model, (size, 3, 32, 32))
 
 
 def gpt(
-    torch: Any, layers: int = 6, width: int = 384, heads: int = 6, context: int = 128, size: int = 4
+    torch: Any,
+    layers: int = 6,
+    width: int = 384,
+    heads: int = 6,
+    context: int = 128,
+    size: int = 4,
+    tokens: int = 256,
 ) -> Job:
     """A byte-level GPT of 6 layers of 384 on batches of 4 times 128 bytes, with AdamW."""
     nn, F = torch.nn, torch.nn.functional
@@ -120,7 +126,7 @@ def gpt(
     class GPT(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.bytes, self.positions = nn.Embedding(256, width), nn.Embedding(context, width)
+            self.bytes, self.positions = nn.Embedding(tokens, width), nn.Embedding(context, width)
             self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
             self.norm = nn.LayerNorm(width)
             for table in (self.bytes, self.positions):
@@ -132,12 +138,12 @@ def gpt(
 
     def batch(seed: int) -> tuple[Any, Any]:
         torch.manual_seed(seed)
-        text = torch.randint(0, 256, (size, context + 1))
+        text = torch.randint(0, tokens, (size, context + 1))
         return text[:, :-1], text[:, 1:]
 
     return Job(
         GPT(),
-        lambda model, pair: F.cross_entropy(model(pair[0]).reshape(-1, 256), pair[1].reshape(-1)),
+        lambda model, pair: F.cross_entropy(model(pair[0]).reshape(-1, tokens), pair[1].reshape(-1)),
         batch,
         lambda parameters, lr=3e-4: torch.optim.AdamW(
             parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True

@@ -13,17 +13,20 @@ from ddpgrad import nn, ops, optim
 from ddpgrad.ops.dispatch.declare import OPS
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-# Of the largest element: sums of some dozen terms, in another order, each rounded a few times.
-_ROUNDINGS = 8
 
 
 class Case(NamedTuple):
-    """`call` of a device, a dtype and tensors of `shapes`, which have gradients. exact: the CPU uses `dtype`, too."""
+    """`call` of a device, a dtype and tensors of `shapes`, which have gradients.
+
+    exact: the CPU uses `dtype`, too. roundings: of the largest element, that a result may be off: by default those of sums
+    of some dozen terms, in another order.
+    """
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]
     exact: bool = False
+    roundings: int = 8
 
 
 def wrong(device: str, dtype: Any, case: Case) -> str:
@@ -51,7 +54,7 @@ def wrong(device: str, dtype: Any, case: Case) -> str:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
     for part, (want, got) in enumerate(zip(*results, strict=True)):
         off = float(np.abs(got - want).max()) if np.isfinite(got).all() else float("nan")
-        allowed = _ROUNDINGS * torch.finfo(dtype).eps * max(1.0, float(np.abs(want).max()))
+        allowed = case.roundings * torch.finfo(dtype).eps * max(1.0, float(np.abs(want).max()))
         if want.shape != got.shape or not off <= allowed:
             return f"output {part} is off by {off:.1e}, more than {allowed:.1e}"
     return ""

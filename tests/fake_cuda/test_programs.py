@@ -83,6 +83,21 @@ def test_a_step_launches_no_more_than_it_did_and_waits_for_nothing(name: str):
     assert (counts["step"]["launches"] or 0) > 40
 
 
+@pytest.mark.parametrize("part", "345")
+def test_the_session_for_a_gpu_runs_to_its_end(part: str, tmp_path: Path):
+    """The parts whose programs nothing else runs."""
+    found = {
+        "SMALL": "1",
+        "OUT": str(tmp_path),
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT / "tests" / "fake_cuda"),
+    }
+    command = ["bash", str(ROOT / "tests" / "gpu" / "session.sh"), part]
+    done = subprocess.run(command, env=os.environ | found, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"== part {part}: all of it holds" in (tmp_path / f"part{part}.log").read_text()
+
+
 def test_the_mark_gpu_is_enough_where_there_is_a_gpu():
     options = ["-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-n", "0", "tests/optim/test_on_gpu.py"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fake_cuda")])
