@@ -13,9 +13,7 @@ import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import cuda, nn
 from ddpgrad.errors import DeviceError
-from ddpgrad.ops.dispatch.vocabulary import VOCABULARY
-
-TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}
+from ddpgrad.launcher.cli import gpu_kernels
 
 
 @pytest.fixture
@@ -200,43 +198,12 @@ def test_tensors_on_different_devices(gpu: str):
     assert y[0].tolist() == [7.0] * 3
 
 
-def half_ops(rng: np.random.Generator) -> dict[str, tuple]:
-    """Functions of tensors, and the arrays to call them on."""
-    classes = np.array([3, 0, 4, 4, 1, -100])
-    heads = [rng.standard_normal((2, 3, 5, 8)) for _ in range(3)]
-    return {
-        "softmax": (lambda x: F.softmax(x, -1), rng.standard_normal((6, 70))),
-        "log_softmax": (lambda x: F.log_softmax(x, -1), rng.standard_normal((6, 70))),
-        "gelu": (F.gelu, rng.standard_normal((6, 7))),
-        "layer_norm": (
-            lambda x, w, b: F.layer_norm(x, (70,), w, b),
-            rng.standard_normal((6, 70)), rng.standard_normal(70), rng.standard_normal(70),
-        ),
-        "cross_entropy": (
-            lambda x: F.cross_entropy(x, torch.tensor(classes, device=x.device), label_smoothing=0.1),
-            rng.standard_normal((6, 5)),
-        ),
-        "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *heads),
-        "linear": (F.linear, rng.standard_normal((2, 3, 8)), rng.standard_normal((4, 8)), rng.standard_normal(4)),
-        "matmul": (lambda a, b: a.transpose(1, 2) @ b, rng.standard_normal((2, 8, 3)), rng.standard_normal((2, 8, 5))),
-    }  # fmt: skip
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("name", half_ops(np.random.default_rng(0)))
-def test_half_types_agree_with_double(name: str, dtype: torch.dtype, gpu: str):
-    function, *arrays = half_ops(np.random.default_rng(0))[name]
-    results = []
-    for kind, device in ((torch.float64, "cpu"), (dtype, gpu)):
-        inputs = [torch.tensor(a).to(dtype).to(kind).to(device).requires_grad_() for a in arrays]
-        out = function(*inputs)
-        out.sum().backward() if out.ndim == 0 else (out * out).sum().backward()
-        assert out.dtype is kind
-        results.append([t.detach().cpu().double().numpy() for t in (out, *(i.grad for i in inputs))])
-    for want, got in zip(*results, strict=True):
-        error = np.abs(got - want).max() / max(1.0, np.abs(want).max())
-        assert error < TOLERANCE[dtype], f"{name} is off by {error:.1e}"
+@pytest.mark.parametrize("dtype", gpu_kernels.DTYPES, ids=str)
+def test_every_kernel_agrees_with_the_cpu(dtype: torch.dtype, gpu: str):
+    cases = list(gpu_kernels.cases())
+    found = {case.name: gpu_kernels.wrong(gpu, dtype, case) for case in cases}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {} and len(found) == len(cases)
 
 
 @pytest.mark.gpu
@@ -264,15 +231,6 @@ def test_tensor_cores_get_operands_of_16_bits(dtype: torch.dtype, gpu: str, monk
     (made + F.linear(x, weight[:, 0].reshape(-1, 4)[:, [0, 1, 2, 3, 0]], None).float().sum()).backward()
     (F.linear(weight[0, 0], weight[:, 0, 0], weight[:, 1, 1, 1])).float().sum().backward()
     assert kinds and set.union(*kinds) == {matmul._TYPES[x._array.dtype]}
-
-
-@pytest.mark.gpu
-def test_the_mask_of_dropout_with_a_key_is_that_of_the_cpu(gpu: str):
-    kept = [
-        VOCABULARY.dropout(torch.ones(3, 333, device=device), 0.3, 2**63 + 12345).cpu()
-        for device in ("cpu", gpu)
-    ]
-    assert torch.equal(*kept)
 
 
 @pytest.mark.gpu
@@ -317,29 +275,6 @@ def test_what_is_out_of_range_gives_nan(gpu: str):
     assert torch.isnan(looked_up[:, 0]).tolist() == [False, True, True]
     loss = F.cross_entropy(torch.zeros(2, 3, device=gpu), torch.tensor([0, 3], device=gpu), reduction="none")
     assert torch.isnan(loss).tolist() == [False, True]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("amsgrad", [False, True])
-def test_optimizer_steps_are_those_of_the_cpu(amsgrad: bool, gpu: str):
-    final = []
-    for device in ("cpu", gpu):
-        weights = [
-            torch.linspace(-1, 1, 37).to(device).requires_grad_(),
-            torch.ones(4, device=device, requires_grad=True),
-        ]
-        optimizers = [
-            torch.optim.AdamW(weights, lr=0.01, amsgrad=amsgrad),
-            torch.optim.SGD(weights, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
-        ]
-        for _ in range(5):
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-                sum((w**3).sum() for w in weights).backward()
-                optimizer.step()
-        final.append([w.detach().cpu().numpy() for w in weights])
-    for want, got in zip(*final, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu
