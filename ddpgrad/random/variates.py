@@ -309,7 +309,7 @@ def shape_tuple(shape: Shape) -> tuple[int, ...]:
 def floating(dtype: Any) -> np.dtype[Any]:
     kind = dtypes.of(dtype)
     if not kind.is_floating_point:
-        raise RuntimeError(f"this distribution needs a floating-point dtype, got {kind!r}")
+        raise NotImplementedError(f"this distribution needs a floating-point dtype, got {kind!r}")
     return kind.numpy
 
 

@@ -65,6 +65,25 @@ testing.make_tensor(2, dtype=torch.float32, device="cpu", low=1, high=0)
 testing.make_tensor(2, dtype=torch.int64, device="cpu", requires_grad=True)
 [-torch.tensor([-0., 1.] * 999).bfloat16()[::3], torch.tensor([-2., float("nan")] * 999).half().abs()]
 x = torch.linspace(-8, 8, 2000).bfloat16().requires_grad_(); y = F.relu6(x) + F.silu(x) + F.gelu(x) + F.relu(x); y.sum().backward(); [y, x.grad]
+F.scaled_dot_product_attention(torch.ones(1, 2, 3), torch.ones(1, 2, 3).double(), torch.ones(1, 2, 3))
+F.scaled_dot_product_attention(torch.ones(3), torch.ones(3), torch.ones(3))
+x = torch.ones(2, 1, 4); nn.MultiheadAttention(4, 2)(x, x, x, key_padding_mask=torch.ones(1, 2, dtype=torch.int64))
+F.ctc_loss(torch.ones(3, 1, 2).log_softmax(2), torch.tensor([[1]]), torch.tensor([3]), torch.tensor([-1]))
+F.max_unpool2d(torch.ones(1, 1, 2, 2), torch.tensor([[[[0, 1], [2, 3]]]], dtype=torch.int32), 2)
+[F.group_norm(torch.ones(1, 4, 1), 2), F.group_norm(torch.ones(1, 2, 1), 2)]
+torch.tensor(5).index_select(0, torch.tensor([0, 0]))
+torch.ones(1, 2, 1).squeeze((0, 0))
+torch.linspace(torch.tensor([0]), 1, 3)
+nn.Sequential(nn.ReLU()).insert(5, nn.ReLU())
+torch.zeros(4).put_(torch.tensor([0, 1]), torch.tensor([1.]))
+torch.arange(0, 2, .5, dtype=torch.int64)
+torch.randn(2, dtype=torch.int64)
+torch.multinomial(torch.ones(2, dtype=torch.int64), 1)
+torch.repeat_interleave(torch.tensor([1, 2]), torch.tensor([1., 2.]))
+torch.masked_select(torch.ones(2), torch.ones(3, dtype=torch.bool))
+torch.normal(torch.zeros(2), torch.ones(3))
+nn.Embedding(3, 2, _weight=torch.ones(4, 2))
+F.batch_norm(torch.ones(3, 2), None, None)
 """
 PLACES = {
     "nn": "nn",

@@ -197,6 +197,9 @@ def _check_inputs(
         raise AssertionError(
             f"key's sequence and batch dims {key.shape[:-1]} do not match value's {value.shape[:-1]}"
         )
+    for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+        if mask is not None and mask.dtype.category not in (0, 2):
+            raise AssertionError(f"only bool and floating types of {name} are supported, got {mask.dtype}")
     if attn_mask is not None:
         if attn_mask.ndim not in (2, 3):
             raise RuntimeError(f"attn_mask's dimension {attn_mask.ndim} is not supported")

@@ -68,6 +68,8 @@ def _lengths(lengths: Any, count: int, name: str) -> Array:
     if array.dtype.kind not in "iu":
         raise RuntimeError(f"{name} must be integral")
     array = array.reshape(-1).astype(np.int64)
+    if array.min(initial=0) < 0:
+        raise RuntimeError(f"Expected {name} to have value at least 0, but got value {array.min()}")
     if len(array) != count:
         raise RuntimeError(f"{name} must be of size batch_size: expected {count}, got {len(array)}")
     return array

@@ -43,8 +43,8 @@ def embedding(
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:
-            raise ValueError(
-                f"padding_idx must be within num_embeddings={weight.shape[0]}, got {padding_idx}"
+            raise AssertionError(
+                f"Padding_idx must be within num_embeddings={weight.shape[0]}, got {padding_idx}"
             )
         padding_idx %= weight.shape[0]
     rows = _rows(weight, input, padding_idx, max_norm, norm_type, sparse)

@@ -51,7 +51,7 @@ def batch_norm(
                 _move(running_var, var * (count / (count - 1)), momentum)
         return out
     if running_mean is None or running_var is None:
-        raise ValueError(
+        raise RuntimeError(
             "batch_norm(): expected running_mean and running_var to be defined when training=False"
         )
     # One scale and one shift per channel, so that the images are read only once; not rounded to 16 bits.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import Tensor, abs, relu, reshape, scatter, sign
+from ...backend.dtype import int64
 from ...backend.windows import Ints, per_dimension
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.layers import pool, resample
@@ -160,6 +161,8 @@ def _max_unpool(dims: int):
                 f"{name}(): expected a {dims + 1}D or {dims + 2}D input and indices of the same shape, got "
                 f"{list(input.shape)} and {list(indices.shape)}"
             )
+        if indices.dtype is not int64:
+            raise RuntimeError(f"{name}(): elements in indices should be type int64 but got: {indices.dtype}")
         usual = [
             (n - 1) * s - 2 * p + k
             for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True)

@@ -74,6 +74,8 @@ class _Indexed(Module):
         if not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         children = list(self._modules.values())
+        if not -len(children) <= index <= len(children):
+            raise IndexError(f"Index out of range: {index}")
         children.insert(index, module)
         self._renumber(children)
         return self

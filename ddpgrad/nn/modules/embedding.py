@@ -43,8 +43,8 @@ class _Table(Module):
             self.reset_parameters()
         else:
             if tuple(weight.shape) != (rows, width):
-                raise ValueError(
-                    f"shape of weight {list(weight.shape)} does not match num_embeddings={rows} and "
+                raise AssertionError(
+                    f"Shape of weight {list(weight.shape)} does not match num_embeddings={rows} and "
                     f"embedding_dim={width}"
                 )
             self.weight = Parameter(weight, requires_grad=not freeze)
@@ -69,7 +69,7 @@ class _Table(Module):
 
 def _size(embeddings: Tensor) -> tuple[int, int]:
     if embeddings.ndim != 2:
-        raise ValueError(
+        raise AssertionError(
             f"Embeddings parameter is expected to be 2-dimensional, got {list(embeddings.shape)}"
         )
     return embeddings.shape[0], embeddings.shape[1]

@@ -17,6 +17,7 @@ from ...random.variates import DIGITS, largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
+from ..shape.stacking import broadcast_shapes
 from .factories import default_of, dtype_of_out, empty_like, factory, finish, like, number, shape_of
 
 
@@ -166,6 +167,8 @@ def multinomial(
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
     if input.ndim not in (1, 2):
         raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.ndim}")
+    if not input.is_floating_point():
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
     drawn = _source(generator, input).multinomial(_read(input), num_samples, replacement)
     return finish(drawn, input.device)
 
@@ -222,7 +225,7 @@ def normal(
             requires_grad=requires_grad,
         )
     else:
-        shape = np.broadcast_shapes(*[t.shape for t in tensors])
+        shape = tuple(broadcast_shapes(*[t.shape for t in tensors]))
         kind = tensors[0].dtype
         unit = std if not isinstance(std, Tensor) else 1.0
         drawn = finish(_source(generator, tensors[0]).normal(shape, kind.numpy, 0.0, unit), tensors[0].device)

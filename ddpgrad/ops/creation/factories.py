@@ -335,7 +335,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp:
     if kind is dtypes.int64:
         start, end, step = int(start), int(end), int(step)
         if not step:
-            raise RuntimeError("step must be nonzero: it is less than 1, and the dtype an integer")
+            raise ValueError("step must be nonzero: it is less than 1, and the dtype an integer")
     count = math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)
@@ -346,6 +346,11 @@ def _steps(
     name: str, start: Any, end: Any, steps: Any, dtype: Any, xp: Any
 ) -> tuple[np.ndarray, np.dtype[Any]]:
     """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
+    ends = [value.ndim for value in (start, end) if isinstance(value, Tensor)]
+    if any(ends):
+        raise RuntimeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got dimensions {ends}"
+        )
     start, end, count = number(start), number(end), number(steps)
     if not isinstance(count, int) or isinstance(steps, bool):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(count).__name__}")

@@ -44,6 +44,10 @@ def _adapt_index_select(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
     dim, places = wrap_dim("index_select", dim, input.ndim), positions("index_select", input, index)
     if places.ndim > 1:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {list(places.shape)}")
+    if not input.ndim and places.size > 1:
+        raise RuntimeError(
+            f"index_select(): Index to scalar can have only 1 value, got {places.size} value(s)"
+        )
     require_inside("index_select", places, dim, length_of(input, dim))
     return input, dim, places.reshape(-1)
 

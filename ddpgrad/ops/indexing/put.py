@@ -17,6 +17,7 @@ from ..elementwise.arithmetic import scaled
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from ..shape.diagonal import require_shape
+from ..shape.stacking import broadcast_shapes
 from .gather import gather, length_of, positions, require_inside
 from .index import select, subscript
 from .scatter import REDUCTIONS, scatter_reduce
@@ -148,7 +149,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"source.dtype = {source.dtype.name}"
         )
     if source.numel() != index.numel():
-        raise RuntimeError(
+        raise IndexError(
             f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
             f"{source.numel()}, index.numel() = {index.numel()}"
         )
@@ -198,7 +199,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask`, broadcast against `input`, is True, as a vector."""
     _require_mask("masked_select", mask)
     if input._array.shape != mask._array.shape:
-        size = np.broadcast_shapes(input.shape, mask.shape)
+        size = tuple(broadcast_shapes(input.shape, mask.shape))
         input, mask = shape.expand(input, size), shape.expand(mask, size)
     return F.index_by(input, mask)
 
@@ -211,7 +212,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError(
             f"masked_scatter: expected self and source to have same dtypes but got {input.dtype.name} and {source.dtype.name}"
         )
-    size = np.broadcast_shapes(input.shape, mask.shape)
+    size = tuple(broadcast_shapes(input.shape, mask.shape))
     input, mask = shape.expand(input, size), shape.expand(mask, size)
     if input.is_meta:
         return unary.clone(input)

@@ -20,6 +20,11 @@ def _adapt(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
+    if min(query.ndim, key.ndim, value.ndim) < 2 or not query.dtype is key.dtype is value.dtype:
+        raise RuntimeError(
+            "Expected query, key, and value to all be at least 2 dimensional and to have the same dtype, but got "
+            + ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in (query, key, value))
+        )
     ndim = max(query.ndim, key.ndim, value.ndim)
     query, key, value = (
         t if t.ndim == ndim else t[(None,) * (ndim - t.ndim)] for t in (query, key, value)

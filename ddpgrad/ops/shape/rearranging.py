@@ -194,7 +194,9 @@ def repeat_interleave(
             raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
         return index_select(input, dim, repeats.new_empty((output_size,), dtype=dtypes.int64))
     counts = repeats.numpy(force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
-    if counts.dtype.kind not in "iu" or counts.ndim > 1:
+    if counts.dtype.kind not in "iu":
+        raise NotImplementedError(f"repeat_interleave(): not implemented for repeats of {counts.dtype}")
+    if counts.ndim > 1:
         raise RuntimeError(f"repeats must be 0-dim or 1-dim tensor of int32 or int64, got {counts.dtype}")
     if (counts < 0).any():
         raise RuntimeError("repeats can not be negative")

@@ -134,7 +134,9 @@ def _adapt_squeeze(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
         return input, tuple([d for d, n in enumerate(sizes) if n == 1])
     ndim = len(sizes)
     wanted = dim if isinstance(dim, (tuple, list)) else (dim,)
-    dims = sorted({wrap_dim("squeeze", d, ndim) for d in wanted})
+    dims = sorted([wrap_dim("squeeze", d, ndim) for d in wanted])
+    if len(set(dims)) < len(dims):
+        raise RuntimeError(f"squeeze(): a dim appears multiple times in the list of dims {list(wanted)}")
     return input, tuple([d for d in dims if d < ndim and sizes[d] == 1])
 
 
