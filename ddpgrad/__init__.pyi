@@ -81,7 +81,13 @@ from .core.size import (
     sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc,
     sparse_csr as sparse_csr, strided as strided,
 )
-from .core.storage import TypedStorage as TypedStorage, UntypedStorage as UntypedStorage
+from .core.storage import (
+    BFloat16Storage as BFloat16Storage, BoolStorage as BoolStorage, ByteStorage as ByteStorage,
+    CharStorage as CharStorage, ComplexDoubleStorage as ComplexDoubleStorage,
+    ComplexFloatStorage as ComplexFloatStorage, DoubleStorage as DoubleStorage, FloatStorage as FloatStorage,
+    HalfStorage as HalfStorage, IntStorage as IntStorage, LongStorage as LongStorage, ShortStorage as ShortStorage,
+    TypedStorage as TypedStorage, UntypedStorage as UntypedStorage,
+)
 from .core.tensor import Size as Size, Tensor as Tensor
 from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream as Stream
 from .extras import (

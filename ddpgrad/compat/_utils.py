@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..core.tensor import Tensor
+from ..files.torch_names import rebuild_tensor as _rebuild_tensor  # noqa: F401
 from ..ops.shape.stacking import cat
 
 

@@ -16,6 +16,13 @@ from ..backend.elementary.shape import address_of, bytes_before, owner_of, strid
 from ..backend.registry import SparseArray, backend_for
 from .tensor import Tensor, wrap
 
+STORAGES = {
+    "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
+    "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32, "Long": dtypes.int64,
+    "Bool": dtypes.bool_, "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+}  # fmt: skip
+"""PyTorch's words for the element types of storages; the others lie in storages of bytes."""
+
 
 def copied(array: Any, memo: dict[Any, Any]) -> tuple[Any, list[int]]:
     """A raw array on a copy of its memory, and the copy's version counter; `memo` knows which memory has been copied."""
@@ -174,6 +181,11 @@ class UntypedStorage:
     def untyped(self) -> UntypedStorage:
         return self
 
+    @property
+    def _cdata(self) -> int:
+        """A number that storages of the same memory have in common."""
+        return id(self._owner)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self._owner is other._owner
 
@@ -215,6 +227,24 @@ class TypedStorage:
     @property
     def is_cuda(self) -> bool:
         return self._untyped_storage.is_cuda
+
+    @property
+    def _cdata(self) -> int:
+        return self._untyped_storage._cdata
+
+    def pickle_storage_type(self) -> str:
+        """`FloatStorage` and its like."""
+        return f"{next(word for word, dtype in STORAGES.items() if dtype is self.dtype)}Storage"
+
+    def type(self, dtype: Any = None) -> str | TypedStorage:
+        """`torch.FloatStorage` and its like, or a copy of the elements in another dtype."""
+        return f"torch.{self.pickle_storage_type()}" if dtype is None else self._of_type(dtype)
+
+    def _of_type(self, dtype: DType) -> TypedStorage:
+        wanted = self._tensor().to(dtype)
+        return (
+            self if dtype is self.dtype else TypedStorage(dtype=dtype, wrap_storage=wanted.untyped_storage())
+        )
 
     def untyped(self) -> UntypedStorage:
         """The same memory in bytes."""
@@ -289,3 +319,35 @@ class TypedStorage:
         numbers = _lines(self)
         about = f"dtype={self.dtype}, device={self.device}"
         return f"{numbers}\n[torch.storage.TypedStorage({about}) of size {len(self)}]"
+
+
+def _cast(dtype: DType) -> Any:
+    return lambda self: self._of_type(dtype)
+
+
+for _word, _dtype in STORAGES.items():
+    setattr(TypedStorage, _word.lower().replace("complex", "complex_"), _cast(_dtype))
+
+
+class _OfType(type):
+    """`torch.FloatStorage` and its like: called, they make a storage of their dtype; `isinstance` asks for it."""
+
+    dtype: DType
+
+    def __call__(cls, *content: Any, **options: Any) -> TypedStorage:
+        return TypedStorage(*content, dtype=cls.dtype, **options)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
+
+
+def _typed(word: str) -> _OfType:
+    return _OfType(f"{word}Storage", (), {"dtype": STORAGES[word], "__module__": "torch"})
+
+
+BFloat16Storage, BoolStorage, ByteStorage, CharStorage, ComplexDoubleStorage, ComplexFloatStorage = map(
+    _typed, ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat")
+)
+DoubleStorage, FloatStorage, HalfStorage, IntStorage, LongStorage, ShortStorage = map(
+    _typed, ("Double", "Float", "Half", "Int", "Long", "Short")
+)

@@ -100,9 +100,13 @@ class Archive:
         """The length of a record in bytes."""
         return self._find(name).size
 
-    def read(self, name: str) -> np.ndarray:
-        """The bytes of a record, as an array of their own."""
+    def read(self, name: str, mapped: Any = None, *, skips: bool = False) -> np.ndarray:
+        """The bytes of a record, as an array of their own, or a view of `mapped`; `skips` leaves them as they are."""
         record = self._find(name)
+        if mapped is not None:
+            return mapped[record.start : record.start + record.size]
+        if skips:
+            return np.empty(record.size, np.uint8)
         out = np.empty(record.size, np.uint8)
         self._file.seek(record.start)
         fill(self._file, out.data, self._name)

@@ -70,6 +70,9 @@ class Writer:
                 self._sparse(obj, where)
             else:
                 self._out.append(self._tensor(obj, where))
+                if obj.__dict__:
+                    self._value(dict(obj.__dict__), where)
+                    self._out.append(b"tR")
         elif kind in (TypedStorage, UntypedStorage):
             self._out.append(self._tensor(obj, where))
         elif kind in _FORMS:

@@ -36,6 +36,7 @@ from ..core.tensor import Size, Tensor, wrap
 from . import safe_globals
 from .pickle_reader import RefusedError, check_hashes
 from .pickle_writer import Place, in_words
+from .settings import default_restore_location, registered
 from .tensor_file import is_storable, read, write
 
 MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None
@@ -266,6 +267,8 @@ def placed(array: np.ndarray, saved_on: str, target: MapLocation) -> Tensor:
         target = None if moved is None else moved.device
     elif isinstance(target, Mapping):
         target = target.get(saved_on)
+    elif target is None and registered():
+        return wrap(default_restore_location(wrap(array).untyped_storage(), saved_on)._owner)
     return wrap(to_device(array, devices.of(_device(saved_on) if target is None else target)))
 
 

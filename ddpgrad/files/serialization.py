@@ -7,16 +7,43 @@ that checkpoints have (`plain.py`). `load` tells them apart by their first bytes
 from __future__ import annotations
 
 import os
+import warnings
+from mmap import MAP_SHARED
 from typing import IO, Any
 
-from . import torch_file
+from ..core.storage import UntypedStorage
+from . import archive, torch_file
 from .plain import MapLocation, PlainFile, load_plain, placed
 from .safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from .settings import (
+    LoadEndianness,
+    default_restore_location,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    location_tag,
+    register_package,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
+)
 
 DEFAULT_PROTOCOL = 2
 """The protocol of pickles in PyTorch's files, for programs that hand one to `save`."""
 
-__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+__all__ = [
+    "LoadEndianness", "SourceChangeWarning", "add_safe_globals", "check_module_version_greater_or_equal",
+    "clear_safe_globals", "default_restore_location", "get_crc32_options", "get_default_load_endianness",
+    "get_default_mmap_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "location_tag",
+    "register_package", "safe_globals", "save", "set_crc32_options", "set_default_load_endianness",
+    "set_default_mmap_options", "skip_data",
+]  # fmt: skip
+
+
+class SourceChangeWarning(Warning):
+    """What PyTorch says of a class whose source changed since a file was written; this package keeps no source."""
+
 
 File = str | os.PathLike[str] | IO[bytes]
 
@@ -27,6 +54,7 @@ def save(
     pickle_module: Any = None,
     pickle_protocol: int | None = None,
     _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
 ) -> None:
     """Write `obj` to a path or to a binary file, as PyTorch does.
 
@@ -69,21 +97,69 @@ def load(
     map_location: the device of all tensors, or a mapping from saved to wanted devices, or a
     function of (storage, saved device) that returns the storage where it should be; by default
     every tensor goes where it was saved from. weights_only: by default nothing but data is read, and nothing from
-    the file runs; False lets the file import and call anything, for files that you trust. mmap: accepted; the
-    checksums are over all bytes, so that they are read in any case (`ddpgrad.safetensors` maps files). The
-    other arguments are PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where
+    the file runs; False lets the file import and call anything, for files that you trust. mmap: map an archive of
+    PyTorch's into memory instead of reading it, without a look at its checksums. The other arguments are PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where
     it needs a class that is not allowed, the error is a `pickle.UnpicklingError` too, and names it.
     """
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load(): f must be a file path in order to use the mmap argument")
     data_only = weights_only is None or bool(weights_only)
     if isinstance(f, (str, os.PathLike)):
+        shared = get_default_mmap_options() == MAP_SHARED
+        mapped = UntypedStorage.from_file(f, shared)._owner if mmap else None
         with open(f, "rb") as file:
-            return _load(file, os.fspath(f), map_location, data_only, to_end=True)
-    return _load(f, str(getattr(f, "name", "the file")), map_location, data_only, to_end=False)
+            return _load(file, os.fspath(f), map_location, data_only, mapped, to_end=True)
+    return _load(f, str(getattr(f, "name", "the file")), map_location, data_only, None, to_end=False)
 
 
-def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: bool, *, to_end: bool) -> Any:
+def get_unsafe_globals_in_checkpoint(f: File) -> list[str]:
+    """The classes and functions that an archive names and `load` refuses: candidates for `add_safe_globals`."""
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            return torch_file.unsafe_names(file)
+    return torch_file.unsafe_names(f)
+
+
+def check_module_version_greater_or_equal(
+    module: Any, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+) -> bool:
+    """Whether `module.__version__` is at least the version given, as far as that goes.
+
+    RuntimeError for a version without such fields; without error_if_malformed a warning, and True.
+    """
+    try:
+        fields = module.__version__.split(".")[: len(req_version_tuple)]
+        return (
+            tuple(type(n)(field) for n, field in zip(req_version_tuple, fields, strict=True))
+            >= req_version_tuple
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = (
+            f"'{module.__name__}' module version string is malformed '{getattr(module, '__version__', None)}' and "
+            f"cannot be compared with tuple {req_version_tuple}"
+        )
+        if error_if_malformed:
+            raise RuntimeError(reason) from error
+        warnings.warn(f"{reason}, but continuing assuming that requirement is met", stacklevel=2)
+        return True
+
+
+def _is_zipfile(f: IO[bytes]) -> bool:
+    start = f.tell()
+    beginning = f.read(4)
+    f.seek(start)
+    return beginning == archive.BEGINNING
+
+
+def _load(
+    file: IO[bytes],
+    name: str,
+    map_location: MapLocation,
+    weights_only: bool,
+    mapped: Any,
+    *,
+    to_end: bool,
+) -> Any:
     if not torch_file.looks_like_one(file):
         return load_plain(file, name, map_location, to_end=to_end)
     return torch_file.read(
@@ -92,4 +168,5 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: b
         lambda memory, saved_on: placed(memory, saved_on, map_location),
         weights_only=weights_only,
         to_end=to_end,
+        mapped=mapped,
     )

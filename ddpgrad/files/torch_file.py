@@ -12,6 +12,7 @@ import io
 import math
 import os
 import pickle
+import pickletools
 import sys
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
@@ -23,14 +24,14 @@ from ..backend.dtype import DType, uint8
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
 from ..core.errors import CheckpointError
-from ..core.storage import TypedStorage, UntypedStorage
+from ..core.storage import STORAGES, TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
-from . import archive, safe_globals
+from . import archive, safe_globals, settings
 from .pickle_reader import Reader, RefusedError
 from .pickle_writer import NO_HOOKS, Place, Writer, number, numbers, text
 from .tensor_file import fill
-from .torch_names import LANGUAGE, STORAGES, StorageType
+from .torch_names import LANGUAGE, StorageType
 
 Storage = TypedStorage | UntypedStorage
 Placer = Callable[[np.ndarray, str], Tensor]
@@ -52,26 +53,34 @@ def looks_like_one(file: IO[bytes]) -> bool:
     return known and not beginning.endswith(b"\0\0\0\0{")
 
 
-def read(file: IO[bytes], name: str, place: Placer, *, weights_only: bool, to_end: bool) -> Any:
+def read(
+    file: IO[bytes],
+    name: str,
+    place: Placer,
+    *,
+    weights_only: bool,
+    to_end: bool,
+    mapped: Any = None,
+) -> Any:
     """The object in PyTorch's file `name`, its memory put where it belongs by `place`.
 
     weights_only: read data only; without it the file may import and call anything. to_end: nothing may follow.
+    mapped: the file's bytes in memory, which tensors of an archive are then views of, without a look at checksums.
     RefusedError for a file that is more than data, CheckpointError for a damaged one.
     """
     start = file.tell()
     beginning = file.read(4)
     file.seek(start)
     if beginning == archive.BEGINNING:
-        return _read_archive(file, name, place, weights_only, to_end)
+        return _read_archive(file, name, place, weights_only, to_end, mapped)
     return _read_old(file, name, place, weights_only)
 
 
-def _read_archive(file: IO[bytes], name: str, place: Placer, weights_only: bool, to_end: bool) -> Any:
+def _read_archive(
+    file: IO[bytes], name: str, place: Placer, weights_only: bool, to_end: bool, mapped: Any
+) -> Any:
     zipped = archive.Archive(file, name, to_end=to_end)
-    if "byteorder" in zipped and bytes(zipped.read("byteorder")) != b"little":
-        raise CheckpointError(
-            f"{name} was written on a big-endian machine; write it again on a little-endian one"
-        )
+    order = bytes(zipped.read("byteorder")).decode() if "byteorder" in zipped else settings.unmarked_order()
     storages: dict[str, Storage] = {}
 
     def storage(key: Any) -> Storage:
@@ -79,7 +88,11 @@ def _read_archive(file: IO[bytes], name: str, place: Placer, weights_only: bool,
         if number not in storages:
             if zipped.size(f"data/{number}") != count * kind.itemsize:
                 raise zipped.damaged(f"storage {number} has another size than its description")
-            storages[number] = kind(place(zipped.read(f"data/{number}"), location)._array)
+            raw = zipped.read(f"data/{number}", mapped, skips=settings.skips_data())
+            if order != sys.byteorder:
+                width = 1 if kind.dtype is None else kind.itemsize >> kind.dtype.is_complex
+                raw = raw.view(f"u{width}").byteswap().view(np.uint8)
+            storages[number] = kind(place(raw, location)._array)
         return storages[number]
 
     if zipped.size("data.pkl") > _MOST_PICKLE:
@@ -214,7 +227,14 @@ class TorchFile:
 
     def write(self, file: IO[bytes]) -> None:
         """Write the archive at the position of a binary file."""
-        archive.write(file, self._records)
+        skips = settings.skips_data()
+        archive.write(
+            file,
+            [
+                (name, np.zeros(len(d), np.uint8) if skips and name[:5] == "data/" else d)
+                for name, d in self._records
+            ],
+        )
 
 
 class _Memory:
@@ -234,7 +254,7 @@ class _Memory:
             array = array.copy()  # PyTorch has no such steps
         place = bytearray()
         if tensor.is_meta:
-            place.extend(_as_parameter(tensor, _of_meta(tensor)))
+            place.extend(_of_meta(tensor))
             return place
         self._seen.append((tensor, array, place))
         return place
@@ -285,7 +305,7 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         )
     width = 1 if word is None else group[0].array.itemsize
     kind = "torch.storage\nUntypedStorage" if word is None else f"torch\n{word}Storage"
-    described = text("storage") + f"c{kind}\n".encode() + text(str(key)) + text(group[0].device)
+    described = text("storage") + f"c{kind}\n".encode() + text(str(key)) + text(_place_of(group[0].tensor))
     described = b"((" + described + number((end - first) // width) + b"tQ"
     for span in group:
         tensor, array = span.tensor, span.array
@@ -296,32 +316,43 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         if not array.size:  # NumPy's have no steps
             steps = [math.prod(n or 1 for n in array.shape[d + 1 :]) for d in range(array.ndim)]
         parameter = isinstance(tensor, Parameter)
-        out = b"ctorch._utils\n_rebuild_tensor_%b\n" % (b"v3" if word is None else b"v2")
-        out += described + number((span.first - first) // array.itemsize)
+        out = described + number((span.first - first) // array.itemsize)
         out += numbers(array.shape) + numbers(steps)
         out += number(tensor.requires_grad and not parameter) + NO_HOOKS
         out += _name_of(tensor) if word is None else b""
-        span.place.extend(_as_parameter(tensor, out + b"tR"))
+        span.place.extend(
+            _rebuilt(tensor, b"_rebuild_tensor_v3" if word is None else b"_rebuild_tensor_v2", out)
+        )
     return _bytes_at(group[0].array, end - first)
+
+
+def _place_of(tensor: Tensor | Storage) -> str:
+    storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else tensor.untyped()
+    return settings.location_tag(storage)
 
 
 def _of_meta(tensor: Tensor) -> bytes:
     """A tensor on meta in the pickle: its dtype, sizes and steps."""
-    out = b"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(" + _name_of(tensor)
-    out += numbers(tuple(tensor.shape)) + numbers(tensor.stride())
-    return out + number(tensor.requires_grad and not isinstance(tensor, Parameter)) + b"tR"
+    out = b"(" + _name_of(tensor) + numbers(tuple(tensor.shape)) + numbers(tensor.stride())
+    out += number(tensor.requires_grad and not isinstance(tensor, Parameter))
+    return _rebuilt(tensor, b"_rebuild_meta_tensor_no_storage", out)
 
 
 def _name_of(tensor: Tensor) -> bytes:
     return f"ctorch\n{tensor.dtype.name}\n".encode()
 
 
-def _as_parameter(tensor: Tensor, described: bytes) -> bytes:
-    """What the pickle says of `tensor`, if that is a parameter, around what it says of its elements."""
+def _rebuilt(tensor: Tensor, function: bytes, arguments: bytes) -> bytes:
+    """A call in the pickle that makes `tensor` again; of one with attributes all but them and the end, as `Writer` adds them."""
+    function, arguments = b"ctorch._utils\n" + function + b"\n", arguments + b"t"
     if not isinstance(tensor, Parameter):
-        return described
-    end = number(tensor.requires_grad) + NO_HOOKS + b"\x87R"
-    return b"ctorch._utils\n_rebuild_parameter\n" + described + end
+        if tensor.__dict__:
+            return b"ctorch._tensor\n_rebuild_from_type_v2\n(" + function + b"ctorch\nTensor\n" + arguments
+        return function + arguments + b"R"
+    more = number(tensor.requires_grad) + NO_HOOKS
+    if tensor.__dict__:
+        return b"ctorch._utils\n_rebuild_parameter_with_state\n(" + function + arguments + b"R" + more
+    return b"ctorch._utils\n_rebuild_parameter\n" + function + arguments + b"R" + more + b"\x87R"
 
 
 _WORDS: dict[DType | None, str] = {dtype: word for word, dtype in STORAGES.items()}
@@ -334,3 +365,18 @@ def _bytes_at(array: Any, count: int) -> np.ndarray:
     if isinstance(array, np.ndarray):
         return np.ctypeslib.as_array((ctypes.c_ubyte * count).from_address(address_of(array)))
     return to_device(type(array)((count,), np.uint8, array.data), CPU)
+
+
+def unsafe_names(file: IO[bytes]) -> list[str]:
+    """The classes and functions in an archive that `load` makes only where the user allows them."""
+    pickled = archive.Archive(file, str(getattr(file, "name", "the file")), to_end=False).read("data.pkl")
+    named: set[str] = set()
+    words: list[str] = []
+    for code, argument, _ in pickletools.genops(pickled.tobytes()):
+        if code.name == "GLOBAL":
+            named.add(str(argument).replace(" ", "."))
+        elif code.name == "STACK_GLOBAL":
+            named.add(".".join(words[-2:]))
+        elif isinstance(argument, str):
+            words.append(argument)
+    return sorted(named - set(LANGUAGE.names) - set(safe_globals.by_name()))

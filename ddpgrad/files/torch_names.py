@@ -19,18 +19,11 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import DeviceError
 from ..core.size import Size, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
-from ..core.storage import TypedStorage, UntypedStorage
+from ..core.storage import STORAGES, TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from ..ops.creation.factories import empty_strided
 from .pickle_reader import Language, Malformed, attributes, check_hashes, check_key
-
-STORAGES = {
-    "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-    "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32, "Long": dtypes.int64,
-    "Bool": dtypes.bool_, "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
-}  # fmt: skip
-"""PyTorch's words for the element types of storages; the others lie in storages of bytes."""
 
 
 class StorageType:

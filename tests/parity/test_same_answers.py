@@ -9,6 +9,8 @@ import copy
 import importlib
 import io
 import pickle
+import tempfile
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,19 @@ torch.masked_select(torch.ones(2), torch.ones(3, dtype=torch.bool))
 torch.normal(torch.zeros(2), torch.ones(3))
 nn.Embedding(3, 2, _weight=torch.ones(4, 2))
 F.batch_norm(torch.ones(3, 2), None, None)
+[torch.FloatStorage(3).fill_(2).tolist(), torch.CharStorage([1, 2]).long().type(), isinstance(torch.ones(2).half().storage(), torch.HalfStorage)]
+x = torch.ones(3); [x.storage()._cdata == x[1:].storage()._cdata, x.storage()._cdata == x.clone().storage()._cdata]
+t = nn.Parameter(torch.zeros(3)); t.foo = {"a": t.detach()[1:]}; f = io.BytesIO(); torch.save(t, f); f.seek(0); r = torch.load(f); r.foo["a"].fill_(2); [type(r).__name__, r]
+t = torch.zeros(3); t.foo = "foo"; f = io.BytesIO(); torch.save([t, t], f); f.seek(0); r = torch.load(f); [r[0].foo, r[0] is r[1]]
+s = torch.serialization; g = io.BytesIO(); torch.save(torch.tensor([1 + 2j]), g); f = io.BytesIO(); old, new = zipfile.ZipFile(g), zipfile.ZipFile(f, "w"); [new.writestr(n, old.read(n)) for n in old.namelist() if not n.endswith("byteorder")]; new.close(); s.set_default_load_endianness(s.LoadEndianness.BIG); f.seek(0); r = torch.load(f); s.set_default_load_endianness(None); r
+torch.serialization.set_default_load_endianness("big")
+torch.serialization.set_default_mmap_options(77)
+p = tempfile.mktemp(); torch.save(torch.arange(6.), p); x = torch.load(p, mmap=True); x.add_(1); [x, torch.load(p)]
+p = tempfile.mktemp(); torch.save(torch.arange(6.), p); torch.serialization.set_default_mmap_options(1); torch.load(p, mmap=True).add_(1); torch.serialization.set_default_mmap_options(2); torch.load(p, mmap=True)
+f = io.BytesIO(); w = torch.serialization.skip_data(); w.__enter__(); torch.save(torch.ones(3), f); w.__exit__(None, None, None); f.seek(0); torch.load(f)
+f = io.BytesIO(); torch.save([io.StringIO, nn.Linear(1, 1), torch.ones(1)], f); f.seek(0); "_io.StringIO" in torch.serialization.get_unsafe_globals_in_checkpoint(f)
+f = io.BytesIO(); tags = []; torch.serialization.register_package(0, lambda s: tags.append("tag"), lambda s, place: tags.append(place) or s); torch.save(torch.ones(2), f); f.seek(0); [torch.load(f), tags]
+torch.serialization.default_restore_location(torch.ones(1).untyped_storage(), "foo")
 """
 PLACES = {
     "nn": "nn",
@@ -95,7 +110,14 @@ PLACES = {
 
 
 def _answer(line: str, library: Any) -> Any:
-    names: dict[str, Any] = {"torch": library, "copy": copy, "io": io, "pickle": pickle}
+    names: dict[str, Any] = {
+        "torch": library,
+        "copy": copy,
+        "io": io,
+        "pickle": pickle,
+        "tempfile": tempfile,
+        "zipfile": zipfile,
+    }
     names |= {short: importlib.import_module(f"{library.__name__}.{name}") for short, name in PLACES.items()}
     names["utils"] = library._utils
     library.manual_seed(0)

@@ -321,12 +321,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp:
         start, end = 0, start
     start, end, step = number(start), number(end), number(step)
     if dtype is None:
-        whole = not any(isinstance(v, float) for v in (start, end, step))
-        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(f"unsupported range: {start} -> {end}")
+        fraction = any(isinstance(v, float) for v in (start, end, step))
+        dtype = dtypes.get_default_dtype() if fraction else dtypes.int64
+    if step == 0 or not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(
+            f"step must be nonzero, range finite; unsupported range: {start} -> {end} by {step}"
+        )
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kind = dtypes.of(dtype)
@@ -346,12 +346,9 @@ def _steps(
     name: str, start: Any, end: Any, steps: Any, dtype: Any, xp: Any
 ) -> tuple[np.ndarray, np.dtype[Any]]:
     """Evenly spaced values, each half counted from its own end; and the dtype asked for."""
-    ends = [value.ndim for value in (start, end) if isinstance(value, Tensor)]
-    if any(ends):
-        raise RuntimeError(
-            f"{name} only supports 0-dimensional start and end tensors, but got dimensions {ends}"
-        )
-    start, end, count = number(start), number(end), number(steps)
+    if any(isinstance(value, Tensor) and value.ndim for value in (start, end)):
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
+    start, end, count = map(number, (start, end, steps))
     if not isinstance(count, int) or isinstance(steps, bool):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(count).__name__}")
     if count < 0:
