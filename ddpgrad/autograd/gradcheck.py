@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.registry import backend_for, to_device
-from ..core.tensor import Tensor, wrap
+from ..core.tensor import Tensor
+from . import forward_ad
 from .entry import grad
 from .function import Function
 from .grad_mode import enable_grad
+from .real_numbers import host as _host
+from .real_numbers import like as _like
+from .real_numbers import real_shape as _real_shape
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +51,8 @@ def gradcheck(
     Complex numbers count as pairs of real ones. nondet_tol: by how much two runs of backward may
     differ. check_undefined_grad: backward must also run where no gradient reached an output.
     check_batched_grad: `grad` with `is_grads_batched` must agree with one pass for each gradient.
-    others: `check_forward_ad` and the like, which PyTorch has for what is not here; they must be off.
+    others: `check_forward_ad`, which compares tangents with differences too; and PyTorch's names of checks that are
+    not here, which must be off.
     `GradcheckError` where gradients disagree, or False without `raise_exception`.
     """
     _refuse(others)
@@ -61,6 +65,8 @@ def gradcheck(
         check.run_zero()
         if check_undefined_grad:
             check.run_undefined()
+        if others.get("check_forward_ad"):
+            check.run_forward()
     except GradcheckError:
         if raise_exception:
             raise
@@ -134,36 +140,14 @@ def _differentiable(outputs: Any) -> list[Tensor]:
 
 def _refuse(others: dict[str, bool | None]) -> None:
     """Refuse checks that are not here; PyTorch's names of them may be given as off."""
-    absent = ("check_batched_forward_grad", "check_forward_ad", "check_fwd_over_rev", "masked")
+    absent = ("check_batched_forward_grad", "check_fwd_over_rev", "masked")
     for name, wanted in others.items():
+        if name == "check_forward_ad":
+            continue
         if name not in (*absent, "check_backward_ad"):
             raise TypeError(f"gradcheck() got an unexpected keyword argument '{name}'")
         if bool(wanted) != (name == "check_backward_ad"):
             raise NotImplementedError(f"gradcheck: {name}={wanted} is not supported")
-
-
-def _real_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as real numbers: a complex one is a pair."""
-    shape = tensor._array.shape
-    return (*shape, 2) if tensor.is_complex() else shape
-
-
-def _host(tensor: Tensor | None, like: Tensor) -> Array:
-    """The values as real numbers in double precision on the CPU; zeros for None."""
-    if tensor is None:
-        return np.zeros(_real_shape(like))
-    backend = backend_for(tensor._array)
-    array = tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
-    if tensor.is_complex():
-        return np.ascontiguousarray(array, dtype=np.complex128).reshape(*array.shape, 1).view(np.float64)
-    return np.asarray(array, dtype=np.float64)
-
-
-def _like(tensor: Tensor, values: Array) -> Tensor:
-    """Real numbers in the dtype and on the device of `tensor`."""
-    if tensor.is_complex():
-        values = np.ascontiguousarray(values).view(np.complex128)[..., 0]
-    return wrap(to_device(values.astype(tensor._array.dtype), tensor.device))
 
 
 class _Undefined(Function):
@@ -280,6 +264,24 @@ class _Check:
                 raise GradcheckError(
                     "Expected all input grads to be undefined or zero when all output grads are undefined or zero."
                 )
+
+    def run_forward(self) -> None:
+        """The tangent of each output as one input moves along a random direction."""
+        rng = np.random.default_rng(0)
+        for which, place in enumerate(self.places):
+            moving, args = self.args[place], list(self.args)
+            direction = rng.standard_normal(_real_shape(moving))
+            with forward_ad.dual_level():
+                args[place] = forward_ad.make_dual(moving.detach(), _like(moving, direction))
+                outputs = _tensors(self.func(*args))
+                tangents = [forward_ad.unpack_dual(output).tangent for output in outputs]
+            for o, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
+                found, expected = _host(tangent, output), self._slope(which, direction, o)
+                if output.dtype.category > 1 and not np.allclose(found, expected, self.rtol, self.atol):
+                    raise GradcheckError(
+                        f"Jacobian computed with forward mode mismatch for output {o} with respect to input {which}: "
+                        f"the tangent is {found}, the difference quotient {expected}"
+                    )
 
     # -- gradients -----------------------------------------------------------------------
 

@@ -166,8 +166,16 @@ def test_outputs_keep_their_kind():
 
 
 def test_checks_that_are_not_here():
-    with pytest.raises(NotImplementedError, match="check_forward_ad=True is not supported"):
-        gradcheck(torch.exp, leaf(2), check_forward_ad=True)
+    with pytest.raises(NotImplementedError, match="check_fwd_over_rev=True is not supported"):
+        gradcheck(torch.exp, leaf(2), check_fwd_over_rev=True)
     assert gradcheck(torch.exp, leaf(2), check_forward_ad=False)
     with pytest.raises(TypeError, match="unexpected keyword argument 'chek'"):
         gradcheck(torch.exp, leaf(2), chek=True)
+
+
+def test_tangents_are_compared_with_differences(monkeypatch: pytest.MonkeyPatch):
+    assert gradcheck(lambda a, b: (a @ b).sin(), (leaf(2, 3), leaf(3)), check_forward_ad=True)
+    monkeypatch.setattr(WrongSquare, "error", 0.1)
+    with pytest.raises(GradcheckError, match="computed with forward mode mismatch for output 0"):
+        # Its gradient is right where it is asked for without a tangent.
+        gradcheck(lambda x: x * x if x.is_leaf else WrongSquare.apply(x), leaf(2), check_forward_ad=True)

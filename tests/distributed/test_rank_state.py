@@ -43,6 +43,8 @@ SHARED = {
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
     "files.safe_globals._allowed": "what the program lets files name, as in PyTorch",
+    "files.settings._options": "what the program sets around save and load, as in PyTorch",
+    "files.settings._packages": "how the program names places in files, as in PyTorch",
     "library._ops": "ops that programs define at import, by name",
     "ops.dispatch.autocast.casting": "whether any thread is within autocast; which one is per thread",
     "ops.dispatch.timing._undo": "whether the kernels of the process are timed; what a profiler hears of is of its rank",

@@ -99,12 +99,18 @@ f = io.BytesIO(); w = torch.serialization.skip_data(); w.__enter__(); torch.save
 f = io.BytesIO(); torch.save([io.StringIO, nn.Linear(1, 1), torch.ones(1)], f); f.seek(0); "_io.StringIO" in torch.serialization.get_unsafe_globals_in_checkpoint(f)
 f = io.BytesIO(); tags = []; torch.serialization.register_package(0, lambda s: tags.append("tag"), lambda s, place: tags.append(place) or s); torch.save(torch.ones(2), f); f.seek(0); [torch.load(f), tags]
 torch.serialization.default_restore_location(torch.ones(1).untyped_storage(), "foo")
+d = fwAD.enter_dual_level(); x = fwAD.make_dual(torch.linspace(0, 1, 3), torch.linspace(1, 3, 3)); y = x * 1; x.mul_(3); y[0] = 5; r = [fwAD.unpack_dual(t) for t in (x.sin().softmax(0), y, x, x.sum() * 0 + 3, x.detach(), torch.ones(1))]; fwAD.exit_dual_level(); [*r[:4], r[4].tangent, r[5].tangent, fwAD.unpack_dual(x).tangent]
+p, t = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True); d = fwAD.enter_dual_level(); r = fwAD.unpack_dual(fwAD.make_dual(p, t) ** 3); fwAD.exit_dual_level(); torch.autograd.grad(r.tangent.sum() + r.primal.sum(), (p, t))
+d = fwAD.enter_dual_level(); x = fwAD.make_dual(torch.tensor([1 + 2j]), torch.tensor([3j])); r = fwAD.unpack_dual(x.exp() * x.conj()).tangent; fwAD.exit_dual_level(); r
+fwAD.make_dual(torch.ones(2), torch.ones(2))
+torch.autograd.gradcheck(lambda x: x.sin().sum(0), torch.rand(2, 3, dtype=torch.cdouble, requires_grad=True), check_forward_ad=True)
 """
 PLACES = {
     "nn": "nn",
     "F": "nn.functional",
     "parametrize": "nn.utils.parametrize",
     "grad": "nn.grad",
+    "fwAD": "autograd.forward_ad",
     "testing": "testing",
 }
 

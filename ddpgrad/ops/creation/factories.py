@@ -324,9 +324,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp:
         fraction = any(isinstance(v, float) for v in (start, end, step))
         dtype = dtypes.get_default_dtype() if fraction else dtypes.int64
     if step == 0 or not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(
-            f"step must be nonzero, range finite; unsupported range: {start} -> {end} by {step}"
-        )
+        raise RuntimeError(f"unsupported range: {start} -> {end}, step must be nonzero: {step}")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kind = dtypes.of(dtype)
