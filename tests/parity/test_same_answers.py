@@ -104,12 +104,17 @@ p, t = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True); d =
 d = fwAD.enter_dual_level(); x = fwAD.make_dual(torch.tensor([1 + 2j]), torch.tensor([3j])); r = fwAD.unpack_dual(x.exp() * x.conj()).tangent; fwAD.exit_dual_level(); r
 fwAD.make_dual(torch.ones(2), torch.ones(2))
 torch.autograd.gradcheck(lambda x: x.sin().sum(0), torch.rand(2, 3, dtype=torch.cdouble, requires_grad=True), check_forward_ad=True)
+[getattr(windows, n)(M, sym=sym) for n in ("bartlett", "blackman", "cosine", "exponential", "gaussian", "hamming", "hann", "kaiser", "nuttall") for M in (0, 1, 2, 5) for sym in (True, False)]
+[windows.exponential(5, center=1., sym=False), windows.general_cosine(4, a=[.4, .3, .2]), windows.hann(3, dtype=torch.float64, requires_grad=True)]
+windows.exponential(5, center=1.)
+windows.hann(3, dtype=torch.float16)
 """
 PLACES = {
     "nn": "nn",
     "F": "nn.functional",
     "parametrize": "nn.utils.parametrize",
     "grad": "nn.grad",
+    "windows": "signal.windows",
     "fwAD": "autograd.forward_ad",
     "testing": "testing",
 }

@@ -12,30 +12,49 @@ from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 
+Formula = Callable[[np.ndarray, int], np.ndarray]
+"""The values at the places 0, 1, …, given the number of the last place of the whole window."""
+
+
+def values(length: int, periodic: bool, formula: Formula) -> np.ndarray:
+    """A window in double precision; a periodic one leaves out the last place."""
+    return np.ones(length) if length < 2 else formula(np.arange(length), length if periodic else length - 1)
+
+
+def cosine_sum(*weights: float) -> Formula:
+    """weights[0] - weights[1] cos(x) + weights[2] cos(2x) - …, x from 0 to 2 pi."""
+    turns = [((-1) ** i * weight, 2 * math.pi * i) for i, weight in enumerate(weights)]
+    return lambda n, last: np.sum([weight * np.cos(turn * n / last) for weight, turn in turns], axis=0)
+
+
+def triangle(n: np.ndarray, last: int) -> np.ndarray:
+    """1 - |x|, x from -1 to 1."""
+    return 1 - np.abs(2 * n / last - 1)
+
+
+def bessel(beta: float) -> Formula:
+    """I0(beta sqrt(1 - x^2)) / I0(beta), x from -1 to 1."""
+    return lambda n, last: np.i0(beta * np.sqrt(np.maximum(1 - (2 * n / last - 1) ** 2, 0))) / np.i0(beta)
+
 
 def _window(
     name: str,
     length: int,
     periodic: bool,
-    formula: Callable[[np.ndarray], np.ndarray],
+    formula: Formula,
     dtype: Any,
     device: Any,
     requires_grad: bool,
 ) -> Tensor:
-    """`formula` of places that run from 0 to 1; a periodic window leaves out the last."""
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     if not target.is_floating_point:
         raise RuntimeError(f"{name} expects floating point dtypes, got: {target!r}")
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
-    if length <= 1:
-        values = np.ones(length)
-    else:
-        values = formula(np.arange(length) / (length if periodic else length - 1))
-    return finish(values.astype(target.numpy), device, requires_grad)
+    return finish(values(length, periodic, formula).astype(target.numpy), device, requires_grad)
 
 
-def _of_length(name: str, formula: Callable[[np.ndarray], np.ndarray], text: str):
+def _of_length(name: str, formula: Formula, text: str):
     """The window `name`, whose formula has no parameters."""
 
     def function(
@@ -55,17 +74,13 @@ def _of_length(name: str, formula: Callable[[np.ndarray], np.ndarray], text: str
     return function
 
 
-hann_window = _of_length(
-    "hann_window", lambda x: 0.5 - 0.5 * np.cos(2 * math.pi * x), "The Hann window, (1 - cos(2 pi x)) / 2."
-)
+hann_window = _of_length("hann_window", cosine_sum(0.5, 0.5), "The Hann window, (1 - cos(2 pi x)) / 2.")
 blackman_window = _of_length(
     "blackman_window",
-    lambda x: 0.42 - 0.5 * np.cos(2 * math.pi * x) + 0.08 * np.cos(4 * math.pi * x),
+    cosine_sum(0.42, 0.5, 0.08),
     "The Blackman window, 0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x).",
 )
-bartlett_window = _of_length(
-    "bartlett_window", lambda x: 1 - np.abs(2 * x - 1), "The triangular window that is 0 at its ends."
-)
+bartlett_window = _of_length("bartlett_window", triangle, "The triangular window that is 0 at its ends.")
 
 
 def hamming_window(
@@ -82,9 +97,8 @@ def hamming_window(
 ) -> Tensor:
     """The Hamming window, alpha - beta cos(2 pi x)."""
     return _window(
-        "hamming_window", window_length, periodic, lambda x: alpha - beta * np.cos(2 * math.pi * x), dtype, device,
-        requires_grad,
-    )  # fmt: skip
+        "hamming_window", window_length, periodic, cosine_sum(alpha, beta), dtype, device, requires_grad
+    )
 
 
 def kaiser_window(
@@ -99,8 +113,4 @@ def kaiser_window(
     requires_grad: bool = False,
 ) -> Tensor:
     """The Kaiser window, I0(beta sqrt(1 - (2x - 1)^2)) / I0(beta)."""
-
-    def formula(x: np.ndarray) -> np.ndarray:
-        return np.i0(beta * np.sqrt(np.maximum(1 - (2 * x - 1) ** 2, 0))) / np.i0(beta)
-
-    return _window("kaiser_window", window_length, periodic, formula, dtype, device, requires_grad)
+    return _window("kaiser_window", window_length, periodic, bessel(beta), dtype, device, requires_grad)

@@ -8,7 +8,7 @@ Source of the formulas: https://docs.scipy.org/doc/scipy/reference/signal.window
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,19 @@ from ...backend import dtype as dtypes
 from ...core.size import strided
 from ...core.tensor import Tensor
 from ..creation.factories import finish
-
-Places = np.ndarray[Any, Any]
+from .window_functions import Formula, bessel, cosine_sum, triangle, values
 
 
 def _window(
     name: str,
     M: int,
-    formula: Callable[[Places, int], Places],
+    formula: Formula,
     sym: bool = True,
     dtype: Any = None,
     layout: Any = strided,
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`formula` of the places 0 … M-1 and of the last place of the symmetric window."""
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
@@ -39,8 +37,7 @@ def _window(
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     if target.name not in ("float32", "float64"):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {target!r}")
-    values = np.ones(M) if M <= 1 else formula(np.arange(M), M - 1 if sym else M)
-    return finish(values.astype(target.numpy), device, requires_grad)
+    return finish(values(M, not sym, formula).astype(target.numpy), device, requires_grad)
 
 
 def exponential(M: int, *, center: float | None = None, tau: float = 1.0, **options: Any) -> Tensor:
@@ -70,16 +67,12 @@ def kaiser(M: int, *, beta: float = 12.0, **options: Any) -> Tensor:
     """I0(beta sqrt(1 - x^2)) / I0(beta), x from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
-
-    def formula(n: Places, last: int) -> Places:
-        return np.i0(beta * np.sqrt(np.maximum(1 - (2 * n / last - 1) ** 2, 0))) / np.i0(beta)
-
-    return _window("kaiser", M, formula, **options)
+    return _window("kaiser", M, bessel(beta), **options)
 
 
 def bartlett(M: int, **options: Any) -> Tensor:
     """1 - |x|, x from -1 to 1."""
-    return _window("bartlett", M, lambda n, last: 1 - np.abs(2 * n / last - 1), **options)
+    return _window("bartlett", M, triangle, **options)
 
 
 def general_cosine(M: int, *, a: Sequence[float], **options: Any) -> Tensor:
@@ -88,12 +81,7 @@ def general_cosine(M: int, *, a: Sequence[float], **options: Any) -> Tensor:
         raise TypeError(f"Coefficients must be a list/tuple, got {type(a).__name__}")
     if not a:
         raise ValueError("Coefficients cannot be empty")
-
-    def formula(n: Places, last: int) -> Places:
-        waves = [(-1) ** i * c * np.cos(2 * math.pi * i * n / last) for i, c in enumerate(a)]
-        return np.sum(waves, axis=0)
-
-    return _window("general_cosine", M, formula, **options)
+    return _window("general_cosine", M, cosine_sum(*a), **options)
 
 
 def general_hamming(M: int, *, alpha: float = 0.54, **options: Any) -> Tensor:
