@@ -108,6 +108,9 @@ torch.autograd.gradcheck(lambda x: x.sin().sum(0), torch.rand(2, 3, dtype=torch.
 [windows.exponential(5, center=1., sym=False), windows.general_cosine(4, a=[.4, .3, .2]), windows.hann(3, dtype=torch.float64, requires_grad=True)]
 windows.exponential(5, center=1.)
 windows.hann(3, dtype=torch.float16)
+[torch.xlogy(torch.ones(2), 2), torch.xlogy(2.5, torch.ones(2)), torch.special.xlog1py(torch.tensor([2]), 3)]
+torch.addcmul(torch.tensor([1]), torch.tensor([1]), torch.tensor([2]), value=.5)
+import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
 """
 PLACES = {
     "nn": "nn",

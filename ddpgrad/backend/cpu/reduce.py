@@ -72,6 +72,8 @@ def mean(
     total = sum(input, dim, keepdim, dtype)
     if total is NotImplemented or not total.size:
         return NotImplemented
+    if not input.size:
+        return np.full_like(total, np.nan)
     count = input.size // total.size
     return np.true_divide(total, count, out=total) if total.ndim else total / count
 
@@ -88,7 +90,8 @@ def var(
         return NotImplemented
     centred = input - mean(input, dim, True)
     total = sum(np.multiply(centred, centred, out=centred), dim, keepdim)
-    return total / max(input.size // total.size - correction, 0)
+    freedom = input.size // total.size - correction
+    return total / freedom if freedom > 0 else NotImplemented
 
 
 def std(

@@ -8,7 +8,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ..dtype import NARROW, float32
+import numpy as np
+
+from ..dtype import NARROW
 from ..registry import backend_for
 
 Array = Any
@@ -22,12 +24,15 @@ def special(xp: ModuleType) -> dict[str, Any]:
 
     def named(name: str) -> Callable[..., Array]:
         def kernel(*operands: Any) -> Array:
-            dtype = next(x.dtype for x in operands if hasattr(x, "dtype"))
-            if dtype in NARROW:
-                F = backend_for(next(x for x in operands if hasattr(x, "dtype")))
-                wide = [F.cast(x, float32) if hasattr(x, "dtype") else x for x in operands]
-                return F.cast(getattr(library(), name)(*wide), dtype)
-            return getattr(library(), name)(*operands)
+            array = next(x for x in operands if hasattr(x, "dtype"))
+            narrow, F = array.dtype in NARROW, backend_for(array)
+            kind = np.dtype(np.float32) if narrow else array.dtype  # numbers of Python's would be float64
+            given = [
+                kind.type(x) if not hasattr(x, "dtype") else F.cast(x, kind) if narrow else x
+                for x in operands
+            ]
+            out = getattr(library(), name)(*given)
+            return F.cast(out, array.dtype) if narrow else out
 
         kernel.__name__ = name
         return kernel

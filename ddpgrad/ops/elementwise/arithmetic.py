@@ -194,6 +194,8 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value
     if former:
         tensor1, tensor2, value = factor_first("addcmul", "value", (tensor1, tensor2, *former))
     product = tensor1 * tensor2
+    if isinstance(value, float) and max(input.dtype.category, product.dtype.category) < 2:
+        value = int(value)  # as PyTorch
     return input + (product if value == 1 else product * value)
 
 

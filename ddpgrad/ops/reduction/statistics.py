@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,16 @@ def _moments(F: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> 
     wide = F.cast(input, widened(input.dtype))
     centre = F.mean(wide, dim, True)
     squares = F.sum(_squares(F, wide - centre), dim, keepdim)
-    return F.asarray(squares / max(count(input.shape, dim) - correction, 0)), centre
+    freedom = count(input.shape, dim) - correction
+    if freedom > 0:
+        return F.asarray(squares / freedom), centre
+    warnings.warn(
+        "var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
+        "divided by output numel).",
+        stacklevel=2,
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return F.asarray(squares / 0), centre
 
 
 def _in_type_of(F: Any, out: Any, input: Any) -> Any:
