@@ -98,8 +98,9 @@ def load(
     function of (storage, saved device) that returns the storage where it should be; by default
     every tensor goes where it was saved from. weights_only: by default nothing but data is read, and nothing from
     the file runs; False lets the file import and call anything, for files that you trust. mmap: map an archive of
-    PyTorch's into memory instead of reading it, without a look at its checksums. The other arguments are PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where
-    it needs a class that is not allowed, the error is a `pickle.UnpicklingError` too, and names it.
+    PyTorch's into memory instead of reading it, without a look at its checksums. The other arguments are
+    PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where it needs a class
+    that is not allowed, the error is a `pickle.UnpicklingError` too, and names it.
     """
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load(): f must be a file path in order to use the mmap argument")

@@ -80,7 +80,11 @@ def _read_archive(
     file: IO[bytes], name: str, place: Placer, weights_only: bool, to_end: bool, mapped: Any
 ) -> Any:
     zipped = archive.Archive(file, name, to_end=to_end)
-    order = bytes(zipped.read("byteorder")).decode() if "byteorder" in zipped else settings.unmarked_order()
+    order = settings.unmarked_order()
+    if "byteorder" in zipped:
+        order = {b"little": "little", b"big": "big"}.get(bytes(zipped.read("byteorder")[:7]))
+        if order is None:
+            raise zipped.damaged("its order of bytes is neither little nor big")
     storages: dict[str, Storage] = {}
 
     def storage(key: Any) -> Storage:

@@ -113,6 +113,9 @@ def torch_files() -> dict[str, bytes]:
         "tensor-of-exabytes.pt": archived(tensor(b"K\0", huge + b"\x85", b"K\0\x85"), data_0=sixteen),
         "storage-of-exabytes.pt": archived(tensor(b"K\0", b")", b")", huge), data_0=sixteen),
         "storage-absent.pt": archived(tensor(b"K\0", b")", b")")),
+        "order-of-bytes.pt": archived(
+            tensor(b"K\0", b"K\4\x85", b"K\1\x85"), data_0=sixteen, byteorder=b"lattle"
+        ),
         "deep.pt": archived(b"(" * 5_000_000),
         "wide.pt": archived(b"\x80\2](" + b"]" * 5_000_000 + b"e."),
         "nested-tuples.pt": archived(b"\x80\2)" + b"\x85" * 5_000_000 + b"."),
