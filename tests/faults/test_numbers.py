@@ -102,7 +102,7 @@ def test_parameters_that_are_nan_are_not_saved(ddprun, tmp_path):
     assert result.code == 1, result.err
     assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
     assert re.search(
-        r"after step 5: in step 5 its gradient of '3\.(weight|bias)' was the first", result.said[-1]
+        r"after step 5: in step 5 the gradient of '3\.(weight|bias)' of rank 1 was the first", result.said[-1]
     )
     assert sorted(path.name for path in (tmp_path / "saved").glob("step*")) == [
         "step_00000001",
@@ -125,14 +125,14 @@ def test_nan_after_the_last_check_is_found_at_the_end(ddprun, mode, end, request
     result = run(ddprun, fault, options=MODES[mode], end=end)
     assert result.code == 1, result.err
     assert "ddprun: rank 1 failed (exit code 1); all ranks were ended." in result.said
-    said = r"parameters of rank 1 are NaN at the end, after step 10: in step 10 its gradient of '3\.(weight|bias)' was the first"
+    said = r"parameters are NaN after step 10: in step 10 the gradient of '3\.(weight|bias)' of rank 1 was the first"
     assert re.search(said, "\n".join(result.said)), result.err
 
 
 def test_nan_that_an_update_makes_is_found_at_the_end(ddprun):
     result = run(ddprun, "if step == 10: optimizer.param_groups[0]['lr'] = float('nan')")
     assert result.code == 1, result.err
-    assert re.search(r"are NaN at the end, after step 10, '0\.weight' first, although", result.said[-1])
+    assert re.search(r"are NaN after step 10, '0\.weight' first, although", result.said[-1])
 
 
 def test_overflow_under_a_gradient_scaler_is_no_fault(ddprun):

@@ -112,15 +112,11 @@ class ReplicaCheck:
         found, finite, rank = self._finite.since, self._finite, self._communicator.rank
         if not self.every or finite.steps == self._equal_at or not self._has_nan():
             return None
-        where = f"parameters of rank {rank} are NaN at the end, after step {finite.steps}"
         if found is not None and not finite.inherited:
-            error = DistributedError(
-                f"{where}: in step {found[0]} its gradient of '{found[1]}' was the first that was not finite{ADVICE}"
-            )
-            return blaming(error, [rank])
+            return _began(finite.steps, found[0], found[1], [rank])
         first = next(name for name, p in self._parameters if p.requires_grad and np.isnan(on_host(p)).any())
         error = DistributedError(
-            f"{where}, '{first}' first, although its own gradients were finite before: those of another rank were not, as its "
+            f"parameters of rank {rank} are NaN after step {finite.steps}, '{first}' first, although its own gradients were finite before: those of another rank were not, as its "
             "report says, or look at the update (learning rate, a parameter changed by hand)"
         )
         return blaming(error, {*range(self._communicator.size)} - self._here)
@@ -144,11 +140,17 @@ class ReplicaCheck:
         rank = min(began, key=lambda r: (began[r], r))
         names = self._communicator.all_gather_object(self._finite.since[1] if self._finite.since else "")
         others = sorted(r for r in began if began[r] == began[rank] and r != rank)
-        error = DistributedError(
-            f"parameters are NaN after step {step}: in step {began[rank]} the gradient of '{names[rank]}' of rank {rank} was "
-            f"the first that was not finite" + (f", with that of ranks {others}" if others else "") + ADVICE
-        )
-        return blaming(error, [rank])
+        return _began(step, began[rank], names[rank], [rank, *others])
+
+
+def _began(step: int, first_step: int, name: str, ranks: Sequence[int]) -> DistributedError:
+    """The error for parameters that are NaN after `step`, as gradients of `ranks` were since `first_step`."""
+    others = f", with that of ranks {list(ranks[1:])}" if ranks[1:] else ""
+    error = DistributedError(
+        f"parameters are NaN after step {step}: in step {first_step} the gradient of '{name}' of rank {ranks[0]} was the first "
+        f"that was not finite{others}{ADVICE}"
+    )
+    return blaming(error, ranks[:1])
 
 
 def _checksum(parameter: Tensor) -> int:
