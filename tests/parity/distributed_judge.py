@@ -20,6 +20,8 @@ import os
 import sys
 import time
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +54,16 @@ def cases(world: int, backend: str, real: bool, gpus: bool) -> type[unittest.Tes
     # Both look every tenth of a second whether others are there, which is most of the time that a test takes.
     often = SimpleNamespace(time=time.time, sleep=lambda s: time.sleep(0.01 if s == 0.1 else s))
     common.time = tests.time = often
+    own_file = tests._rank_temp_file
+
+    @contextmanager
+    def rank_temp_file() -> Iterator[str]:
+        """PyTorch's rank 0 removes the file when it has read it itself, which may be before others read it."""
+        with own_file() as name:
+            yield name
+            tests.dist.barrier()
+
+    tests._rank_temp_file = rank_temp_file
 
     class Judged(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
         def setUp(self) -> None:
