@@ -24,6 +24,9 @@ def segments_of(pid: int) -> set[str]:
 
 
 def remove_mapped() -> None:
-    """Remove the names of those that this process has mapped, before it aborts: all map them, and none would do so."""
+    """Remove the names of those that this process has mapped: once all have mapped them, or before it aborts.
+
+    An MPI library does so only when it ends well; it does not miss the names then.
+    """
     for segment in segments_of(os.getpid()):
         Path(segment).unlink(missing_ok=True)

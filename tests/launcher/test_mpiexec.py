@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import textwrap
 from itertools import product
+from pathlib import Path
 
 import pytest
 from matrices import thinned
@@ -59,6 +62,18 @@ def test_a_rank_that_comes_too_late_to_mpi_ends_the_others(ddprun, mpiexec):
     result = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
     assert result.code != 0
     assert "not all of them have come within 1 s (DDPGRAD_TIMEOUT)" in result.err
+
+
+def test_memory_of_mpi_does_not_outlive_ranks_that_are_killed_at_once(ddprun, mpiexec):
+    body = """
+        open(f"maps-{rank}", "w").write(open("/proc/self/maps").read())
+        wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(textwrap.dedent(body)))).code != 0
+    maps = "".join((ddprun.folder / f"maps-{rank}").read_text() for rank in range(2))
+    assert (segments := set(re.findall(r"/dev/shm/\S+", maps)))
+    assert not [segment for segment in segments if Path(segment).exists()]
 
 
 def test_plain_mpirun_needs_no_ddprun(ddprun, mpiexec):

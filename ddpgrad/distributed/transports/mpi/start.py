@@ -42,6 +42,9 @@ def start(MPI: Any) -> None:
         )
         with watch:
             code = begin(None, None, int(MPI.THREAD_MULTIPLE), ctypes.byref(ctypes.c_int()))
+            if code == MPI.SUCCESS and "MPICH" in MPI.Get_library_version():
+                MPI.COMM_WORLD.Barrier()  # all have mapped its memory now, and a name would outlive a killed process
+                mpi_shared_memory.remove_mapped()
     if code != MPI.SUCCESS:
         raise RuntimeError(f"MPI_Init_thread failed with code {code}: {MPI.Get_error_string(code)}")
 
