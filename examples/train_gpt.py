@@ -50,6 +50,10 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--batch", type=int, default=32, help="sequences a step, over all ranks (default: %(default)s)"
     )
+    p.add_argument(
+        "--accumulate", type=int, metavar="K",
+        help="a step in K parts on each rank: the bits of K times as many ranks with --accumulate 1",
+    )  # fmt: skip
     p.add_argument("--context", type=int, default=128, help="bytes a sequence (default: %(default)s)")
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--width", type=int, default=128)
@@ -226,9 +230,11 @@ def main() -> None:
     args = parse()
     dist.init_process_group()  # (1) meet the other ranks
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    if args.batch % ranks:
+    parts = ranks * (args.accumulate or 1)
+    if args.batch % parts:
         raise SystemExit(
-            f"--batch {args.batch} must be a multiple of the number of ranks, {ranks}: try {-(-args.batch // ranks) * ranks}"
+            f"--batch {args.batch} must be a multiple of the number of ranks{' x --accumulate' * bool(args.accumulate)}, "
+            f"{parts}: try {-(-args.batch // parts) * parts}"
         )
     folder = [str(args.run or Path("runs") / time.strftime("gpt-%Y%m%d-%H%M%S"))]
     dist.broadcast_object_list(folder)  # ranks may start in different seconds
@@ -240,7 +246,8 @@ def main() -> None:
     write_config(run, **vars(args))
 
     training, validation = (Windows(text, args.context) for text in read_text(args.data))
-    sampler = DistributedSampler(training, seed=args.seed)  # (2) every rank its own share of the data
+    # (2) every rank its own share of the data
+    sampler = DistributedSampler(training, seed=args.seed, accumulate=args.accumulate or 1)
     loader = DataLoader(training, batch_size=args.batch // ranks, sampler=sampler, drop_last=True)
     if not len(loader) or not len(validation):
         raise SystemExit(f"{len(training.text) + len(validation.text):,} bytes of text are too few for "
@@ -275,15 +282,16 @@ def main() -> None:
     while step < end:
         for x, y in loader:
             x, y = x.to(args.device), y.to(args.device)
-            loss = F.cross_entropy(ddp(x).reshape(-1, 256), y.reshape(-1))
             optimizer.zero_grad()
-            loss.backward()
+            for part, target in ddp.accumulate(args.accumulate, x, y) if args.accumulate else [(x, y)]:
+                loss = F.cross_entropy(ddp(part).reshape(-1, 256), target.reshape(-1))
+                loss.backward()
+                loss_sum += loss.item() / (args.accumulate or 1)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
             step += 1
             seen += 1
-            loss_sum += loss.item()
             if step % 10 == 0 or step == end:
                 mean = torch.tensor(loss_sum / seen, dtype=torch.float64)
                 dist.all_reduce(mean, dist.ReduceOp.AVG)  # (4) the loss over all ranks' data

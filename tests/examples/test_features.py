@@ -32,3 +32,9 @@ def test_one_decision():
     for ranks in (2, 4):
         told = said("one_decision.py", ranks, 2)
         assert "of which 1 was left out" in told and "medians of" in told
+
+
+def test_accumulate():
+    """One result on one, two and four ranks, which have eight, four and two micro-batches."""
+    outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 2, 4)}
+    assert len(outputs) == 1 and "running statistics" in outputs.pop()

@@ -144,9 +144,12 @@ class Bucket(Times):
         """Count as zeros in the next reduction."""
         self.flat[...] = 0
 
-    def scale_by(self, factor: float) -> None:
-        """Multiply the average by `factor`."""
-        self.flat *= factor
+    def scale_by(self, factor: float, parts: int) -> None:
+        """Multiply the average by `factor`, and divide it by `parts`, which are micro-batches."""
+        if factor != 1.0:
+            self.flat *= factor
+        if parts > 1:
+            self.flat /= parts
 
     def start_hook(self, hook: Hook, bucket: GradBucket) -> None:
         """Let `hook` begin to communicate the bucket."""

@@ -257,6 +257,21 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def accumulate(self, k: int, *batch: Any) -> Iterator[Any]:
+        """Around a step of `k` micro-batches: `for x, y in ddp.accumulate(k, x, y):`, with a forward and a backward each.
+
+        batch: tensors, or dicts and sequences of them, of k times as many samples as a micro-batch has: micro-batch i gets
+        the rows i, i + k, i + 2 k ... Without any, the loop gets i. Gradients are means over all micro-batches of all ranks,
+        averaged in the last one's backward, and the bits are those of k times as many ranks with one micro-batch each: with
+        `DistributedSampler(data, accumulate=k)` 1 rank x 8, 2 x 4 and 8 x 1 are one run, dropout and BatchNorm included, which
+        goes on from a checkpoint as any other. A loop that is left early has no gradients.
+        k: the same on all ranks; on several a power of 2. Parameters of 32 bits or more; memory for about log2(k) - 1 more
+        gradients. Raises MismatchError, and DistributedError where a micro-batch has two backward passes, or the last none.
+        """
+        from .accumulate import accumulate  # here, as few programs do
+
+        return accumulate(self, k, batch)
+
     def loss_weight(self, n: float | Tensor) -> None:
         """Say before a batch's backward how much its loss, a mean, counts: its number of tokens or samples.
 

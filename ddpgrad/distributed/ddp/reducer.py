@@ -25,6 +25,7 @@ from .bucket import Bucket, Gradient, Layout, plan
 from .finite import FiniteWatch, settle
 
 if TYPE_CHECKING:
+    from .accumulate import MicroBatches
     from .comm_hooks import GradBucket, Hook
     from .loss_weight import LossWeights
     from .recompute import RecomputedSums
@@ -92,6 +93,7 @@ class Reducer:
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
         self.weights: LossWeights | None = None  # since the first use, or a `join`
+        self.micro: MicroBatches | None = None  # since the first `accumulate`
         self.finite = FiniteWatch()
         self.nonfinite: str | None = None  # one of `finite.ACTIONS`
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
@@ -169,6 +171,8 @@ class Reducer:
         if view is None and self.accumulators[i].metadata[Reducer] != id(self):
             return
         self.used.add(i)
+        if self.micro is not None and self.micro.count:
+            self.micro.arrived(self, i)
         if not self.enabled:
             return
         if not self.backward_runs:
@@ -257,6 +261,8 @@ class Reducer:
         for i in unused:
             bucket, view = self.place[i]
             self._adopt(i, view)
+            if self.micro is not None and self.micro.count:
+                self.micro.finish(self, i)
             if view is not None and self.parameters[i]._grad is None:
                 view._array[...] = 0
             bucket.missing -= 1
@@ -286,11 +292,12 @@ class Reducer:
         if self.backward_runs:
             times = [(b.ready, b.launched, b.finished, b.exposed) for b in self.buckets]
             self.timed.append((self.forward_began, self.backward_began, self.computed, times))
-        scale = None if self.weights is None else self.weights.take(self)
-        scale = self.scale if scale is None else scale
-        if scale != 1.0:
+        scale, parts = None if self.weights is None else self.weights.take(self), 1
+        if scale is None:
+            scale, parts = self.scale, 1 if self.micro is None else self.micro.count or 1
+        if scale != 1.0 or parts > 1:
             for bucket in self.buckets:
-                bucket.scale_by(scale)
+                bucket.scale_by(scale, parts)
         if self.find_unused:
             self._share_used()
         if self.static and self.used:  # a rank that had no batch has seen nothing

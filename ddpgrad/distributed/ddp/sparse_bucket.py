@@ -57,8 +57,8 @@ class SparseBucket(Times):
         """Add nothing in the next reduction, and leave the gradient as it is."""
         self._shadows = True
 
-    def scale_by(self, factor: float) -> None:
-        """Multiply the average, which `finish` puts in place, by `factor`."""
+    def scale_by(self, factor: float, parts: int) -> None:
+        """Multiply the average, which `finish` puts in place, by `factor`; there are no micro-batches."""
         grad = self._parameter._grad
         if grad is not None and not self._shadowed:
             grad._array.values[...] *= factor

@@ -21,6 +21,8 @@ class DistributedSampler(Sampler[int]):
     The epoch is set by the DataLoader that reads from this sampler, so forgetting
     `set_epoch` does no harm; once the program calls `set_epoch`, only the program sets it.
 
+    accumulate: how many micro-batches of `DistributedDataParallel.accumulate` a rank's batch is dealt to. Each of them then
+    has the samples of one of accumulate x num_replicas ranks, however many ranks there are.
     num_replicas, rank: by default those of the default process group; ValueError without one, as in PyTorch.
     """
 
@@ -32,7 +34,11 @@ class DistributedSampler(Sampler[int]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        *,
+        accumulate: int = 1,
     ) -> None:
+        if accumulate < 1:
+            raise ValueError(f"DistributedSampler: accumulate must be at least 1, got {accumulate}")
         if num_replicas is None or rank is None:
             from ... import distributed
 
@@ -49,8 +55,8 @@ class DistributedSampler(Sampler[int]):
         self.epoch = 0
         self._offset = 0  # of the order: what is before was read by all ranks in an earlier run
         self._set_by_program = False
-        share, rest = divmod(len(dataset), num_replicas)
-        self.num_samples = share + bool(rest and not drop_last)
+        self.accumulate = accumulate
+        self.num_samples = self._share(len(dataset))
         self.total_size = self.num_samples * num_replicas
 
     def __iter__(self) -> Iterator[int]:
@@ -60,11 +66,15 @@ class DistributedSampler(Sampler[int]):
         else:
             order = np.arange(n)
         left = max(n - self._offset, 0)
-        share, rest = divmod(left, self.num_replicas)
-        total = (share + bool(rest and not self.drop_last)) * self.num_replicas
+        total = self._share(left) * self.num_replicas
         # Past its end the order continues from its own head.
         order = order.take(range(self._offset, self._offset + total), mode="wrap")
-        return iter(order[self.rank :: self.num_replicas].tolist())
+        return iter(order.reshape(-1, self.num_replicas, self.accumulate)[:, self.rank].ravel().tolist())
+
+    def _share(self, samples: int) -> int:
+        """How many of `samples` each rank reads."""
+        whole, rest = divmod(samples, self.num_replicas * self.accumulate)
+        return (whole + bool(rest and not self.drop_last)) * self.accumulate
 
     def __len__(self) -> int:
         return self.num_samples
@@ -88,6 +98,7 @@ class DistributedSampler(Sampler[int]):
             "epoch": self.epoch,
             "offset": self._offset,
             "num_replicas": self.num_replicas,
+            "accumulate": self.accumulate,
             "shuffle": self.shuffle,
             "seed": self.seed,
             "drop_last": self.drop_last,
@@ -95,7 +106,7 @@ class DistributedSampler(Sampler[int]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from `state_dict`; CheckpointError if it was made with another order."""
-        self._load(state_dict, ("num_replicas", "shuffle", "seed", "drop_last"))
+        self._load(state_dict, ("num_replicas", "accumulate", "shuffle", "seed", "drop_last"))
 
     def continue_after(self, state_dict: dict[str, Any], samples: int) -> None:
         """Continue after each of the ranks that made `state_dict`, of any number, has read `samples` samples.

@@ -1,0 +1,227 @@
+"""`DistributedDataParallel.accumulate`: a step of k micro-batches a rank has the bits of a step of k times as many ranks.
+
+Micro-batch i of rank r stands for rank k r + i of k x ranks. What such a rank would have of its own, a micro-batch has:
+a place in the tree that adds gradients (`protocol/tree.py`), random numbers, and buffers, of which rank 0's count.
+A rank's micro-batches are neighbours in that tree, and a whole part of it where k is a power of 2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...autograd.grad_mode import no_grad
+from ...core.errors import DistributedError, MismatchError
+from ...core.tensor import Tensor
+from ...random import Generator, default_generator, get_rng_state, set_rng_state
+from .sync_batchnorm import SyncBatchNorm
+
+if TYPE_CHECKING:
+    from .data_parallel import DistributedDataParallel
+    from .reducer import Reducer
+
+
+class MicroBatches:
+    """The gradients of one rank's micro-batches: of `count` in this step, 0 between steps; `index` is the current one.
+
+    `.grad` holds the sum of a pair of neighbours, which backward adds by itself. `_sums` has, by parameter, the sums
+    before it, each with the first of its micro-batches; `_room` arrays for more of them.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.index = 0
+        self._arrived: set[int] = set()
+        self._sums: dict[int, list[tuple[int, Any]]] = {}
+        self._room: dict[int, list[Any]] = {}
+
+    def begin(self, reducer: Reducer, index: int) -> None:
+        """Micro-batch `index` comes next. The first of a pair finds no gradient: the pair before it is put aside."""
+        self.index = index
+        self._arrived.clear()
+        if index % 2 == 0:
+            for i, parameter in enumerate(reducer.parameters):
+                grad, parameter._grad = parameter._grad, None
+                if grad is not None and index:
+                    room = self._room.get(i)
+                    array = room.pop() if room else grad._array.copy()
+                    array[...] = grad._array
+                    self._put(i, index - 2, array)
+
+    def arrived(self, reducer: Reducer, i: int) -> None:
+        """Parameter i has its gradient of the current micro-batch."""
+        if i in self._arrived:
+            raise DistributedError(
+                f"accumulate: parameter '{reducer.names[i]}' got a second gradient in micro-batch {self.index}. Add its "
+                "losses, and call backward() once"
+            )
+        self._arrived.add(i)
+        if self.index == self.count - 1:
+            self.finish(reducer, i)
+
+    def finish(self, reducer: Reducer, i: int) -> None:
+        """Make `.grad` of parameter i the sum over all micro-batches, if one of them has used it."""
+        view, parameter = reducer.place[i][1], reducer.parameters[i]
+        assert view is not None
+        reducer._adopt(i, view)
+        if parameter._grad is not None:
+            self._put(i, self.index, view._array)
+        sums = self._sums.get(i)
+        if sums:
+            while len(sums) > 1:
+                self._join(i)
+            array = sums.pop()[1]
+            if array is not view._array:
+                view._array[...] = array
+                self._room.setdefault(i, []).append(array)
+            parameter._grad = view
+
+    def _put(self, i: int, first: int, array: Any) -> None:
+        """Add the sum that begins with micro-batch `first`; those before it that are nearer to one another are joined."""
+        sums = self._sums.setdefault(i, [])
+        while len(sums) > 1 and sums[-2][0] ^ sums[-1][0] < sums[-1][0] ^ first:
+            self._join(i)
+        sums.append((first, array))
+
+    def _join(self, i: int) -> None:
+        """Add the last two sums, in the memory of the later one, which may be the bucket's."""
+        sums = self._sums[i]
+        (_, later), (first, earlier) = sums.pop(), sums.pop()
+        later += earlier
+        self._room.setdefault(i, []).append(earlier)
+        sums.append((first, later))
+
+    def end(self, reducer: Reducer, whole: bool) -> None:
+        """The step has ended; one that is not whole leaves no gradients."""
+        self.count = 0
+        if not whole:
+            self._sums.clear()
+            for parameter in reducer.parameters:
+                parameter._grad = None
+
+
+def accumulate(model: DistributedDataParallel, k: int, batch: tuple[Any, ...]) -> Iterator[Any]:
+    """What `DistributedDataParallel.accumulate` does."""
+    reducer, rank = model.reducer, model.process_group.communicator.rank
+    _check(model, k)
+    parts = [_deal(values, k) for values in batch]
+    key = _agree(model, k)
+    micro = reducer.micro = reducer.micro or MicroBatches()
+    if model.training:
+        model._share_buffers()
+    buffers = [b for _, b in model._shared_buffers()] if model.forward_sync_buffers else []
+    before = first = [b.clone() for b in buffers]
+    steps, state = reducer.steps, get_rng_state()
+    micro.count = k
+    try:
+        for index in range(k):
+            micro.begin(reducer, index)
+            reducer.enabled = index == k - 1
+            set_rng_state(_stream(key, k * rank + index))
+            if index:
+                _copy(before, buffers)
+            yield (
+                tuple(part[index] for part in parts)
+                if len(parts) > 1
+                else parts[0][index]
+                if parts
+                else index
+            )
+            if index == 0:
+                first = [b.clone() for b in buffers]
+        if reducer.steps == steps:
+            raise reducer.logged(
+                DistributedError(
+                    f"accumulate: rank {rank} called no backward() for the last of its {k} micro-batches, in which the ranks "
+                    "average. Each micro-batch needs one; multiply by 0 the loss of one that is not to count"
+                )
+            )
+        _copy(first, buffers)
+    finally:
+        reducer.enabled = True
+        micro.end(reducer, whole=reducer.steps > steps)
+        set_rng_state(state)
+
+
+def _check(model: DistributedDataParallel, k: int) -> None:
+    """Raise if the bits would depend on the number of ranks, or gradients be lost."""
+    reducer, size = model.reducer, model.process_group.communicator.size
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"accumulate: expected a number of micro-batches, at least 1, got {k!r}")
+    if k & (k - 1) and size > 1:
+        raise ValueError(
+            f"accumulate: on several ranks the number of micro-batches must be a power of 2, got {k}: the gradients of a rank "
+            "are a part of the tree that adds those of all"
+        )
+    if not reducer.enabled or model.joined is not None:
+        raise RuntimeError(
+            "accumulate: not within no_sync() or join(), as it tells itself when ranks average"
+        )
+    for name, p in zip(reducer.names, reducer.parameters, strict=True):
+        if p.grad is not None and p.grad.count_nonzero():
+            raise RuntimeError(
+                f"accumulate: parameter '{name}' has a gradient from before. Call optimizer.zero_grad() before each step"
+            )
+        if k > 1 and p.itemsize < 4:
+            raise NotImplementedError(
+                f"accumulate: parameter '{name}' is {p.dtype}, whose sums would be rounded by each rank. Keep parameters in "
+                "float32, and compute in 16 bits under torch.autocast"
+            )
+    if reducer.sparse:
+        names = ", ".join(reducer.names[i] for i in sorted(reducer.sparse))
+        raise NotImplementedError(
+            f"accumulate: the gradients of {names} are sparse; make them with sparse=False"
+        )
+    if k > 1 and any(isinstance(m, SyncBatchNorm) for m in model.modules()):
+        raise NotImplementedError(
+            "accumulate: SyncBatchNorm has the mean over the ranks' current micro-batches, which depends on how many there are. "
+            "Use BatchNorm or GroupNorm"
+        )
+
+
+def _deal(values: Any, k: int) -> list[Any]:
+    """Every k-th row, from 0, 1, ... k - 1 on, of tensors that may lie in dicts and sequences."""
+    if isinstance(values, Mapping):
+        dealt = {name: _deal(value, k) for name, value in values.items()}
+        return [{name: parts[i] for name, parts in dealt.items()} for i in range(k)]
+    if isinstance(values, (list, tuple)):
+        return [list(parts) for parts in zip(*(_deal(value, k) for value in values), strict=True)]
+    if not isinstance(values, Tensor) or not values.ndim:
+        raise TypeError(f"accumulate: expected tensors of samples, got {values!r:.80}")
+    if len(values) % k:
+        raise ValueError(
+            f"accumulate: a batch of {len(values)} samples cannot be dealt to {k} micro-batches of equal size. Choose a multiple, "
+            "and let the DataLoader leave out an incomplete batch (drop_last=True)"
+        )
+    return [values[i::k].contiguous() for i in range(k)]
+
+
+def _agree(model: DistributedDataParallel, k: int) -> int:
+    """What all random numbers of this step come from: a draw of rank 0. Collective; all ranks have the same k."""
+    communicator = model.process_group.communicator
+    drawn = default_generator().raw64() >> 2 if communicator.rank == 0 else 0
+    told = np.array([k, -k, drawn], np.int64)
+    communicator.all_reduce(told, "max", "number of micro-batches")
+    most, least, key = told.tolist()
+    if most != -least:
+        raise model.reducer.logged(
+            MismatchError(
+                f"accumulate: rank {communicator.rank} has {k} micro-batches, and others from {-least} to {most}: all ranks need "
+                "the same number"
+            )
+        )
+    return key
+
+
+def _stream(key: int, place: int) -> Tensor:
+    """The state of a generator for one micro-batch of all ranks'."""
+    seed = hashlib.sha256(key.to_bytes(8, "little") + place.to_bytes(8, "little")).digest()
+    return Generator().manual_seed(int.from_bytes(seed[:7], "little")).get_state()
+
+
+def _copy(values: list[Tensor], to: list[Tensor]) -> None:
+    with no_grad():
+        for value, tensor in zip(values, to, strict=True):
+            tensor.copy_(value)
