@@ -1,7 +1,7 @@
 """8 ranks, 30 steps: one hash of losses and parameters for any number of processes, and after stop and resume.
 
 By default three cases in which each model, both optimizers and three modes occur; `-m full` runs the 12 that
-have every pair of them, and the 12 others.
+have every pair of them, the 12 others, and those with micro-batches or `fully_shard`, which has the bits of "plain".
 """
 
 import json
@@ -26,10 +26,14 @@ PAIRS = tuple(
     f"{model}-{OPTIMIZERS[(i + j) % 2]}-{mode}"
     for (i, model), (j, mode) in product(enumerate(MODELS), enumerate(MODES))
 )
+OTHER_KINDS = (
+    "cnn-sgd-parts", "gpt-adamw-parts", "gpt-adamw-sharded", "gpt-adamw-plain", "mlp-sgd-sharded", "mlp-sgd-plain"
+)  # fmt: skip
 CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [
     pytest.param(PAIRS, id="pairs", marks=pytest.mark.full),
     pytest.param(tuple(c for c in ALL if c not in PAIRS), id="others", marks=pytest.mark.full),
+    pytest.param(OTHER_KINDS, id="other kinds", marks=pytest.mark.full),
 ]
 
 
@@ -51,7 +55,11 @@ def read(output: str) -> dict[str, str]:
 def one_process(cases: tuple[str, ...], folder: Path) -> dict[str, str]:
     result = run(1, cases, folder)
     assert set(result) == set(cases)
-    assert len(set(result.values())) == len(cases), "two cases that should differ do not"
+    plain = {case: result[case.replace("sharded", "plain")] for case in cases}
+    assert result == plain, "fully_shard has other bits"
+    assert len(set(result.values())) == len({c.replace("sharded", "plain") for c in cases}), (
+        "two cases that should differ do not"
+    )
     return result
 
 

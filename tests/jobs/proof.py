@@ -18,6 +18,7 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -62,10 +63,14 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     data = TensorDataset(
         torch.tensor(rng.normal(size=(264, 24)).astype(np.float32)), torch.tensor(rng.integers(0, 5, 264))
     )
-    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data), drop_last=True)
+    sampler = DistributedSampler(data, accumulate=2 if mode == "parts" else 1)
+    loader = DataLoader(data, batch_size=4, sampler=sampler, drop_last=True)
     torch.manual_seed(7)
     model = MODELS[model_name]()
-    ddp = DistributedDataParallel(model, bucket_cap_mb=0.01)  # several buckets
+    if mode == "sharded":
+        ddp: Any = fully_shard(model)
+    else:
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.01)  # several buckets
     if mode == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
@@ -76,13 +81,20 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     step = (checkpoints.resume(**saved) or 0) if resume else 0
     while step < stop:
         for x, y in loader:
-            if mode == "accumulate":
+            loss = torch.zeros(())
+            if mode == "parts":
+                for part, target in ddp.accumulate(2, x, y):
+                    part_loss = F.cross_entropy(ddp(part), target)
+                    part_loss.backward()
+                    loss += part_loss.detach() / 2
+            elif mode == "accumulate":
                 with ddp.no_sync():
                     (F.cross_entropy(ddp(x[:2]), y[:2]) / 2).backward()
                 loss = F.cross_entropy(ddp(x[2:]), y[2:]) / 2
             else:
                 loss = F.cross_entropy(ddp(x), y)
-            loss.backward()
+            if mode != "parts":
+                loss.backward()
             if mode == "clip":
                 nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
@@ -101,6 +113,7 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
         dist.broadcast(model[2].running_mean, 0)
         dist.broadcast(model[2].running_var, 0)
     for tensor in model.state_dict().values():
+        tensor = tensor.full_tensor() if mode == "sharded" and hasattr(tensor, "full_tensor") else tensor
         digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
     hashes: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hashes, digest.hexdigest())
