@@ -38,3 +38,8 @@ def test_accumulate():
     """One result on one, two and four ranks, which have eight, four and two micro-batches."""
     outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 2, 4)}
     assert len(outputs) == 1 and "running statistics" in outputs.pop()
+
+
+def test_diloco():
+    told = {said("diloco.py", 4, procs) for procs in (1, 2)}
+    assert len(told) == 1 and float(told.pop().removeprefix("[rank 0] ").partition("%")[0]) > 95

@@ -65,6 +65,14 @@ class ModelAverager(ABC):
     def average_parameters(self, params: Parameters) -> None:
         """Called after each step of the optimizer; averages `params`, if it is time."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a file needs, to go on."""
+        return {"step": self.step}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+        self.step = state_dict["step"]
+
 
 class PeriodicModelAverager(ModelAverager):
     """Averages every `period` steps, the first time after `warmup_steps`."""
@@ -136,7 +144,7 @@ def _checked(period: int, warmup_steps: int, wrong: str, longest: int | None = N
 
 
 class PostLocalSGDOptimizer(Optimizer):
-    """`optim`, and after each of its steps `averager`; its file holds the averager's step."""
+    """`optim`, and after each of its steps `averager`; its file holds the averager's state."""
 
     def __init__(self, optim: Optimizer, averager: ModelAverager) -> None:
         self.optim, self.averager = optim, averager
@@ -161,16 +169,19 @@ class PostLocalSGDOptimizer(Optimizer):
         self.optim.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, and the averager's "step"."""
-        return {**self.optim.state_dict(), "step": self.averager.step}
+        """The optimizer's, and the averager's, of which all have "step"."""
+        return {**self.optim.state_dict(), **self.averager.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned; without a "step" the averager begins anew, with a warning."""
-        self.optim.load_state_dict({key: value for key, value in state_dict.items() if key != "step"})
+        mine = self.averager.state_dict().keys()
+        self.optim.load_state_dict({key: value for key, value in state_dict.items() if key not in mine})
         self.param_groups, self.state = self.optim.param_groups, self.optim.state
-        if "step" not in state_dict:
+        if "step" in state_dict:
+            self.averager.load_state_dict(state_dict)
+        else:
             warnings.warn(
                 "Loaded state dict does not contain a step counter for an averager. Setting step counter to 0.",
                 stacklevel=2,
             )
-        self.averager.step = state_dict.get("step", 0)
+            self.averager.step = 0
