@@ -46,7 +46,7 @@ LAYERS = [
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
-    ["launcher", "run"],
+    ["launcher", "run", "distributed.checkpoint"],
 ]
 # The same within the larger packages.
 ROOMS = {
@@ -67,6 +67,7 @@ ROOMS = {
         ["ddp", "nn"],
         ["fsdp"],
         ["algorithms"],
+        ["checkpoint"],
     ],
     "launcher": [
         ["as_torch", "elastic", "preemption"],

@@ -91,17 +91,8 @@ PARTS = {
     "distributed.algorithms.join": Part(
         "uneven inputs are for DistributedDataParallel.join()", "Join JoinHook Joinable"
     ),
-    "distributed.checkpoint": Part(
-        _SAVE, "FileSystemReader FileSystemWriter load load_state_dict save save_state_dict"
-    ),
-    "distributed.checkpoint.default_planner": Part(_SAVE, "DefaultLoadPlanner DefaultSavePlanner"),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
-    "distributed.checkpoint.state_dict": Part(
-        _SAVE,
-        "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
-        "set_optimizer_state_dict set_state_dict",
-    ),
     "distributed.fsdp.fully_sharded_data_parallel": Part(
         _SHARDS,
         "CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel MixedPrecision ShardingStrategy "

@@ -9,11 +9,11 @@ from ddpgrad import distributed
 from ddpgrad.core.errors import CheckpointError
 
 
-def rank_and_world_size() -> tuple[int, int]:
-    """This rank and the number of ranks; (0, 1) without a process group."""
+def rank_and_world_size(group: distributed.ProcessGroup | None = None) -> tuple[int, int]:
+    """This rank and the number of ranks, in `group` or in all; (0, 1) without a process group."""
     if not distributed.is_initialized():
         return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()
+    return distributed.get_rank(group), distributed.get_world_size(group)
 
 
 def any_rank(flag: bool) -> bool:
@@ -27,9 +27,14 @@ def on_rank_0(action: Callable[[], None]) -> None:
     on_all_ranks(action if rank == 0 else lambda: None)
 
 
-def on_all_ranks(action: Callable[[], Any]) -> list[Any]:
-    """The results of `action` by rank. When it fails on one rank it raises on all, so that none waits."""
-    rank, world_size = rank_and_world_size()
+def on_all_ranks(
+    action: Callable[[], Any], group: distributed.ProcessGroup | None = None, *, alone: bool = False
+) -> list[Any]:
+    """The results of `action` by rank. When it fails on one rank it raises on all, so that none waits.
+
+    group: the ranks that take part, by default all; alone: this one only.
+    """
+    rank, world_size = (0, 1) if alone else rank_and_world_size(group)
     result, failure, cause = None, None, None
     try:
         result = action()
@@ -38,11 +43,12 @@ def on_all_ranks(action: Callable[[], Any]) -> list[Any]:
     outcomes: list[Any] = [[result, failure]]
     if world_size > 1:
         outcomes = [None] * world_size
-        distributed.all_gather_object(outcomes, [result, failure])
+        distributed.all_gather_object(outcomes, [result, failure], group)
     for failed, (_, reason) in enumerate(outcomes):
         if reason is not None:
-            where = f"rank {failed}: " if world_size > 1 else ""
+            named = failed if world_size == 1 else distributed.get_process_group_ranks(group)[failed]
+            where = f"rank {named}: " if world_size > 1 else ""
             error = CheckpointError(f"{where}{reason}")
-            error.ranks = (failed,)
+            error.ranks = (named,)
             raise error from (cause if failed == rank else None)
     return [result for result, _ in outcomes]

@@ -22,7 +22,8 @@ from ddpgrad.optim import Optimizer
 
 from .manifest import Entry, File, Manifest, file_name, write_file
 
-_ROWS = "rows of a DTensor, by the number of the first"
+ROWS = "rows of a DTensor, by the number of the first"
+"""The only key of a dict that stands for a tensor, of which several files have rows."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def shares(
         if state is not None:
             alone = ranks == 1
             found.append(
-                whole(name, _whole_rows(state), "one") if alone else _part(name, "parts", state, rank, ranks)
+                whole(name, _whole_rows(state), "one") if alone else part(name, "parts", state, rank, ranks)
             )
         elif sharded and ranks > 1 and isinstance(obj, (nn.Module, Optimizer)):
             found.append(_split(name, obj, rank, ranks))
@@ -96,7 +97,7 @@ def shares(
     if ranks == 1:
         found += [whole(name, [state], "list") for name, state in own.items()]
     elif sharded:
-        found += [_part(name, "each", state, rank, ranks) for name, state in own.items()]
+        found += [part(name, "each", state, rank, ranks) for name, state in own.items()]
     return found
 
 
@@ -117,10 +118,10 @@ def _has_dtensors(state: Any) -> bool:
 
 
 def _by_rows(state: Any, first: bool) -> Any:
-    """A nested dict with {_ROWS: {number of the first: rows}} for each DTensor. first: with all else, too."""
+    """A nested dict with {ROWS: {number of the first: rows}} for each DTensor. first: with all else, too."""
     if isinstance(state, DTensor):
         rows = state.local_rows
-        return {_ROWS: {str(rows.start): state.to_local()} if rows or first else {}}
+        return {ROWS: {str(rows.start): state.to_local()} if rows or first else {}}
     if not isinstance(state, dict):
         return state
     kept = {k: _by_rows(v, first) for k, v in state.items() if first or isinstance(v, (dict, DTensor))}
@@ -131,13 +132,14 @@ def _whole_rows(state: Any) -> Any:
     """The inverse of `_by_rows`, once the parts of all ranks are merged."""
     if not isinstance(state, dict):
         return state
-    if state.keys() == {_ROWS}:
-        rows = state[_ROWS]
+    if state.keys() == {ROWS}:
+        rows = state[ROWS]
         return ddpgrad.cat([rows[start] for start in sorted(rows, key=int)])
     return type(state)({key: _whole_rows(value) for key, value in state.items()})
 
 
-def _part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
+def part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
+    """The share of `rank` in an object of which every rank writes a file."""
     arrays, metadata = _pack(name, state)
     return Share(name, layout, file_name(name, rank, ranks), arrays, metadata, {})
 

@@ -60,7 +60,7 @@ class Store:
         with self.writing(step):
             if not self.folder.exists():
                 self.folder.mkdir(parents=True)
-                _sync_folder(self.folder.parent)
+                sync_folder(self.folder.parent)
             self._lock = folder_lock.of(self.folder)
             for path in self.folder.glob(".tmp-*"):
                 shutil.rmtree(path)
@@ -72,28 +72,13 @@ class Store:
         """Seal the folder `hidden`, whose files are on stable storage, make it visible, and delete old ones."""
         with self.writing(manifest.step):
             write_manifest(hidden, manifest)
-            _sync_folder(hidden)
-            self._publish(hidden, self.place(manifest.step))
+            sync_folder(hidden)
+            publish(hidden, self.place(manifest.step))
         self._prune(manifest.step)
 
     def discard(self, hidden: Path) -> None:
         """Delete `hidden` after a failure. Files that cannot be removed stay invisible, and the next save tries again."""
         shutil.rmtree(hidden, ignore_errors=True)
-
-    def _publish(self, hidden: Path, final: Path) -> None:
-        # No rename replaces a folder: network file systems differ in that.
-        replaced = self.folder / f".replaced-{final.name}-{secrets.token_hex(4)}"
-        if not final.exists():
-            os.replace(hidden, final)
-        else:
-            # Between the two renames, and if the second fails, `found` finds the old one aside.
-            os.replace(final, replaced)
-            try:
-                os.replace(hidden, final)
-            except OSError:
-                os.replace(replaced, final)
-                raise
-        _sync_folder(self.folder)
 
     def _prune(self, step: int) -> None:
         """Delete the checkpoint that `step` replaced, and those that `retention` does not keep."""
@@ -110,7 +95,24 @@ class Store:
                 warnings.warn(f"the old checkpoint {path} could not be deleted: {error}", stacklevel=4)
 
 
-def _sync_folder(folder: Path) -> None:
+def publish(hidden: Path, final: Path) -> None:
+    """Make `hidden`, which lies beside `final` and is on stable storage, `final`; what was there is set aside."""
+    # No rename replaces a folder: network file systems differ in that.
+    replaced = final.with_name(f".replaced-{final.name}-{secrets.token_hex(4)}")
+    if not final.exists():
+        os.replace(hidden, final)
+    else:
+        # Between the two renames, and if the second fails, readers find the old one aside.
+        os.replace(final, replaced)
+        try:
+            os.replace(hidden, final)
+        except OSError:
+            os.replace(replaced, final)
+            raise
+    sync_folder(final.parent)
+
+
+def sync_folder(folder: Path) -> None:
     """Put the folder's entries on stable storage."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
