@@ -36,6 +36,22 @@ def test_a_model_in_the_default_group_is_saved_whole():
     ranks(2, program)
 
 
+def test_a_model_with_a_part_that_is_wrapped_loads_its_own_state():
+    def program():
+        model = nn.ModuleDict({"head": nn.Linear(4, 2), "body": DDP(perceptron())})
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        assert "body.0.weight" in state
+        for prefix in ("body.", "body.module."):
+            for parameter in model.parameters():
+                nn.init.zeros_(parameter)
+            model.load_state_dict({name.replace("body.", prefix): value for name, value in state.items()})
+            assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+        with pytest.raises(RuntimeError, match=r'Missing key.*"body.module.0.bias"'):
+            model.load_state_dict({name: value for name, value in state.items() if name != "body.0.bias"})
+
+    ranks(2, program)
+
+
 def test_what_is_ignored_and_buffers_that_are_not_shared_stay_each_ranks_own():
     def program():
         rank = dist.get_rank()
