@@ -5,7 +5,6 @@ It becomes visible whole, by a rename. Where a checkpoint is replaced the old on
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import re
@@ -13,11 +12,10 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ...backend.dtype import DType
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
 from ...files.tensor_file import read_layout
@@ -26,6 +24,7 @@ from ...launcher.checkpoint.manifest import MANIFEST, STEP, File, Manifest, veri
 from ...launcher.checkpoint.shards import ROWS, Share, Stored
 from ...launcher.checkpoint.store import publish, sync_folder
 from . import metadata
+from .api import telling_of
 from .leaves import leaves
 from .metadata import Metadata
 
@@ -94,32 +93,38 @@ class FileSystemWriter:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-class Saved(NamedTuple):
-    """A value in a checkpoint, and the file that holds it, or the first rows of it."""
+class Saved:
+    """A value in a checkpoint. value: plain data, or a tensor; rows: of a tensor, by the number of the first."""
 
-    file: str
-    value: Any
+    def __init__(self, file: str, value: Any) -> None:
+        self.file = file
+        self.value = value
+        self.rows: dict[int, Tensor] = {0: value} if isinstance(value, Tensor) else {}
+        if type(value) is dict and value.keys() == {ROWS}:
+            self.rows = {int(first): rows for first, rows in value[ROWS].items()}
 
     @property
-    def rows(self) -> dict[int, Tensor]:
-        """Of a tensor, its rows by the number of the first."""
-        return self.value if isinstance(self.value, dict) else {0: self.value}
+    def example(self) -> Any:
+        """The value, or some rows of it."""
+        return next(iter(self.rows.values()), self.value)
 
     @property
     def is_tensor(self) -> bool:
-        return isinstance(self.value, Tensor) or (type(self.value) is dict and bool(self.value))
-
-    @property
-    def dtype(self) -> DType:
-        """Of a tensor, its type."""
-        return next(iter(self.rows.values())).dtype
+        return bool(self.rows)
 
     @property
     def shape(self) -> list[int]:
         """Of a tensor, the shape of the whole."""
-        if isinstance(self.value, Tensor):
-            return list(self.value.shape)
-        return [sum(map(len, self.rows.values())), *next(iter(self.rows.values())).shape[1:]]
+        shape = list(self.example.shape)
+        return [sum(map(len, self.rows.values())), *shape[1:]] if shape else shape
+
+    def check(self, key: str) -> None:
+        """CheckpointError where rows are missing."""
+        end = 0
+        for first, rows in sorted(self.rows.items()):
+            if first != end or not isinstance(rows, Tensor):
+                raise CheckpointError(f"{self.file}: rows {end} to {first - 1} of {key!r} are missing")
+            end += rows.shape[0] if rows.ndim else 0
 
 
 class FileSystemReader:
@@ -133,7 +138,10 @@ class FileSystemReader:
         folder, manifest = self.verified()
         contents = self.contents(folder, manifest).items()
         return Metadata(
-            {key: metadata.of(s.dtype, s.shape) if s.is_tensor else metadata.of() for key, s in contents}
+            {
+                key: metadata.of(s.example.dtype, s.shape) if s.is_tensor else metadata.of()
+                for key, s in contents
+            }
         )
 
     def verified(self) -> tuple[Path, Manifest]:
@@ -157,23 +165,12 @@ class FileSystemReader:
         found: dict[str, Saved] = {}
         for name in manifest.objects[STATE].tensor_files:
             file = folder / name
-            state = _mapped(file).state()
-            if not isinstance(state, dict):
-                raise CheckpointError(f"{file} holds no state dict")
-            for key, leaf in leaves(state).items():
-                value = leaf.value
-                if type(value) is dict and value.keys() == {ROWS}:
-                    value = {int(first): rows for first, rows in value[ROWS].items()}
-                    before = found[key].value if key in found else {}
-                    if type(before) is not dict:
-                        raise CheckpointError(
-                            f"{file} has rows of {key!r}, of which {found[key].file} has all"
-                        )
-                    value = {**value, **before}
-                    found[key] = Saved(found[key].file if before else str(file), value)
-                found.setdefault(key, Saved(str(file), value))
-        for saved in found.values():
-            _check_rows(saved)
+            with telling_of(f"{file} holds no state dict"):
+                for key, leaf in leaves(_mapped(file).state()).items():
+                    saved = Saved(str(file), leaf.value)
+                    found.setdefault(key, saved).rows.update(saved.rows)
+        for key, saved in found.items():
+            saved.check(key)
         return found
 
 
@@ -214,13 +211,3 @@ def _mapped(path: Path) -> Stored:
         for name, entry in layout.items()
     }
     return Stored(arrays, metadata, str(path))
-
-
-def _check_rows(saved: Saved) -> None:
-    end = 0
-    for first, rows in (
-        sorted(saved.rows.items()) if saved.is_tensor and isinstance(saved.value, dict) else ()
-    ):
-        if first != end or not isinstance(rows, Tensor):
-            raise CheckpointError(f"{saved.file}: rows {end} to {first - 1} of a tensor are missing")
-        end += math.prod(rows.shape[:1])

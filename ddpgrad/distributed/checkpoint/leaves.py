@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
-from ...launcher.checkpoint.shards import ROWS
+from ...launcher.checkpoint.shards import LIST, ROWS
 from ..tensor import DTensor
 from .api import telling_of
 from .stateful import Stateful
 
 
 class Leaf(NamedTuple):
-    """`value`, which is `owner[name]`; no dict, save for an empty one and the rows of a DTensor."""
+    """`value`, which is `owner[name]`; no container that is walked through."""
 
-    owner: MutableMapping[Any, Any]
+    owner: Any
     name: Any
     value: Any
 
 
 def leaves(state: Mapping[str, Any]) -> dict[str, Leaf]:
-    """The leaves of `state` by key; CheckpointError where two have the same."""
+    """The leaves of `state` by key; CheckpointError where two have the same.
+
+    Dicts are walked through, and lists that hold tensors or dicts; other lists are plain data, and so is an empty dict.
+    """
     found: dict[str, Leaf] = {}
     for key, leaf in _walk(state, ""):
         if key in found:
@@ -33,27 +36,42 @@ def leaves(state: Mapping[str, Any]) -> dict[str, Leaf]:
     return found
 
 
-def _walk(state: Any, prefix: str) -> Iterator[tuple[str, Leaf]]:
-    for name, value in state.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value and value.keys() != {ROWS}:
-            yield from _walk(value, f"{key}.")
-        else:
-            yield key, Leaf(state, name, value)
-
-
-def mapped(state: Any, write: Callable[[str, Any], tuple[bool, Any]], prefix: str = "") -> dict[Any, Any]:
+def written(state: Any, write: Callable[[str, Any], tuple[bool, Any]], prefix: str = "") -> dict[str, Any]:
     """`state` with those leaves for which `write(key, value)` says so, and the values that it gives for them."""
     out: dict[Any, Any] = {}
-    for name, value in state.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            out[name] = mapped(value, write, f"{key}.")
-            continue
-        wanted, made = write(key, value)
+    for name, value in _items(state):
+        key, inner = f"{prefix}{name}", _inner(value)
+        if inner is None:
+            wanted, made = write(key, value)
+        else:
+            made = written(inner, write, f"{key}.")
+            wanted = bool(made)
+            made = {LIST: made} if isinstance(inner, list) else made
         if wanted:
-            out[name] = made
+            out[str(name) if isinstance(state, list) else name] = made
     return out
+
+
+def _walk(state: Any, prefix: str) -> Iterator[tuple[str, Leaf]]:
+    for name, value in _items(state):
+        inner = _inner(value)
+        if inner is None:
+            yield f"{prefix}{name}", Leaf(state, name, value)
+        else:
+            yield from _walk(inner, f"{prefix}{name}.")
+
+
+def _items(state: Any) -> Iterable[tuple[Any, Any]]:
+    return enumerate(state) if isinstance(state, list) else state.items()
+
+
+def _inner(value: Any) -> Any:
+    """The container that is walked through for `value`; None for a leaf."""
+    if isinstance(value, Mapping) and value and value.keys() != {ROWS}:
+        return value[LIST] if value.keys() == {LIST} else value
+    if isinstance(value, list) and any(isinstance(v, Tensor) or _inner(v) is not None for v in value):
+        return value
+    return None
 
 
 def states(state_dict: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,9 +90,11 @@ def is_divided(value: Any) -> bool:
     return isinstance(value, DTensor) and value.placements[0].is_shard()
 
 
-def local(value: Tensor) -> Tensor:
-    """What this rank has of `value`; memory is shared."""
-    return value.to_local() if isinstance(value, DTensor) else value.detach()
+def local(value: Tensor) -> tuple[Tensor, range]:
+    """What this rank has of `value`, whose memory it shares, and which rows that is."""
+    if not isinstance(value, DTensor):
+        return value.detach(), range(len(value) if value.ndim else 0)
+    return value.to_local(), value.local_rows if value.ndim else range(0)
 
 
 def describe(value: Any) -> list[Any]:

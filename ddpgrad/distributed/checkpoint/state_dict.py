@@ -28,7 +28,7 @@ class StateDictOptions:
     full_state_dict       tensors that are divided among the ranks are gathered, by all ranks together
     cpu_offload           tensors are copied to the CPU; with full_state_dict only rank 0 gets them, the others empty dicts
     ignore_frozen_params  parameters that take no gradients are left out, and stay as they are
-    keep_submodule_prefixes  of `submodules`: whether keys begin with their names
+    keep_submodule_prefixes  True: keys begin with the names of modules
     strict                keys that are missing, or not the model's, are errors
     broadcast_from_rank0  rank 0 has the state dict, which must be full, and gives it to the others
     flatten_optimizer_state_dict  one level of keys: 'state.NAME.exp_avg', 'param_groups.NAME.lr'
@@ -45,6 +45,10 @@ class StateDictOptions:
     def __post_init__(self) -> None:
         if self.broadcast_from_rank0 and not self.full_state_dict:
             raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
+        if not self.keep_submodule_prefixes:
+            raise NotImplementedError(
+                "StateDictOptions(keep_submodule_prefixes=False): remove prefixes from the keys yourself"
+            )
 
 
 def get_state_dict(
@@ -85,15 +89,11 @@ def get_model_state_dict(
 ) -> dict[str, Any]:
     """The state dict of `model`, without `module.` of DistributedDataParallel; tensors share memory with the model."""
     options = options or StateDictOptions()
+    _check_whole(submodules)
     state: dict[str, Any] = dict(model.state_dict())
     if options.ignore_frozen_params:
         frozen = _frozen(model)
         state = {name: value for name, value in state.items() if name not in frozen}
-    if submodules:
-        prefixes = [f"{name}." for name, part in _modules(model, "") if part in submodules]
-        kept = {name: p for name in state for p in prefixes if name.startswith(p)}
-        whole = options.keep_submodule_prefixes
-        state = {name if whole else name.removeprefix(p): state[name] for name, p in kept.items()}
     return _delivered(state, options)
 
 
@@ -124,8 +124,7 @@ def get_optimizer_state_dict(
     options = options or StateDictOptions()
     names = _names(model)
     frozen = _frozen(model) if options.ignore_frozen_params else set()
-    prefixes = tuple(f"{name}." for name, part in _modules(model, "") if part in (submodules or ()))
-    kept = lambda name: name not in frozen and (not submodules or name.startswith(prefixes))  # noqa: E731
+    _check_whole(submodules)
     state: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
     for optimizer in _listed(optimizers):
@@ -136,10 +135,10 @@ def get_optimizer_state_dict(
             of = {
                 name: numbered["state"][n]
                 for n, name in zip(group["params"], called, strict=True)
-                if n in numbered["state"] and kept(name)
+                if n in numbered["state"] and name not in frozen
             }
             state.update(of)
-            groups.append({**group, "params": [name for name in called if kept(name)]})
+            groups.append({**group, "params": called})
     made: dict[str, Any] = {"state": state, "param_groups": groups}
     return _delivered(_flattened(made) if options.flatten_optimizer_state_dict else made, options)
 
@@ -178,6 +177,13 @@ def set_optimizer_state_dict(
                 elif name in frozen and number in held:
                     numbered["state"][number] = held[number]
         optimizer.load_state_dict(numbered)
+
+
+def _check_whole(submodules: set[Module] | None) -> None:
+    if submodules:
+        raise NotImplementedError(
+            "submodules is not supported: choose from the keys of the whole state dict, as PyTorch advises"
+        )
 
 
 def _listed(optimizers: Optimizers) -> list[Optimizer]:

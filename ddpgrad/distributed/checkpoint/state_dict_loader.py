@@ -12,11 +12,10 @@ from ...autograd.grad_mode import no_grad
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
 from ..process_group import ProcessGroup
-from ..tensor import DTensor
 from .api import CheckpointException, Crew, telling_of
 from .default_planner import DefaultLoadPlanner, checked
-from .filesystem import FileSystemReader, Saved, place_of
-from .leaves import Leaf, is_divided, leaves, local, states
+from .filesystem import STATE, FileSystemReader, Saved, place_of
+from .leaves import Leaf, leaves, local, states
 
 
 def load(
@@ -52,16 +51,13 @@ def load(
                 found.append((leaf, contents[key], key))
             elif not options.allow_partial_load and not (isinstance(leaf.value, Mapping) and not leaf.value):
                 raise CheckpointError(_missing(key, contents, str(folder)))
-        return [
-            str(folder),
-            sorted(file.sha256 for entry in manifest.objects.values() for file in entry.files.values()),
-        ]
+        return str(folder), [file.sha256 for file in manifest.objects[STATE].files.values()]
 
     seen = crew.all(match)
-    for rank, outcome in enumerate(seen):
-        if outcome[1] != seen[0][1]:
+    for rank, (folder, digests) in enumerate(seen):
+        if digests != seen[0][1]:
             raise CheckpointException(
-                f"rank {rank} sees another checkpoint in {outcome[0]} than rank 0: the folder must be shared"
+                f"rank {rank} sees another checkpoint in {folder} than rank 0: the folder must be shared"
             )
 
     def fill() -> None:
@@ -76,32 +72,10 @@ def load(
     state_dict.update({key: state[key] for key in state_dict.keys() - asked})
 
 
-def load_state_dict(
-    state_dict: dict[str, Any],
-    storage_reader: FileSystemReader,
-    process_group: ProcessGroup | None = None,
-    coordinator_rank: int = 0,
-    no_dist: bool = False,
-    planner: DefaultLoadPlanner | None = None,
-) -> None:
-    """PyTorch's former name of `load`."""
-    load(
-        state_dict,
-        storage_reader=storage_reader,
-        planner=planner,
-        process_group=process_group,
-        no_dist=no_dist,
-    )
-
-
 def _check(value: Any, saved: Saved, key: str) -> None:
     """CheckpointError where `saved` does not fit the place of `value`."""
     if isinstance(value, Tensor) != saved.is_tensor:
-        kinds = (
-            ("a tensor", type(value).__name__)
-            if saved.is_tensor
-            else (type(saved.value).__name__, "a tensor")
-        )
+        kinds = ["a tensor" if isinstance(v, Tensor) else type(v).__name__ for v in (saved.example, value)]
         raise CheckpointError(
             f"{saved.file}: {key!r} is {kinds[0]} there; expected {kinds[1]}, as in the state dict"
         )
@@ -126,13 +100,8 @@ def _missing(key: str, contents: Mapping[str, Any], folder: str) -> str:
 def _filled(value: Any, saved: Saved) -> Any:
     """What takes the place of `value`: itself, with the elements of `saved`, if it is a tensor."""
     if not isinstance(value, Tensor):
-        return _replaced(value, saved.value)
-    to = local(value)
-    mine = (
-        value.local_rows
-        if isinstance(value, DTensor) and is_divided(value)
-        else range(len(value) if value.ndim else 0)
-    )
+        return copy.deepcopy(saved.value)
+    to, mine = local(value)
     with no_grad():
         for first, rows in saved.rows.items():
             if not value.ndim:
@@ -142,14 +111,3 @@ def _filled(value: Any, saved: Saved) -> Any:
             if start < stop:
                 to[start - mine.start : stop - mine.start].copy_(rows[start - first : stop - first])
     return value
-
-
-def _replaced(value: Any, saved: Any) -> Any:
-    """`saved`, of which tensors in lists are copied into those of `value` in the same places."""
-    if isinstance(value, Tensor) and isinstance(saved, Tensor):
-        return _filled(value, Saved("", saved)) if value.shape == saved.shape else saved.clone()
-    if isinstance(value, list | tuple) and type(value) is type(saved) and len(value) == len(saved):
-        return type(value)([_replaced(old, new) for old, new in zip(value, saved, strict=True)])
-    if isinstance(value, dict) and isinstance(saved, dict):
-        return {key: _replaced(value.get(key), new) for key, new in saved.items()}
-    return copy.deepcopy(saved)

@@ -19,12 +19,11 @@ from ...launcher.checkpoint import shards
 from ...launcher.checkpoint.manifest import File
 from ...launcher.checkpoint.shards import ROWS, Share
 from ..process_group import ProcessGroup, get_process_group_ranks, new_group, resolve
-from ..tensor import DTensor
 from . import metadata
 from .api import CheckpointException, Crew
 from .default_planner import DefaultSavePlanner, checked
 from .filesystem import STATE, FileSystemWriter, place_of
-from .leaves import describe, is_divided, leaves, local, mapped, states
+from .leaves import describe, is_divided, leaves, local, states, written
 from .metadata import Metadata
 
 
@@ -46,7 +45,9 @@ def save(
     whole; a checkpoint that was there is replaced. CheckpointException on all ranks if one fails.
     """
     crew = Crew.of(process_group, no_dist)
-    return _Save(crew, state_dict, checkpoint_id, storage_writer, planner).finish(crew)
+    begun = _Save(crew, state_dict, checkpoint_id, storage_writer, planner)
+    _wait_for(_last.get())
+    return begun.finish(crew)
 
 
 def async_save(
@@ -77,8 +78,7 @@ def async_save(
     before, future = _last.get(), Future[Metadata]()
 
     def write() -> None:
-        if before is not None:
-            before.join()
+        _wait_for(before)
         try:
             future.set_result(begun.finish(beside))
         except CheckpointError as error:
@@ -93,24 +93,6 @@ def async_save(
     _last.set(thread)
     thread.start()
     return future
-
-
-def save_state_dict(
-    state_dict: dict[str, Any],
-    storage_writer: FileSystemWriter,
-    process_group: ProcessGroup | None = None,
-    coordinator_rank: int = 0,
-    no_dist: bool = False,
-    planner: DefaultSavePlanner | None = None,
-) -> Metadata:
-    """PyTorch's former name of `save`."""
-    return save(
-        state_dict,
-        storage_writer=storage_writer,
-        planner=planner,
-        process_group=process_group,
-        no_dist=no_dist,
-    )
 
 
 class _Save:
@@ -139,13 +121,13 @@ class _Save:
         shares: list[Share] = []
         crew.all(lambda: shares.append(_share(state, first, crew)))
         self.share = shares[0]
-        self._hidden = Path(crew.first(lambda: str(self._writer.begin())))
 
     def finish(self, crew: Crew) -> Metadata:
         """Write the files of all ranks, and make the checkpoint visible."""
-        writer, hidden = self._writer, self._hidden
+        writer = self._writer
+        hidden = Path(crew.first(lambda: str(writer.begin())))
         try:
-            written = crew.all(lambda: asdict(self.share.write(hidden)))
+            files = crew.all(lambda: asdict(self.share.write(hidden)))
         except BaseException:
             if crew.rank == 0:
                 writer.discard(hidden)
@@ -153,7 +135,7 @@ class _Save:
 
         def commit() -> None:
             try:
-                writer.commit(hidden, self.share, [{STATE: File(**file)} for file in written])
+                writer.commit(hidden, self.share, [{STATE: File(**file)} for file in files])
             finally:
                 writer.discard(hidden)
 
@@ -184,12 +166,14 @@ def _share(state: dict[str, Any], first: dict[str, int], crew: Crew) -> Share:
 
     def write(key: str, value: Any) -> tuple[bool, Any]:
         mine = first.get(key, 0) == crew.rank
-        if isinstance(value, DTensor) and is_divided(value):
-            rows = value.local_rows
-            return mine or len(rows) > 0, {ROWS: {str(rows.start): local(value)}}
-        return mine, local(value) if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor):
+            return mine, value
+        tensor, rows = local(value)
+        if is_divided(value):
+            return mine or len(rows) > 0, {ROWS: {str(rows.start): tensor}}
+        return mine, tensor
 
-    return shards.part(STATE, "parts", mapped(state, write), crew.rank, crew.size)
+    return shards.part(STATE, "parts", written(state, write), crew.rank, crew.size)
 
 
 def _metadata(described: list[dict[str, list[Any]]]) -> Metadata:
@@ -201,6 +185,11 @@ _last: RankLocal[threading.Thread | None] = RankLocal(lambda: None)
 """The thread that writes, or has written, the last checkpoint of a rank."""
 _groups: RankLocal[WeakKeyDictionary[ProcessGroup, ProcessGroup]] = RankLocal(WeakKeyDictionary)
 """By a group of ranks, the one in which their threads meet, so that they come between no collectives of the training."""
+
+
+def _wait_for(thread: threading.Thread | None) -> None:
+    if thread is not None:
+        thread.join()
 
 
 def _group_of_threads(group: ProcessGroup | None) -> ProcessGroup:
