@@ -284,6 +284,12 @@ def test_state_dicts_are_named_by_parameter_and_take_options():
             assert all(torch.equal(before[name], after[name]) for name in names)
             assert fresh["param_groups"][0]["params"] == names == list(fresh["state"])
             stepped(model, optimizer)
+            plain = built(wrap)
+            stepped(*plain)
+            assert torch.equal(
+                sd.get_model_state_dict(plain[0], options=full)[names[0]],
+                sd.get_model_state_dict(model, options=full)[names[0]],
+            )
             state, optim = sd.get_state_dict(model, [optimizer], options=full)
             assert list(state) == names and not any(isinstance(v, DTensor) for v in state.values())
             results.append([state[names[0]].tolist(), optim["state"][names[0]]["exp_avg"].tolist()])

@@ -9,6 +9,8 @@ from textwrap import TextWrapper
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint.format_utils
+import torch.distributed.checkpoint.state_dict
 from coverage_reasons import left_out_name
 
 import ddpgrad
@@ -34,7 +36,8 @@ name only, and say so when they are used. What is not here has a reason, or is m
 """
 PLACES = (
     "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data", "autograd",
-    "autograd.functional", "func", "linalg", "special", "fft", "amp", "", "Tensor",
+    "autograd.functional", "func", "linalg", "special", "fft", "amp", "distributed.checkpoint", "distributed.checkpoint.state_dict",
+    "distributed.checkpoint.format_utils", "", "Tensor",
 )  # fmt: skip
 # Visible where they are only by an import.
 ACCIDENTAL = {

@@ -14,6 +14,8 @@ COPIES = "a `_copy` form for PyTorch's functionalization; the plain function fol
 MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
 PROTOTYPE = "a prototype; `cross_entropy(linear(x, weight), target)` is the same"
+HUB = "torch.safetensors reads and writes files of the Hub"
+PLANS = "a part of PyTorch's plans for its files; checkpoints are ddpgrad's files, and no class of the program decides about them"
 MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
 
 # op_db: (regular expression that the whole name matches, reason).
@@ -76,6 +78,11 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
     ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module|record_stream", INTERNAL),
+    ("distributed.checkpoint", r".*HuggingFace.*", HUB),
+    ("distributed.checkpoint", r"load_state_dict|save_state_dict|load_sharded_.*", DEPRECATED),
+    ("distributed.checkpoint", r"Chunk.*|.*Plan(ner)?|ReadItem|WriteItem|Storage(Reader|Writer)", PLANS),
+    ("distributed.checkpoint.format_utils", r"BroadcastingTorchSaveReader|DynamicMetaLoadPlanner", PLANS),
+    ("distributed.checkpoint.state_dict", r"DictValueType|FQNS_T|ListDictValueType|OptimizerStateType", INTERNAL),
     ("special", r"airy_ai|.*polynomial_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),
 )  # fmt: skip
 

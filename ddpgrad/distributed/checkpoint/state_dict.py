@@ -119,7 +119,8 @@ def get_optimizer_state_dict(
 ) -> dict[str, Any]:
     """{"state": by name of the parameter, "param_groups": options, with names of parameters} of all `optimizers` together.
 
-    An optimizer that has no state yet takes a step of length zero, so that there are tensors to load into.
+    An optimizer that has no state yet takes a step of length zero, which is not counted, so that there are tensors to load
+    into.
     """
     options = options or StateDictOptions()
     names = _names(model)
@@ -242,6 +243,9 @@ def _begin(optimizer: Optimizer) -> None:
     for p in parameters:
         p.grad = p.detach().clone().zero_() if isinstance(p, DTensor) else zeros_like(p)
     optimizer.step()
+    for values in optimizer.state.values():
+        if "step" in values:
+            values["step"] = values["step"] * 0
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
