@@ -101,4 +101,4 @@ def describe(value: Any) -> list[Any]:
     """Plain data that is the same for values that can stand for each other."""
     if not isinstance(value, Tensor):
         return ["data"]
-    return ["rows" if is_divided(value) else "tensor", str(value.dtype), list(value.shape)]
+    return ["rows" if is_divided(value) else "tensor", value.dtype.name, list(value.shape)]

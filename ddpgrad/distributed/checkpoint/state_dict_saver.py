@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...backend.dtype import BY_NAME
 from ...core.errors import CheckpointError
 from ...core.rank_local import RankLocal
 from ...core.tensor import Tensor
@@ -178,7 +179,9 @@ def _share(state: dict[str, Any], first: dict[str, int], crew: Crew) -> Share:
 
 def _metadata(described: list[dict[str, list[Any]]]) -> Metadata:
     words = {key: value for found in reversed(described) for key, value in found.items()}
-    return Metadata({key: metadata.of(*value[1:]) for key, value in words.items()})
+    return Metadata(
+        {key: metadata.of(BY_NAME[w[1]], w[2]) if len(w) > 1 else metadata.of() for key, w in words.items()}
+    )
 
 
 _last: RankLocal[threading.Thread | None] = RankLocal(lambda: None)
