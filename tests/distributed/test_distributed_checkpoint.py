@@ -211,7 +211,7 @@ def test_training_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch):
         assert not (tmp_path / "a").exists() and not saves[0].done()
         dist.barrier()
         stored.set()
-        described = saves[2].result().state_dict_metadata
+        described: dict[str, Any] = saves[2].result().state_dict_metadata
         assert [described[f"own.{rank}"].properties.dtype for rank in (0, 1)] == [torch.float32] * 2
         assert saves[0].done() and saves[1].done()
 
@@ -267,7 +267,7 @@ def test_state_dicts_are_named_by_parameter_and_take_options():
         model = nn.ModuleDict({"body": wrap(perceptron())})
         return model, adamw([{"params": model.parameters(), "lr": torch.tensor(0.1)}])
 
-    def stepped(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def stepped(model: Any, optimizer: torch.optim.Optimizer) -> None:
         model["body"](torch.ones(1, 6)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -328,6 +328,6 @@ def test_a_checkpoint_becomes_a_file_of_torch_save_and_the_other_way_round(folde
     assert whole["table"].equal(whole["notes"]["few"][2]["rows"]) and whole["notes"]["seen"] == [2.0]
     torch_save_to_dcp(folder.parent / "a.pt", folder.parent / "c")
     assert ranks(2, lambda: loaded(folder.parent / "c")) == [[2.0] * 4] * 2
-    described = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    described: dict[str, Any] = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     assert list(described) == ["table", "notes.seen", "notes.few.0", "notes.few.1", "notes.few.2.rows"]
     assert described["table"].size == (5, 2) and described["table"].properties.dtype == torch.float32
