@@ -374,11 +374,13 @@ class DistributedDataParallel(Module):
             state_dict = {name.removeprefix("module."): value for name, value in state_dict.items()}
         return self.module.load_state_dict(state_dict, *args, **kwargs)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
         """Where this is part of another module: names come without `module.`, as `state_dict` gives them, or with it."""
         for name in [name for name in state_dict if not name.startswith(f"{prefix}module.")]:
             state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 def _with_sparse_gradients(module: Module) -> set[int]:
