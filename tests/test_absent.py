@@ -201,9 +201,12 @@ def test_arguments_of_to_are_parsed_as_modules_do():
 
 
 def test_an_absent_part_is_imported_as_any_module():
-    code = "from ddpgrad.distributed.fsdp import FullyShardedDataParallel as F, wrap; print(F.__module__, wrap.__name__)"
+    code = "from ddpgrad.distributed.tensor import experimental, parallel as p; print(p.ColwiseParallel.__module__, experimental.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert run.stdout.split() == ["torch.distributed.fsdp", "ddpgrad.distributed.fsdp.wrap"], run.stderr
+    assert run.stdout.split() == [
+        "torch.distributed.tensor.parallel",
+        "ddpgrad.distributed.tensor.experimental",
+    ], run.stderr
 
 
 def test_a_library_has_ops_by_schema():

@@ -46,7 +46,7 @@ LAYERS = [
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
-    ["launcher", "run", "distributed.checkpoint"],
+    ["launcher", "run", "distributed.checkpoint", "distributed.fsdp.fully_sharded_data_parallel"],
 ]
 # The same within the larger packages.
 ROOMS = {
@@ -68,6 +68,7 @@ ROOMS = {
         ["fsdp"],
         ["algorithms"],
         ["checkpoint"],
+        ["fsdp.fully_sharded_data_parallel"],
     ],
     "launcher": [
         ["as_torch", "elastic", "preemption"],

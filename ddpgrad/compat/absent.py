@@ -47,13 +47,8 @@ READERS = Part(
 DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 """Names of `torch.distributed.optim`."""
 
-FSDP = Part(
-    _SHARDS,
-    "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel "
-    "LocalStateDictConfig MixedPrecision OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig "
-    "ShardingStrategy StateDictType",
-)
-"""Names of `torch.distributed.fsdp`: PyTorch's first kind, and how it saves."""
+FSDP = Part(_SHARDS, "LocalStateDictConfig")
+"""Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
 
 PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "Partial! _StridedShard!")
 """Names of `torch.distributed.tensor`."""
@@ -93,16 +88,6 @@ PARTS = {
     ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
-    "distributed.fsdp.fully_sharded_data_parallel": Part(
-        _SHARDS,
-        "CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel MixedPrecision ShardingStrategy "
-        "ShardedOptimStateDictConfig ShardedStateDictConfig StateDictType",
-    ),
-    "distributed.fsdp.sharded_grad_scaler": Part(_SHARDS, "ShardedGradScaler"),
-    "distributed.fsdp.wrap": Part(
-        _SHARDS,
-        "ModuleWrapPolicy enable_wrap size_based_auto_wrap_policy transformer_auto_wrap_policy wrap",
-    ),
     "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
     "distributed.tensor._utils": Part(_SHARDS, "compute_local_shape_and_global_offset"),
     "distributed.tensor.experimental": Part(_SHARDS, "context_parallel implicit_replication"),
@@ -248,9 +233,5 @@ def looks_below(name: str) -> Any:
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
-(
-    BackwardPrefetch, CPUOffload, FullOptimStateDictConfig, FullStateDictConfig, FullyShardedDataParallel,
-    LocalStateDictConfig, MixedPrecision, OptimStateKeyType, ShardedOptimStateDictConfig, ShardedStateDictConfig,
-    ShardingStrategy, StateDictType,
-) = stand_ins("distributed.fsdp", FSDP).values()  # fmt: skip
+(LocalStateDictConfig,) = stand_ins("distributed.fsdp", FSDP).values()
 Partial, _StridedShard = stand_ins("distributed.tensor", PLACEMENTS).values()

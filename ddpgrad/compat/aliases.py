@@ -101,6 +101,7 @@ PAGES = {
     "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"
     "from ..distributed.ddp.zero import ZeroRedundancyOptimizer\nfrom ..compat.absent import DistributedOptimizer",
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
+    "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",
     "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Placement, Replicate, Shard\n"
     "from ..compat.absent import Partial, _StridedShard",

@@ -42,6 +42,15 @@ class DeviceMesh:
             groups.append(mine)
         self._groups: list[ProcessGroup | None] = groups
 
+    @classmethod
+    def from_group(cls, group: ProcessGroup, device_type: str) -> DeviceMesh:
+        """The mesh of one dimension that `group` is. Not collective."""
+        mesh = cls.__new__(cls)
+        mesh.device_type, mesh.mesh_dim_names = device_type, None
+        mesh._ranks = np.asarray(group.ranks, np.int64)
+        mesh._groups = [group]
+        return mesh
+
     @property
     def mesh(self) -> Tensor:
         """The ranks' numbers in the world."""

@@ -1,4 +1,4 @@
-"""`fully_shard` on two ranks against PyTorch's over Gloo: losses, norms, parameters, and which rows a rank has."""
+"""`fully_shard` and `FullyShardedDataParallel` on two ranks against PyTorch's over Gloo: losses, norms, parameters, and which rows a rank has."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from started_by_hand import free_port
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-PROGRAM = Path(__file__).parent / "programs" / "fully_shard.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
-def found(command: list[Any], file: Path) -> dict[str, list[Any]]:
+def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, PROGRAM, file], env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*command, PROGRAMS / program, file], env=env, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(file.read_text())
 
 
-def test_fifty_steps_are_pytorchs(tmp_path: Path):
+@pytest.mark.parametrize("program", ["fully_shard.py", "fsdp1.py"])
+def test_losses_and_parameters_are_pytorchs(program: str, tmp_path: Path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
-    theirs = found([*torchrun, str(free_port())], tmp_path / "theirs")
-    ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", "2"], tmp_path / "ours")
+    theirs = found([*torchrun, str(free_port())], program, tmp_path / "theirs")
+    ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", "2"], program, tmp_path / "ours")
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         assert len(ours[name]) == len(expected), name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from ...nn.parameter import Parameter
 from ...ops.creation.factories import zeros_like
 from ...optim.optimizer import Optimizer
 from ...utils._pytree import tree_map_only
-from ..ddp.data_parallel import DistributedDataParallel
 from ..messages import broadcast_object_list
 from ..process_group import get_rank, is_initialized
 from ..tensor import DTensor
@@ -154,30 +153,36 @@ def set_optimizer_state_dict(
     """Give each of `optimizers` its part of what `get_optimizer_state_dict` returned, nested or flat."""
     options = options or StateDictOptions()
     state = _received(optim_state_dict, options)
-    names = _names(model)
     frozen = _frozen(model) if options.ignore_frozen_params else set()
     for optimizer in _listed(optimizers):
-        called = [[_name_of(p, names) for p in group["params"]] for group in optimizer.param_groups]
-        part = state if "state" in state else _nested(state, called)
-        found = {name: group for group in part["param_groups"] for name in group["params"]}
-        own = optimizer.state_dict()["param_groups"]
-        wanted = {name for group in called for name in group} - frozen
-        if missing := sorted(wanted - found.keys()):
-            raise KeyError(
-                f"the optimizer's state dict has no parameter {missing[0]!r} in its param_groups, which "
-                f"{type(optimizer).__name__} updates; it has {', '.join(sorted(found)) or 'none'}"
-            )
-        numbered: dict[str, Any] = {"state": {}, "param_groups": []}
-        held = optimizer.state_dict()["state"]
-        for group, members in zip(own, called, strict=True):
-            saved = next((found[name] for name in members if name in found), {})
-            numbered["param_groups"].append({**group, **saved, "params": group["params"]})
-            for number, name in zip(group["params"], members, strict=True):
-                if name in part["state"]:
-                    numbered["state"][number] = part["state"][name]
-                elif name in frozen and number in held:
-                    numbered["state"][number] = held[number]
-        optimizer.load_state_dict(numbered)
+        optimizer.load_state_dict(numbered_state_dict(model, optimizer, state, frozen))
+
+
+def numbered_state_dict(
+    model: Module, optimizer: Optimizer, state: Mapping[str, Any], frozen: Collection[str] = ()
+) -> dict[str, Any]:
+    """What `optimizer.load_state_dict` takes, of a state by names; frozen: names of which nothing is taken over."""
+    names = _names(model)
+    called = [[_name_of(p, names) for p in group["params"]] for group in optimizer.param_groups]
+    part = state if "state" in state else _nested(state, called)
+    found = {name: group for group in part["param_groups"] for name in group["params"]}
+    held = optimizer.state_dict()
+    wanted = {name for group in called for name in group}.difference(frozen)
+    if missing := sorted(wanted - found.keys()):
+        raise KeyError(
+            f"the optimizer's state dict has no parameter {missing[0]!r} in its param_groups, which "
+            f"{type(optimizer).__name__} updates; it has {', '.join(sorted(found)) or 'none'}"
+        )
+    numbered: dict[str, Any] = {"state": {}, "param_groups": []}
+    for group, members in zip(held["param_groups"], called, strict=True):
+        saved = next((found[name] for name in members if name in found), {})
+        numbered["param_groups"].append({**group, **saved, "params": group["params"]})
+        for number, name in zip(group["params"], members, strict=True):
+            if name in part["state"]:
+                numbered["state"][number] = part["state"][name]
+            elif name in frozen and number in held["state"]:
+                numbered["state"][number] = held["state"][number]
+    return numbered
 
 
 def _check_whole(submodules: set[Module] | None) -> None:
@@ -192,8 +197,8 @@ def _listed(optimizers: Optimizers) -> list[Optimizer]:
 
 
 def _modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
-    """`module` and all below it by name; DistributedDataParallel adds none."""
-    while isinstance(module, DistributedDataParallel):
+    """`module` and all below it by name; what wraps a module for training in parallel adds none."""
+    while getattr(module, "adds_no_name", False):
         module = module.module
     yield prefix, module
     for name, part in module.named_children():

@@ -49,6 +49,8 @@ class DistributedDataParallel(Module):
     Raises MismatchError, which names the first parameter that differs.
     """
 
+    adds_no_name = True  # to names of parameters in state dicts
+
     def __init__(
         self,
         module: Module,

@@ -1,0 +1,346 @@
+"""`FullyShardedDataParallel`, PyTorch's first kind of sharding, for programs that were written for it.
+
+It is `fully_shard` for a module and, by a policy, for parts of it, behind the methods and state dicts of the older class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...autograd.grad_mode import no_grad
+from ...core.tensor import Tensor
+from ...nn.modules.module import Module
+from ...nn.parameter import Parameter
+from ...nn.utils.clip_grad import clip_grad_norm_
+from ...optim.optimizer import Optimizer
+from ..checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, numbered_state_dict
+from ..device_mesh import DeviceMesh
+from ..process_group import ProcessGroup, get_rank, resolve
+from ..tensor import DTensor
+from .api import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    MixedPrecision,
+    OptimStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from .fully_shard import FSDPModule, fully_shard
+from .policies import MixedPrecisionPolicy
+from .state import states_below
+from .wrap import Policy, apply_policy
+
+_CONFIGS: dict[StateDictType, tuple[type[StateDictConfig], type[OptimStateDictConfig]]] = {
+    StateDictType.FULL_STATE_DICT: (FullStateDictConfig, FullOptimStateDictConfig),
+    StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig),
+}
+_WRAPPED = "_fsdp_wrapped_module."
+
+
+class FullyShardedDataParallel(Module):
+    """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
+
+    auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
+    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP. ignored_modules,
+    ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
+    it some; by default `to_empty` and `reset_parameters`. Other parameters and buffers become rank 0's, also
+    without sync_module_states. Parameters are the module's own, as DTensors, also without use_orig_params.
+    cpu_offload, backward_prefetch, forward_prefetch, limit_all_gathers, device_id: accepted; parameters lie on the CPU, and
+    one group is on its way while another is used.
+    """
+
+    adds_no_name = True
+
+    def __init__(
+        self,
+        module: Module,
+        process_group: ProcessGroup | None = None,
+        sharding_strategy: ShardingStrategy | None = None,
+        cpu_offload: CPUOffload | None = None,
+        auto_wrap_policy: Policy | None = None,
+        backward_prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE,
+        mixed_precision: MixedPrecision | None = None,
+        ignored_modules: Iterable[Module] | None = None,
+        param_init_fn: Callable[[Module], None] | None = None,
+        device_id: Any = None,
+        sync_module_states: bool = False,
+        forward_prefetch: bool = False,
+        limit_all_gathers: bool = True,
+        use_orig_params: bool = False,
+        ignored_states: Iterable[Any] | None = None,
+        device_mesh: DeviceMesh | None = None,
+    ) -> None:
+        super().__init__()
+        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        if strategy not in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP):
+            raise NotImplementedError(
+                f"FullyShardedDataParallel: {strategy} is not there; DistributedDataParallel keeps whole parameters on each rank, "
+                "and all ranks form one group"
+            )
+        precision = mixed_precision or MixedPrecision()
+        if precision.keep_low_precision_grads:
+            raise NotImplementedError("FullyShardedDataParallel: gradients of rows keep the rows' dtype")
+        if device_mesh is None:
+            device_mesh = DeviceMesh.from_group(resolve(process_group), "cpu")
+        states = list(ignored_states or ())
+        outside = [*(ignored_modules or ()), *(s for s in states if isinstance(s, Module))]
+        alone = {id(m): m for top in outside for m in top.modules()}
+        ignored = [p for m in alone.values() for p in m.parameters(recurse=False)]
+        ignored += [s for s in states if isinstance(s, Tensor)]
+        _materialise(module, param_init_fn)
+        if precision.buffer_dtype is not None:
+            for buffer in module.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.to(precision.buffer_dtype)
+
+        def shard(part: Module, root: bool = False) -> None:
+            policy = MixedPrecisionPolicy(
+                precision.param_dtype,
+                precision.reduce_dtype,
+                cast_forward_inputs=precision.cast_forward_inputs
+                or (root and precision.cast_root_forward_inputs),
+            )
+            reshards = False if strategy is ShardingStrategy.SHARD_GRAD_OP else None
+            fully_shard(
+                part,
+                mesh=device_mesh,
+                mp_policy=policy,
+                reshard_after_forward=reshards,
+                ignored_params=ignored,
+            )
+
+        if auto_wrap_policy is not None:
+            apply_policy(module, auto_wrap_policy, lambda part: _unless_sharded(part, shard), set(alone))
+        _unless_sharded(module, lambda part: shard(part, root=True))
+        self._fsdp_wrapped_module = module
+        self._settings = StateDictSettings(
+            StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()
+        )
+
+    @property
+    def module(self) -> Module:
+        """What was given."""
+        return self._fsdp_wrapped_module
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_fsdp_wrapped_module" or name.startswith("__"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self._fsdp_wrapped_module, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.module[key]  # type: ignore[index]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """`module(*args, **kwargs)`."""
+        return self.module(*args, **kwargs)
+
+    # -- parameters ----------------------------------------------------------------------
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Parameter]]:
+        """By their names in the module."""
+        for name, parameter in super().named_parameters(*args, **kwargs):
+            yield name.replace(_WRAPPED, ""), parameter
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        """By their names in the module."""
+        for name, buffer in super().named_buffers(*args, **kwargs):
+            yield name.replace(_WRAPPED, ""), buffer
+
+    @staticmethod
+    @contextmanager
+    def summon_full_params(
+        module: Module,
+        recurse: bool = True,
+        writeback: bool = True,
+        rank0_only: bool = False,
+        offload_to_cpu: bool = False,
+        with_grads: bool = False,
+    ) -> Iterator[None]:
+        """Whole parameters in the modules, for a block without forward and backward. Collective.
+
+        writeback: what the block changes stays, of each rank what it changed in its rows.
+        """
+        if not recurse or with_grads or (rank0_only and writeback):
+            raise NotImplementedError(
+                "summon_full_params: recurse=True, with_grads=False, and writeback=False where rank0_only; got "
+                f"recurse={recurse}, with_grads={with_grads}, rank0_only={rank0_only}, writeback={writeback}"
+            )
+        held: list[tuple[Any, Tensor]] = []
+        for state in states_below(module):
+            for group in state.groups:
+                group.reshard()
+                held += [
+                    (m, Parameter(m.sharded.full_tensor(), m.sharded.requires_grad)) for m in group.members
+                ]
+        for member, whole in held:
+            member.stand(whole)
+        try:
+            yield
+        finally:
+            for member, whole in held:
+                for owner, name in member.places:
+                    vars(owner)[name] = member.sharded
+                rows = member.sharded.local_rows
+                if writeback and rows:
+                    with no_grad():
+                        member.sharded.to_local().copy_(whole[rows.start : rows.stop])
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of backward passes inside only add up; the next one outside averages the sum."""
+        parts = [m for m in self.modules() if isinstance(m, FSDPModule)]
+        for part in parts:
+            part.set_requires_gradient_sync(False, recurse=False)
+        try:
+            yield
+        finally:
+            for part in parts:
+                part.set_requires_gradient_sync(True, recurse=False)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """As `torch.nn.utils.clip_grad_norm_`, over the rows of all ranks."""
+        return clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    @staticmethod
+    def fsdp_modules(module: Module, root_only: bool = False) -> list[FullyShardedDataParallel]:
+        """Those among `module` and all below it; root_only: that lie below no other."""
+        found = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
+        below = {id(inner) for outer in found for inner in outer.modules() if inner is not outer}
+        return [m for m in found if id(m) not in below] if root_only else found
+
+    # -- state dicts ---------------------------------------------------------------------
+
+    @staticmethod
+    def set_state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: OptimStateDictConfig | None = None,
+    ) -> StateDictSettings:
+        """How `state_dict` and `optim_state_dict` give tensors; returns the settings before."""
+        kinds = _CONFIGS.get(state_dict_type)
+        if kinds is None:
+            raise NotImplementedError(f"{state_dict_type}: expected FULL_STATE_DICT or SHARDED_STATE_DICT")
+        configs: list[Any] = [state_dict_config or kinds[0](), optim_state_dict_config or kinds[1]()]
+        for config, kind in zip(configs, kinds, strict=True):
+            if type(config) is not kind:
+                raise RuntimeError(f"{state_dict_type} takes a {kind.__name__}, got {config}")
+        found = FullyShardedDataParallel.fsdp_modules(module)
+        if not found:
+            raise ValueError(f"{type(module).__name__} is no FullyShardedDataParallel, and has none below it")
+        before = found[0]._settings
+        for part in found:
+            part._settings = StateDictSettings(state_dict_type, *configs)
+        return before
+
+    @staticmethod
+    def get_state_dict_type(module: Module) -> StateDictSettings:
+        """What was set."""
+        found = FullyShardedDataParallel.fsdp_modules(module)
+        if not found:
+            raise ValueError(f"{type(module).__name__} is no FullyShardedDataParallel, and has none below it")
+        return found[0]._settings
+
+    @staticmethod
+    @contextmanager
+    def state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: OptimStateDictConfig | None = None,
+    ) -> Iterator[None]:
+        """As `set_state_dict_type`, for a block."""
+        before = FullyShardedDataParallel.set_state_dict_type(
+            module, state_dict_type, state_dict_config, optim_state_dict_config
+        )
+        try:
+            yield
+        finally:
+            for part in FullyShardedDataParallel.fsdp_modules(module):
+                part._settings = before
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """By the names in the module, as `set_state_dict_type` said: whole tensors by default. Collective then."""
+        state = self.module.state_dict(*args, **kwargs)
+        if self._settings.state_dict_type is StateDictType.FULL_STATE_DICT:
+            for name, value in list(state.items()):
+                if isinstance(value, DTensor):
+                    state[name] = value.full_tensor()
+            if getattr(self._settings.state_dict_config, "rank0_only", False) and get_rank():
+                state.clear()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Whole tensors or rows; each rank takes its rows. Keys are those of the module."""
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Where this is part of another module: names come without what wraps them."""
+        for name in [name for name in state_dict if not name.startswith(prefix + _WRAPPED)]:
+            state_dict[prefix + _WRAPPED + name.removeprefix(prefix)] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    @staticmethod
+    def optim_state_dict(
+        model: Module,
+        optim: Optimizer,
+        optim_state_dict: Mapping[str, Any] | None = None,
+        group: ProcessGroup | None = None,
+    ) -> dict[str, Any]:
+        """The optimizer's state by names of parameters, as `set_state_dict_type` said. Collective."""
+        if optim_state_dict is not None:
+            raise NotImplementedError("optim_state_dict: the state is the optimizer's own; pass None")
+        settings = FullyShardedDataParallel.get_state_dict_type(model)
+        full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+        state = get_optimizer_state_dict(model, optim, options=StateDictOptions(full_state_dict=full))
+        alone = getattr(settings.optim_state_dict_config, "rank0_only", False)
+        return {} if alone and get_rank() else state
+
+    @staticmethod
+    def optim_state_dict_to_load(
+        model: Module,
+        optim: Optimizer,
+        optim_state_dict: Mapping[str, Any],
+        is_named_optimizer: bool = False,
+        load_directly: bool = False,
+        group: ProcessGroup | None = None,
+    ) -> dict[str, Any]:
+        """What `optim.load_state_dict` takes, of what `optim_state_dict` gave on any number of ranks."""
+        state = numbered_state_dict(model, optim, optim_state_dict)
+        if load_directly:
+            optim.load_state_dict(state)
+        return state
+
+
+def _unless_sharded(part: Module, shard: Callable[[Module], None]) -> None:
+    """A part that the program has wrapped by itself is a group already."""
+    if not isinstance(part, (FullyShardedDataParallel, FSDPModule)):
+        shard(part)
+
+
+def _materialise(module: Module, init: Callable[[Module], None] | None) -> None:
+    """Give parameters and buffers on meta memory and values, module by module."""
+    for part in module.modules():
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if not any(t.is_meta for t in own):
+            continue
+        if init is not None:
+            init(part)
+        elif hasattr(part, "reset_parameters"):
+            part.to_empty(device="cpu", recurse=False)
+            part.reset_parameters()
+        else:
+            raise ValueError(
+                f"FullyShardedDataParallel: a {type(part).__name__} has parameters on meta and no reset_parameters(): pass "
+                "param_init_fn=, which gives them memory and values"
+            )
