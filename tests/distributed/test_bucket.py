@@ -21,7 +21,7 @@ def models(draw: st.DrawFn) -> tuple[list[Gradient], list[int]]:
 @given(models(), st.integers(1, 20_000), st.integers(1, 20_000))
 def test_every_gradient_has_aligned_memory_of_its_own_kind(model, cap, first):
     gradients, order = model
-    layouts = plan(gradients, order, cap, first)
+    layouts = plan(gradients, order, cap, first_bytes=first)
     assert sorted(i for layout in layouts for i in layout.indices) == list(range(len(gradients)))
     for layout in layouts:
         end = 0
@@ -35,7 +35,7 @@ def test_every_gradient_has_aligned_memory_of_its_own_kind(model, cap, first):
 @given(models(), st.integers(1, 20_000), st.integers(1, 20_000))
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it(model, cap, first):
     gradients, order = model
-    layouts = plan(gradients, order, cap, first)
+    layouts = plan(gradients, order, cap, first_bytes=first)
     position = {i: n for n, i in enumerate(order)}
     for key in {g.key for g in gradients}:
         mine = [layout for layout in layouts if layout.key == key]
@@ -78,3 +78,10 @@ def test_an_order_that_leaves_gradients_out_is_refused():
     gradients = [Gradient(f"p{i}", 10, 4, "float32") for i in range(3)]
     with pytest.raises(ValueError, match="each of the 3 gradients once"):
         plan(gradients, [0, 1, 1], 100)
+
+
+def test_a_list_of_caps_is_the_size_of_each_bucket_in_turn():
+    gradients = [Gradient(str(i), 100, 4, "f") for i in range(12)]
+    layouts = plan(gradients, range(12)[::-1], 10**6, [400, 900, 1200])
+    assert [len(layout.indices) for layout in layouts] == [1, 3, 3, 3, 2]
+    assert [i for layout in layouts for i in layout.indices] == list(range(12))[::-1]

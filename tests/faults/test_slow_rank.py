@@ -19,7 +19,7 @@ print("done")
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("slow", "seconds"),
-    [(0, 0.4), (2, 0.05), (1, 0.01)],
+    [(0, 0.4), (2, 0.05), (1, 0.025)],  # a share of the cores may come 10 ms late
 )
 def test_a_slow_rank_is_named_and_left_alone(ddprun, slow, seconds):
     seconds *= patience() / 4  # what others take of the cores is no news

@@ -25,7 +25,6 @@ LEFT_OUT = {
     "test_ddp_apply_optim_in_backward_grad_as_bucket_view_false": _TORCHVISION,
     "test_ddp_broadcast_buffer_via_hook": _INSIDE,
     "test_ddp_broadcast_buffers_deprecation_warning": "broadcast_buffers is not deprecated here",
-    "test_ddp_bucket_cap_mb_list": "bucket sizes are one number here",
     "test_ddp_buffer_hook_allreduce": _INSIDE,
     "test_ddp_buffer_hook_allreduce_return_future": _INSIDE,
     "test_ddp_build_debug_param_to_name_mapping": _INSIDE,

@@ -54,14 +54,18 @@ class Layout:
 
 
 def plan(
-    gradients: Sequence[Gradient], order: Sequence[int], cap_bytes: int, first_bytes: int = FIRST_BYTES
+    gradients: Sequence[Gradient],
+    order: Sequence[int],
+    cap_bytes: int,
+    caps: Sequence[int] = (),
+    first_bytes: int = FIRST_BYTES,
 ) -> list[Layout]:
     """Deal the gradients, in `order`, to buckets of one dtype and device each.
 
     A bucket is closed when it has reached `cap_bytes` (the first of each dtype and device:
     `first_bytes`), or a quarter of what is left to deal, but not for less than `first_bytes`: so
     the last ones, which have little of backward to hide behind, are small. Buckets are in the order in which
-    they were closed, as PyTorch's are.
+    they were closed, as PyTorch's are. caps: instead of all that, the bytes of each bucket in turn; the last counts for the rest.
     """
     if sorted(order) != list(range(len(gradients))):
         raise ValueError(f"order must name each of the {len(gradients)} gradients once, got {list(order)}")
@@ -79,6 +83,8 @@ def plan(
         rest[g.key] -= g.size * g.itemsize
         limit = min(first_bytes, cap_bytes) if not closed.get(g.key) else cap_bytes
         limit = min(limit, max(first_bytes, (rest[g.key] + bytes_[g.key]) // _TAPER))
+        if caps:
+            limit = caps[min(len(buckets), len(caps) - 1)]
         if bytes_[g.key] >= limit:
             buckets.append(_lay_out(gradients, open_.pop(g.key)))
             bytes_[g.key] = 0

@@ -29,7 +29,8 @@ class DistributedDataParallel(Module):
 
     At construction the ranks compare the model's parameters by name, shape and dtype, and, with `init_sync`,
     take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
-    by default 25, and less for models below 400 MiB, so that the last bucket is a small part.
+    by default 25, and less for models below 400 MiB, so that the last bucket is a small part. bucket_cap_mb_list:
+    instead the size of each bucket in the order of backward; the last counts for all that follow.
     forward_sync_buffers: before each forward in training, and the first in evaluation after it, buffers become
     rank 0's. broadcast_buffers: PyTorch's older name of it, under which False means that they are not rank 0's at
     the beginning either.
@@ -70,6 +71,7 @@ class DistributedDataParallel(Module):
         forward_sync_buffers: bool | None = None,
         check_replicas_every: int | None = None,
         nonfinite_gradients: Literal["skip", "stop", "raise"] | None = None,
+        bucket_cap_mb_list: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
@@ -88,8 +90,11 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
                 "module as it is."
             )
-        if bucket_cap_mb is not None and bucket_cap_mb <= 0:
-            raise ValueError(f"DistributedDataParallel: bucket_cap_mb must be positive, got {bucket_cap_mb}")
+        for name, caps in (("", [bucket_cap_mb]), ("_list", bucket_cap_mb_list or ())):
+            if any(cap is not None and cap <= 0 for cap in caps):
+                raise ValueError(
+                    f"DistributedDataParallel: bucket_cap_mb{name} must be positive, got {', '.join(map(str, caps))}"
+                )
         if nonfinite_gradients not in (None, *ACTIONS):
             raise ValueError(
                 f"DistributedDataParallel: nonfinite_gradients must be one of {ACTIONS}, or None; got {nonfinite_gradients!r}"
@@ -107,6 +112,7 @@ class DistributedDataParallel(Module):
             dim,
         )
         self.bucket_cap_mb, self.gradient_as_bucket_view = bucket_cap_mb, gradient_as_bucket_view
+        self.bucket_bytes_cap_list = [int(cap * MIB) for cap in bucket_cap_mb_list or ()]
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         with_buffers = broadcast_buffers is not False if forward_sync_buffers is None else True
         self.forward_sync_buffers = with_buffers if forward_sync_buffers is None else forward_sync_buffers
@@ -121,6 +127,7 @@ class DistributedDataParallel(Module):
         alike = {
             "init_sync": init_sync,
             "bucket_cap_mb": bucket_cap_mb,
+            "bucket_cap_mb_list": self.bucket_bytes_cap_list,
             "find_unused_parameters": find_unused_parameters,
             "static_graph": static_graph,
             "broadcast_buffers": with_buffers,
@@ -159,6 +166,7 @@ class DistributedDataParallel(Module):
             self.static_graph,
             self.process_group.backend,
             [i for i, (_, p) in enumerate(trained) if id(p) in _with_sparse_gradients(self.module)],
+            self.bucket_bytes_cap_list,
         )
         if (every := environment.verified_sums()) and c.size > 1:
             from .recompute import RecomputedSums

@@ -70,10 +70,11 @@ class Reducer:
         static: bool = False,
         backend: str = "",
         sparse: Collection[int] = (),
+        caps: Sequence[int] = (),
     ) -> None:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.sums: Communicator | RecomputedSums = communicator  # who makes the averages of buckets
-        self.cap_bytes, self.find_unused = cap_bytes, find_unused or static
+        self.cap_bytes, self.caps, self.find_unused = cap_bytes, caps, find_unused or static
         self.static, self.backend = static, backend
         self.enabled = True
         self.expected: frozenset[int] | None = (
@@ -111,7 +112,7 @@ class Reducer:
         self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
         for i in self.sparse:
             self.accumulators[i].metadata[Reducer] = id(self)
-        self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes))
+        self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes, caps))
 
     def _build(self, layouts: Sequence[Layout]) -> None:
         """Allocate the buckets and let each accumulator write there."""
@@ -329,7 +330,7 @@ class Reducer:
         known = list(arrivals)
         known += [i for bucket in self.buckets for i in bucket.layout.indices if i not in arrivals]
         order = self.communicator.broadcast_object(known)
-        layouts = plan(self.gradients, order, self.cap_bytes)
+        layouts = plan(self.gradients, order, self.cap_bytes, self.caps)
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)
         self.rebuilt = True
