@@ -181,6 +181,16 @@ def not_in_the_last(ddp):
             ddp(torch.ones(1, 6)).sum().backward()
 
 
+def among_them(change):
+    def wrong(ddp):
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+        for _ in ddp.accumulate(4):
+            ddp(torch.ones(1, 6)).sum().backward()
+            change(ddp, optimizer)
+
+    return wrong
+
+
 def after_a_step(ddp):
     once(ddp, 2)
     once(ddp, 2)
@@ -201,6 +211,13 @@ def within_no_sync(ddp):
         (lambda ddp: once(ddp, 1 + dist.get_rank()), MismatchError, "rank [01] has [12] micro-batches, and others from 1 to 2"),
         (twice_in_one, DistributedError, "parameter '2.weight' got a second gradient in micro-batch 0"),
         (not_in_the_last, DistributedError, r"rank [01] called no backward\(\) for the last of its 2 micro-batches"),
+        (among_them(lambda _, o: o.step()), DistributedError, r"was changed between micro-batches 0 and 1. Call zero_grad\(\) before"),
+        (among_them(lambda _, o: o.zero_grad()), DistributedError, "or its .grad was changed between micro-batches 0 and 1"),
+        (among_them(lambda _, o: o.zero_grad(False)), DistributedError, "or its .grad was changed between micro-batches 0 and 1"),
+        (
+            among_them(lambda ddp, _: nn.utils.clip_grad_norm_(ddp.parameters(), 1e-3)),
+            DistributedError, "or its .grad was changed between micro-batches 0 and 1",
+        ),
         (after_a_step, RuntimeError, r"parameter '0.weight' has a gradient from before. Call optimizer.zero_grad\(\)"),
         (within_no_sync, RuntimeError, "not within no_sync"),
     ],

@@ -33,12 +33,21 @@ class MicroBatches:
 
     def __init__(self) -> None:
         self.count = self.index = 0
-        self._arrived: set[int] = set()
+        self._arrived: dict[int, tuple[int, int]] = {}  # versions of gradient and parameter then
         self._sums: dict[int, list[tuple[int, Any]]] = {}
         self._room: dict[int, list[Any]] = {}
 
     def begin(self, reducer: Reducer, index: int) -> None:
         """Micro-batch `index` comes next. The first of a pair finds no gradient: the pair before it is put aside."""
+        for i, versions in self._arrived.items():
+            parameter = reducer.parameters[i]
+            if index and versions != _versions(parameter):
+                raise reducer.logged(
+                    DistributedError(
+                        f"accumulate: parameter '{reducer.names[i]}' or its .grad was changed between micro-batches {index - 1} and "
+                        f"{index}. Call zero_grad() before the loop, and clip gradients and step() after it"
+                    )
+                )
         self.index = index
         self._arrived.clear()
         if index % 2 == 0:
@@ -57,7 +66,7 @@ class MicroBatches:
                 f"accumulate: parameter '{reducer.names[i]}' got a second gradient in micro-batch {self.index}. Add its "
                 "losses, and call backward() once"
             )
-        self._arrived.add(i)
+        self._arrived[i] = _versions(reducer.parameters[i])
         if self.index == self.count - 1:
             self.finish(reducer, i)
 
@@ -100,6 +109,11 @@ class MicroBatches:
             self._sums.clear()
             for parameter in reducer.parameters:
                 parameter._grad = None
+
+
+def _versions(parameter: Tensor) -> tuple[int, int]:
+    grad = parameter._grad
+    return -1 if grad is None else grad._versions[0], parameter._versions[0]
 
 
 def accumulate(model: DistributedDataParallel, k: int, batch: tuple[Any, ...]) -> Iterator[Any]:
