@@ -28,7 +28,7 @@ def test_ranks_of_one_process(ranks):
 
 @pytest.mark.parametrize(
     ("ranks", "procs"),
-    thinned([(2, 2), (3, 2), (4, 4), (5, 3), (5, 5), (6, 2), (7, 4), (8, 3)], (5, 3)),
+    thinned([(2, 2), (3, 2), (4, 4), (5, 3), (5, 5), (6, 2), (7, 4), (8, 3)], (3, 2)),
 )
 def test_shared_memory(start_job, ranks, procs):
     for process in start_job(ranks, procs, "contract.py", "auto").ended():

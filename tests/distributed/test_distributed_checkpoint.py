@@ -50,6 +50,7 @@ def test_a_replicated_model_is_loaded_by_a_divided_one(tmp_path: Path):
     assert len((tmp_path / "state-00002-of-00002.safetensors").read_bytes()) < 500  # rank 0 wrote all
 
 
+@pytest.mark.full
 def test_processes_have_the_bits_of_virtual_ranks(tmp_path: Path):
     program = Path(__file__).with_name("checkpointed.py")
 

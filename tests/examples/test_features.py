@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from matrices import thinned
+
 FEATURES = Path(__file__).parents[2] / "examples" / "features"
 
 
@@ -20,6 +23,7 @@ def test_fully_shard():
     assert "rank 0 keeps 2277 of 4554 parameters" in said("fully_shard.py", 2, 2)
 
 
+@pytest.mark.full
 def test_exact_mean():
     """The same bits on one, two and four processes, and the loss that one rank reaches."""
     outputs = {said("exact_mean.py", 4, procs) for procs in (1, 2, 4)}
@@ -28,15 +32,15 @@ def test_exact_mean():
     assert f"loss {loss}," in said("exact_mean.py", 1, 1)
 
 
-def test_one_decision():
-    for ranks in (2, 4):
-        told = said("one_decision.py", ranks, 2)
-        assert "of which 1 was left out" in told and "medians of" in told
+@pytest.mark.parametrize("ranks", thinned([2, 4], 2))
+def test_one_decision(ranks):
+    told = said("one_decision.py", ranks, 2)
+    assert "of which 1 was left out" in told and "medians of" in told
 
 
 def test_accumulate():
-    """One result on one, two and four ranks, which have eight, four and two micro-batches."""
-    outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 2, 4)}
+    """One result on one rank and on four, which have eight and two micro-batches."""
+    outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 4)}
     assert len(outputs) == 1 and "running statistics" in outputs.pop()
 
 

@@ -32,7 +32,7 @@ def test_a_lap_holds_every_fault_and_a_draw_is_always_the_same():
     assert lap == [draw(SEED, number) for number in range(len(lap))]
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(FULL, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [4, pytest.param(FULL, marks=pytest.mark.full)])
 def test_draws_pass(tmp_path, mpiexec, count):
     numbers = [number for number in range(2 * FULL) if not draw(SEED, number).test][:count]
     wrong = [
@@ -59,16 +59,13 @@ CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
     ("processes", 2, "exit 0", "step", 1, 0),
     ("processes", 2, "exception", "step", 1, 0),
     ("processes", 2, "other op", "step", 1, 0),
-    ("processes", 2, "goes on at last", "step", 1, 0),
     ("debug", 4, "_exit 0", "step", 1, 0),
     ("debug", 4, "other op", "step", 1, 0),
-    ("procs", 4, "late", "step", 1, 0),
     ("mpi", 3, "exception", "step", 1, 0),
     ("processes", 2, "preempted by SIGTERM", "mid-bucket", 0, 0),
     ("processes", 2, "preempted by SIGUSR1", "optimizer", 1, 0),
     ("processes", 2, "SIGTERM, nothing saved", "init", 1, 0),
     ("processes", 2, "worker killed", "worker", 1, 0),
-    ("processes", 2, "worker stalls", "worker", 1, 0),
 ]
 OTHERS = [
     *product(["processes"], [2], ["SIGKILL"], PHASES, [0, 1], [0, 1]),
@@ -94,6 +91,8 @@ OTHERS = [
     ("processes", 2, "SIGTERM, nothing saved", "import", 1, 0),
     ("mpi", 3, "SIGINT twice", "step", 0, 0),
     ("processes", 2, "worker raises", "worker", 1, 0),
+    ("processes", 2, "worker stalls", "worker", 1, 0),
+    ("processes", 2, "goes on at last", "step", 1, 0),
 ]
 
 

@@ -108,7 +108,9 @@ def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
     assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 
-@pytest.mark.parametrize("options", [(), ("--mpi",)], ids=["shared memory", "MPI"])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--mpi",), marks=pytest.mark.full)], ids=["shared memory", "MPI"]
+)
 def test_a_rank_that_does_not_come_to_meet_the_others_is_named(ddprun, request, options):
     if options:
         request.getfixturevalue("mpiexec")

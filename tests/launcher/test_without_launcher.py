@@ -12,6 +12,6 @@ from running import WITHOUT_DDPRUN
 BY_HAND = Path(__file__).parents[1] / "helpers" / "started_by_hand.py"
 
 
-@pytest.mark.parametrize("how", thinned(WITHOUT_DDPRUN, "killed", "stopped"))
+@pytest.mark.parametrize("how", thinned(WITHOUT_DDPRUN, "killed"))
 def test_ranks_started_by_hand_report_who_failed(ddprun, how):
     ddprun.check_without([sys.executable, str(BY_HAND), "3", "script.py"], how)
