@@ -73,12 +73,11 @@ def test_gradients_have_the_bits_of_an_average_over_ranks(k, data):
     """Of parameters that only some micro-batches use, too."""
     values = np.float32(np.random.default_rng(k).normal(size=(k, 3)) * 10.0 ** np.arange(-3, 6, 3))
     uses = data.draw(st.lists(st.sets(st.integers(0, 2), min_size=1), min_size=k, max_size=k))
-    weights = [nn.Parameter(torch.ones(())) for _ in range(3)]
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = nn.ParameterList([nn.Parameter(torch.ones(())) for _ in weights])
+            self.weights = nn.ParameterList([nn.Parameter(torch.ones(())) for _ in range(3)])
 
         def forward(self, i: int) -> torch.Tensor:
             return sum(self.weights[j] * values[i, j].item() for j in sorted(uses[i]))

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
 from ...backend.dtype import int8
 from ...core.tensor import Tensor
-from ...ops.creation.factories import empty, zeros_like
+from ...ops.creation.factories import empty_like, zeros_like
 from ...ops.shape.stacking import cat
 from .. import collectives
 from ..process_group import ProcessGroup
-from .model_averaging import ModelAverager, Parameters
+from .model_averaging import ModelAverager, Parameters, write_parts
 
 BLOCK = 256
 """Elements that share a scale where they are sent in 8 bits."""
@@ -118,22 +117,16 @@ class _Fragment:
         self, parameters: Sequence[Tensor], lr: float, momentum: float, quantize: bool, group: ProcessGroup
     ) -> None:
         self._parameters = parameters
-        self._lr, self._mu, self._group = lr, momentum, group
+        self._lr, self._mu = lr, momentum
         self._mean = _MeanIn8Bits(group) if quantize else _Mean(group)
         self.under_way = False
         self.outer = self._flat()
         collectives.broadcast(self.outer, 0, group)
         self.momentum = zeros_like(self.outer)
-        self._write(self.outer)
+        write_parts(self._parameters, self.outer)
 
     def _flat(self) -> Tensor:
         return cat([p.detach().reshape(-1).float() for p in self._parameters])
-
-    def _write(self, flat: Tensor) -> None:
-        parts = flat.split([p.numel() for p in self._parameters])
-        with no_grad():
-            for p, part in zip(self._parameters, parts, strict=True):
-                p.copy_(part.view(p.shape))
 
     def begin(self) -> None:
         """Hand over how far this rank has come."""
@@ -146,7 +139,7 @@ class _Fragment:
         gradient = self._mean.finish()
         self.momentum.mul_(self._mu).add_(gradient)
         self.outer.sub_(gradient.add(self.momentum, alpha=self._mu), alpha=self._lr)
-        self._write(self.outer.lerp(self._flat(), alpha) if alpha else self.outer)
+        write_parts(self._parameters, self.outer.lerp(self._flat(), alpha) if alpha else self.outer)
 
 
 class _Mean:
@@ -179,7 +172,7 @@ class _MeanIn8Bits:
         size = BLOCK * self._ranks
         padded = cat([values, values.new_zeros(-self._length % size)])
         self._sent = _to_8_bits(padded)
-        self._came = [empty(t.shape, dtype=t.dtype, device=t.device) for t in self._sent]
+        self._came = [empty_like(t) for t in self._sent]
         self._works = [
             collectives.all_to_all_single(came, sent, group=self._group, async_op=True)
             for came, sent in zip(self._came, self._sent, strict=True)
@@ -191,9 +184,7 @@ class _MeanIn8Bits:
             work.wait()
         parts = _from_8_bits(*self._came).view(self._ranks, -1)
         mine = _to_8_bits(parts.mean(0))
-        whole = [
-            empty((t.shape[0] * self._ranks, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in mine
-        ]
+        whole = [t.new_empty((len(t) * self._ranks, *t.shape[1:])) for t in mine]
         for output, part in zip(whole, mine, strict=True):
             collectives.all_gather_into_tensor(output, part, self._group)
         return _from_8_bits(*whole)[: self._length]

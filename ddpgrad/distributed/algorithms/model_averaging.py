@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -34,9 +34,13 @@ def average_parameters(params: Iterable[Tensor], process_group: ProcessGroup | N
         collectives.all_reduce(
             flat, collectives.ReduceOp.AVG, process_group, label="average of the parameters"
         )
-        parts = flat.split([t.numel() for t in tensors])
-        for t, part in zip(tensors, parts, strict=True):
-            t.detach().copy_(part.view(t.shape))
+        write_parts(tensors, flat)
+
+
+def write_parts(tensors: Sequence[Tensor], flat: Tensor) -> None:
+    """Write the elements of `flat`, of one tensor after the other, into `tensors`."""
+    for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        t.detach().copy_(part.view(t.shape))
 
 
 def get_params_to_average(params: Parameters) -> list[Tensor]:

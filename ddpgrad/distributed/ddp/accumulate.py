@@ -121,6 +121,7 @@ def accumulate(model: DistributedDataParallel, k: int, batch: tuple[Any, ...]) -
     reducer, rank = model.reducer, model.process_group.communicator.rank
     _check(model, k)
     parts = [_deal(values, k) for values in batch]
+    batches = zip(*parts, strict=True) if len(parts) > 1 else parts[0] if parts else range(k)
     key = _agree(model, k)
     micro = reducer.micro = reducer.micro or MicroBatches()
     if model.training:
@@ -130,19 +131,13 @@ def accumulate(model: DistributedDataParallel, k: int, batch: tuple[Any, ...]) -
     steps, state = reducer.steps, get_rng_state()
     micro.count = k
     try:
-        for index in range(k):
+        for index, given in enumerate(batches):
             micro.begin(reducer, index)
             reducer.enabled = index == k - 1
             set_rng_state(_stream(key, k * rank + index))
             if index:
                 _copy(before, buffers)
-            yield (
-                tuple(part[index] for part in parts)
-                if len(parts) > 1
-                else parts[0][index]
-                if parts
-                else index
-            )
+            yield given
             if index == 0:
                 first = [b.clone() for b in buffers]
         if reducer.steps == steps:

@@ -233,11 +233,8 @@ class FullyShardedDataParallel(Module):
         for config, kind in zip(configs, kinds, strict=True):
             if type(config) is not kind:
                 raise RuntimeError(f"{state_dict_type} takes a {kind.__name__}, got {config}")
-        found = FullyShardedDataParallel.fsdp_modules(module)
-        if not found:
-            raise ValueError(f"{type(module).__name__} is no FullyShardedDataParallel, and has none below it")
-        before = found[0]._settings
-        for part in found:
+        before = FullyShardedDataParallel.get_state_dict_type(module)
+        for part in FullyShardedDataParallel.fsdp_modules(module):
             part._settings = StateDictSettings(state_dict_type, *configs)
         return before
 
