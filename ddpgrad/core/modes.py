@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from .rank_local import RankLocal
+
 
 class _Mode(threading.local):
     """Whether operations of this thread are recorded for backward, and whether they would be outside of inference mode."""
@@ -32,6 +34,13 @@ inference = _Inference()
 
 inferring: list[int] = []
 """Not empty while any thread is in inference mode."""
+
+
+recorders: list[Any] = []
+"""The active `Recorder`s, if any (`ops/dispatch/recording.py`): ops tell them of arrays that come about without a kernel."""
+
+exporting: RankLocal[bool] = RankLocal(bool)
+"""True while a forward is written down for another runtime, which needs all of it to be made of ops."""
 
 
 class _FunctionModes(threading.local):

@@ -16,9 +16,9 @@ import numpy as np
 
 from ...autograd import no_grad
 from ...core.errors import ExportError
+from ...core.modes import exporting
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
-from ...ops.dispatch.watching import exporting
 from ...random import fork_rng
 from . import layers, losses, pointwise, recurrent, shapes
 from .graph import Graph

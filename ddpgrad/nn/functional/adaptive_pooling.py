@@ -14,8 +14,8 @@ import numpy as np
 from ... import Tensor, clone, expand, gather, index_select, mean, rand, reshape, unsqueeze
 from ...backend.registry import backend_for
 from ...backend.windows import Ints, per_dimension
+from ...core.modes import exporting
 from ...core.tensor import wrap
-from ...ops.dispatch.watching import exporting
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
 from .by_dims import SIZES, named

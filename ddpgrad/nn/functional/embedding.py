@@ -10,9 +10,9 @@ import numpy as np
 from ...autograd.function import Function
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...backend import dtype as dtypes
+from ...core.modes import exporting
 from ...core.tensor import Tensor
 from ...ops.creation.factories import arange, from_numpy
-from ...ops.dispatch.watching import exporting
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select

@@ -14,6 +14,7 @@ from ...autograd.accumulate import edge_of, refresh_view
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable, written
 from ...backend.registry import SparseArray, Unsupported, backend_for
+from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
@@ -21,7 +22,6 @@ from .explain import explain
 from .node import OpNode
 from .overlap import refuse_overlap
 from .signatures import in_place
-from .watching import recorders
 
 P = ParamSpec("P")
 

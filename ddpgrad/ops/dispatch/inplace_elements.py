@@ -10,10 +10,10 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend.overwriting import overwriting
 from ...backend.registry import backend_for
+from ...core.modes import recorders
 from ...core.tensor import Tensor
 from .inplace import any_requires_grad
 from .overlap import refuse_overlap
-from .watching import recorders
 
 WRITERS = (
     "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put",

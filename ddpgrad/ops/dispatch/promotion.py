@@ -9,9 +9,9 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for, to_device
+from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .explain import different_devices, require_tensors
-from .watching import recorders
 
 if TYPE_CHECKING:
     from .declare import Op

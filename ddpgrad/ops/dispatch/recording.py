@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backend.registry import Backend, backend_of
+from ...core.modes import recorders
 from ...core.upcalls import declare_all_ops
 from .declare import OPS, Op
-from .watching import recorders
 
 
 class Call(NamedTuple):

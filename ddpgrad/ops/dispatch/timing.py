@@ -13,9 +13,9 @@ import numpy as np
 
 from ...backend.registry import backend_of, loaded
 from ...core import spans
+from ...core.modes import recorders
 from .declare import Op
 from .recording import replace_kernels
-from .watching import recorders
 
 
 class Listener(Protocol):

@@ -9,6 +9,7 @@ import numpy as np
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend.registry import SparseArray, backend_for
+from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
 from ..dispatch.calls import versions_of
@@ -17,7 +18,6 @@ from ..dispatch.explain import explain
 from ..dispatch.inplace import give_history, take_history
 from ..dispatch.node import record
 from ..dispatch.overlap import refuse_overlap
-from ..dispatch.watching import recorders
 from .index import index_put, subscript
 from .raw_index import is_basic, is_mixed, raw_index, refuse_negative_steps, split_mixed, with_ellipsis
 
