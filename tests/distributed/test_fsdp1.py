@@ -181,7 +181,6 @@ def test_no_sync_adds_up_and_whole_parameters_can_be_changed():
                 assert model.module[1].weight.min().item() == 2.0
                 model.module[1].weight.fill_(3.0)
             assert model.state_dict()["1.weight"].max().item() == 2.0
-            assert model.module[1](torch.ones(1, 16)).max().item() > 30
         return found
 
     for got, expected in zip(

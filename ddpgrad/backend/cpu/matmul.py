@@ -41,7 +41,10 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     # One product over all leading dimensions: numpy.matmul would make one per matrix of a stack.
     flat = input.ndim == 2
     rows = input if flat else input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
-    out = for_blas(rows).dot(for_blas(weight).T)
+    if weight.__class__ is np.ndarray:
+        out = for_blas(rows).dot(for_blas(weight).T)
+    else:  # rows of one rank, say: `dot` does not ask their class whether it may, `matmul` does
+        out = np.matmul(rows, weight.T)
     if bias is not None:
         out += bias
     return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...autograd.grad_mode import is_grad_enabled
 from ...core import environment, spans
 from ...core.tensor import Tensor
+from ...nn.modules import registration
 from ...nn.modules.module import Module
 from ..process_group import ProcessGroup, default_group, resolve
 from . import bucket
 from .bucket import MIB
 from .finite import ACTIONS
+from .model_check import check_frozen, check_members, check_module, check_values, verify, wrapped_part
 from .reducer import Reducer
-from .replica_check import ReplicaCheck, broadcast, verify
+from .replica_check import ReplicaCheck, broadcast
 
 if TYPE_CHECKING:
     from ..device_mesh import DeviceMesh
@@ -74,21 +77,16 @@ class DistributedDataParallel(Module):
         bucket_cap_mb_list: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
+        check_module(module, "DistributedDataParallel")
+        check_values(module)
+        if (wrapped := wrapped_part(module, DistributedDataParallel)) is not None:
+            warnings.warn(
+                f"DistributedDataParallel: {wrapped}; its gradients are averaged by the outer one alone: wrap a model once",
+                stacklevel=2,
+            )
         if device_ids is not None and len(device_ids) > 1:
             raise ValueError(
                 "DistributedDataParallel: device_ids can only be None or contain a single element"
-            )
-        absent = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
-        if absent:
-            raise RuntimeError(
-                f"DistributedDataParallel: {', '.join(absent[:3])}{' …' if absent[3:] else ''} lie on meta and have no "
-                "values that ranks could share. Give them some first: module.to_empty(device=...), then initialise or load "
-                "them, or load_state_dict(..., assign=True)."
-            )
-        if any(hasattr(p, "full_tensor") for p in module.parameters()):
-            raise RuntimeError(
-                "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
-                "module as it is."
             )
         for name, caps in (("", [bucket_cap_mb]), ("_list", bucket_cap_mb_list or ())):
             if any(cap is not None and cap <= 0 for cap in caps):
@@ -176,6 +174,7 @@ class DistributedDataParallel(Module):
         self.reducer.finite.enabled = self.nonfinite_gradients is not None
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
         self.replica_check.attend(self)
+        self.changes_seen = registration.changes[0]
 
     @property
     def broadcast_buffers(self) -> bool:
@@ -206,7 +205,9 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
         self.reducer.check_idle()
-        self._check_frozen()
+        if self.changes_seen != registration.changes[0]:
+            self._look_again()
+        check_frozen(self.frozen)
         if self.training and self.reducer.enabled and is_grad_enabled():
             if self.joined is None:
                 self.replica_check.after(self.reducer.steps)
@@ -248,15 +249,16 @@ class DistributedDataParallel(Module):
         tensors = [t for _, t in self._shared_parameters() + (self._shared_buffers() if with_buffers else [])]
         broadcast(self.process_group.communicator, tensors, f"parameters and buffers of rank {src}", src)
 
-    def _check_frozen(self) -> None:
-        """What had no gradient at construction has no place in a bucket: its gradient would stay local."""
-        for name, p in self.frozen:
-            if p.requires_grad:
-                raise RuntimeError(
-                    f"parameter '{name}' was frozen when DistributedDataParallel took the model over, and requires a "
-                    "gradient now, which would not be averaged over the ranks. Wrap the model again after "
-                    "requires_grad_(True)."
-                )
+    def _look_again(self) -> None:
+        """After some module has changed: the parameters must be those of before; where they were converted, buckets follow."""
+        parameters, hook = self.reducer.parameters, self.reducer.hook
+        known = {id(p) for p in (*parameters, *(p for _, p in self.frozen))}
+        check_members(self.module, known, self.parameters_to_ignore)
+        self.changes_seen = registration.changes[0]
+        kinds = [g.key[:2] for g in self.reducer.gradients]
+        if [(p.dtype.name, str(p.device)) for p in parameters] != kinds:
+            self._prepare()
+            self.reducer.hook = hook
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -372,7 +374,7 @@ class DistributedDataParallel(Module):
         except (TypeError, ValueError) as error:
             raise self.reducer.logged(error) from None
         if getattr(hook, "replicas_differ", False):
-            self.replica_check.every = 0
+            self.check_replicas_every = self.replica_check.every = 0
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of `module`, without a prefix."""

@@ -158,60 +158,6 @@ def _checksum(parameter: Tensor) -> int:
     return zlib.crc32(array.reshape(-1).view(np.uint8).data)
 
 
-def verify(
-    c: Communicator,
-    tensors: Sequence[tuple[str, Tensor]],
-    options: Mapping[str, Any],
-    caller: str = "DistributedDataParallel",
-) -> None:
-    """Compare options, names, shapes, dtypes and what is trained between the ranks.
-
-    `MismatchError` names the first difference; NotImplementedError for sparse tensors.
-    """
-    for n, t in tensors:
-        if t.is_sparse:
-            raise NotImplementedError(
-                f"{caller}: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
-                "dense: keep it as a plain attribute, or call to_dense()"
-            )
-    described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
-    mine = [dict(options), described]
-    digest = hashlib.sha256(repr(mine).encode()).hexdigest()
-    digests = c.all_gather_object(digest)
-    if len(set(digests)) == 1:
-        return
-    lists = c.all_gather_object(mine)
-    rank = next(r for r, d in enumerate(digests) if d != digests[0])
-    (first, expected), (other, found) = lists[0], lists[rank]
-    for name in first:
-        if first[name] != other[name]:
-            what = f"{name}={first[name]} on rank 0 and {name}={other[name]} on rank {rank}"
-            error = MismatchError(f"{caller} has {what}: pass the same options on every rank")
-            raise blaming(error, [rank])
-    raise blaming(MismatchError(_first_difference(expected, found, rank)), [rank])
-
-
-def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
-    advice = "Build the same model on every rank; ranks may differ in data, not in the model's structure."
-    for a, b in zip(reference, other, strict=False):
-        if a != b:
-            if a[0] != b[0]:
-                return f"the models differ: rank 0 has parameter '{a[0]}' where rank {rank} has '{b[0]}'. {advice}"
-            if a[1:3] == b[1:3]:
-                trains, rests = (0, rank) if a[3] else (rank, 0)
-                return (
-                    f"the models differ in parameter '{a[0]}': rank {trains} trains it, rank {rests} does not "
-                    f"(requires_grad). {advice}"
-                )
-            return (
-                f"the models differ in parameter '{a[0]}': rank 0 has shape {a[1]} of {a[2]}, rank {rank} has shape "
-                f"{b[1]} of {b[2]}. {advice}"
-            )
-    longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
-    first = names[min(len(reference), len(other))][0]
-    return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
-
-
 def sync_module_states(
     module: Module,
     process_group: ProcessGroup | None,

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
-from ..ddp.replica_check import broadcast, verify
+from ..ddp.data_parallel import DistributedDataParallel
+from ..ddp.model_check import check_module, verify, wrapped_part
+from ..ddp.replica_check import broadcast
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..process_group import get_world_size, init_process_group, is_initialized
 from ..tensor.dtensor import DTensor, ShardedParameter
@@ -57,10 +59,9 @@ def fully_shard(
     Raises ValueError for what cannot be sharded, RuntimeError for what is already, MismatchError where ranks differ.
     """
     policy = mp_policy or MixedPrecisionPolicy()
-    if not isinstance(module, Module):
-        raise TypeError(
-            f"fully_shard takes one Module, got {type(module).__name__}: shard each module by itself"
-        )
+    check_module(module, "fully_shard")
+    if (wrapped := wrapped_part(module, DistributedDataParallel)) is not None:
+        raise RuntimeError(f"fully_shard: {wrapped}: fully_shard averages gradients itself, use ddp.module")
     if isinstance(module, FSDPModule):
         raise RuntimeError(f"fully_shard was called for this {type(module).__name__} already: once is enough")
     if reshard_after_forward not in (True, False, None):

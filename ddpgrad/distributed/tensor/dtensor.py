@@ -148,7 +148,7 @@ class DTensor(Tensor):
                     f"a DTensor of shape {list(value.shape)}, {value.placements} does not lie as one of shape "
                     f"{list(self.shape)}, {self.placements}: redistribute() it, or take its full_tensor()"
                 )
-            return value._array
+            return value.to_local()._array
         if tuple(value.shape) != self._layout.shape:
             raise ValueError(
                 f"a DTensor of shape {list(self.shape)} cannot take a tensor of shape {list(value.shape)}"

@@ -101,7 +101,8 @@ class Layout:
 
 WHY_NOT = (
     "not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or to_local() "
-    "for this rank's part"
+    "for this rank's part. Under fully_shard call the module that was sharded: its forward() and its parts have no whole "
+    "parameters by themselves"
 )
 
 
@@ -112,6 +113,13 @@ class ShardArray(np.ndarray):
     """
 
     layout: Layout | None = None
+
+    def __array_ufunc__(self, function: Any, *args: Any, **options: Any) -> Any:
+        """NumPy's functions do not know that there are more rows: where a kernel's first argument is an ordinary array."""
+        raise NotImplementedError(f"{function.__name__}: {WHY_NOT}")
+
+    def __array_function__(self, function: Any, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{function.__name__}: {WHY_NOT}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         layout = self.layout

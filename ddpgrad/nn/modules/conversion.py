@@ -9,6 +9,7 @@ from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..parameter import is_lazy
+from . import registration
 
 if TYPE_CHECKING:
     from .module import Module
@@ -42,6 +43,7 @@ def parse(
 
 def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> None:
     """Replace what every parameter, gradient and buffer of the tree holds by `fn` of it; parameters stay themselves."""
+    registration.changes[0] += 1
     seen: set[Tensor] = set()
     for owner in module.modules() if recurse else (module,):
         for parameter in owner._parameters.values():

@@ -21,6 +21,9 @@ class _Flag:
 
 of_all = _Flag()
 
+changes: list[int] = [0]
+"""How often any module has got or converted a member: who keeps parameters of a model asks whether to look again."""
+
 
 class _Hooks:
     """The hooks of one rank, by what is registered, in order of call."""

@@ -36,6 +36,7 @@ class Members(MutableMapping[str, Any]):
     def __setitem__(self, name: str, member: Any) -> None:
         self._names[name] = None
         self._attributes[name] = member
+        registration.changes[0] += 1
 
     def __delitem__(self, name: str) -> None:
         del self._names[name]
@@ -141,8 +142,7 @@ class Tree:
             self.register_parameter(name, value)
         elif isinstance(value, Tree):
             self._make_room(name, _MODULES, "module")
-            own[_MODULES][name] = None
-            own[name] = (
+            self._modules[name] = (
                 registration.replaced("module", self, name, value) if registration.of_all.raised else value
             )
         elif isinstance(value, Buffer):

@@ -1,0 +1,121 @@
+"""Whether a model can be trained in parallel: fit for it, alike on all ranks, and the same since it was wrapped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...core.errors import MismatchError
+from ...core.tensor import Tensor
+from ...nn.modules.module import Module
+from ...nn.parameter import Parameter
+from ..communicator.communicator import Communicator
+from ..protocol.guard import blaming
+
+
+def check_module(module: Any, caller: str) -> None:
+    """TypeError for what is no module."""
+    if not isinstance(module, Module):
+        raise TypeError(f"{caller} takes one Module, got {type(module).__name__}: wrap each module by itself")
+
+
+def wrapped_part(module: Module, wrapper: type) -> str | None:
+    """What of `module` averages its gradients by a `wrapper` already, if anything does."""
+    found = (
+        name and f"its part '{name}'" for name, part in module.named_modules() if isinstance(part, wrapper)
+    )
+    part = next(found, None)
+    return None if part is None else f"{part or 'the module'} is a {wrapper.__name__} already"
+
+
+def check_values(module: Module) -> None:
+    """Refuse parameters without values, and those that are divided among the ranks."""
+    absent = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
+    if absent:
+        raise RuntimeError(
+            f"DistributedDataParallel: {', '.join(absent[:3])}{' …' if absent[3:] else ''} lie on meta and have no "
+            "values that ranks could share. Give them some first: module.to_empty(device=...), then initialise or load "
+            "them, or load_state_dict(..., assign=True)."
+        )
+    if any(hasattr(p, "full_tensor") for p in module.parameters()):
+        raise RuntimeError(
+            "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
+            "module as it is."
+        )
+
+
+def check_members(module: Module, known: Container[int], ignored: Container[str]) -> None:
+    """RuntimeError for a parameter that is trained, and not among those of `known` ids; `functional_call` puts in plain tensors."""
+    for name, p in module.named_parameters():
+        if id(p) not in known and p.requires_grad and isinstance(p, Parameter) and name not in ignored:
+            raise RuntimeError(
+                f"parameter '{name}' was not in the model when DistributedDataParallel took it over, so that its gradient would "
+                "not be averaged over the ranks. Add and replace parts (load_state_dict(assign=True) replaces parameters) "
+                "before the model is wrapped, or wrap model.module again."
+            )
+
+
+def check_frozen(frozen: Iterable[tuple[str, Tensor]]) -> None:
+    """What had no gradient at construction has no place in a bucket: its gradient would stay local."""
+    for name, p in frozen:
+        if p.requires_grad:
+            raise RuntimeError(
+                f"parameter '{name}' was frozen when DistributedDataParallel took the model over, and requires a "
+                "gradient now, which would not be averaged over the ranks. Wrap the model again after "
+                "requires_grad_(True)."
+            )
+
+
+def verify(
+    c: Communicator,
+    tensors: Sequence[tuple[str, Tensor]],
+    options: Mapping[str, Any],
+    caller: str = "DistributedDataParallel",
+) -> None:
+    """Compare options, names, shapes, dtypes and what is trained between the ranks.
+
+    `MismatchError` names the first difference; NotImplementedError for sparse tensors.
+    """
+    for n, t in tensors:
+        if t.is_sparse:
+            raise NotImplementedError(
+                f"{caller}: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
+                "dense: keep it as a plain attribute, or call to_dense()"
+            )
+    described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
+    mine = [dict(options), described]
+    digest = hashlib.sha256(repr(mine).encode()).hexdigest()
+    digests = c.all_gather_object(digest)
+    if len(set(digests)) == 1:
+        return
+    lists = c.all_gather_object(mine)
+    rank = next(r for r, d in enumerate(digests) if d != digests[0])
+    (first, expected), (other, found) = lists[0], lists[rank]
+    for name in first:
+        if first[name] != other[name]:
+            what = f"{name}={first[name]} on rank 0 and {name}={other[name]} on rank {rank}"
+            error = MismatchError(f"{caller} has {what}: pass the same options on every rank")
+            raise blaming(error, [rank])
+    raise blaming(MismatchError(_first_difference(expected, found, rank)), [rank])
+
+
+def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
+    advice = "Build the same model on every rank; ranks may differ in data, not in the model's structure."
+    for a, b in zip(reference, other, strict=False):
+        if a != b:
+            if a[0] != b[0]:
+                return f"the models differ: rank 0 has parameter '{a[0]}' where rank {rank} has '{b[0]}'. {advice}"
+            if a[1:3] == b[1:3]:
+                trains, rests = (0, rank) if a[3] else (rank, 0)
+                return (
+                    f"the models differ in parameter '{a[0]}': rank {trains} trains it, rank {rests} does not "
+                    f"(requires_grad). {advice}"
+                )
+            return (
+                f"the models differ in parameter '{a[0]}': rank 0 has shape {a[1]} of {a[2]}, rank {rank} has shape "
+                f"{b[1]} of {b[2]}. {advice}"
+            )
+    longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
+    first = names[min(len(reference), len(other))][0]
+    return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
