@@ -178,15 +178,13 @@ def evaluate(model: GPT, windows: Windows, batch: int, device: str) -> float:
     model.eval()
     count = min(len(windows), VALIDATION_WINDOWS)
     chosen = np.linspace(0, len(windows) - 1, count).astype(int)[dist.get_rank() :: dist.get_world_size()]
-    total = torch.zeros(2, dtype=torch.float64)
+    mean = dist.Mean()
     for start in range(0, len(chosen), batch):
         pairs = [windows[int(i)] for i in chosen[start : start + batch]]
         x, y = (torch.stack(part).to(device) for part in zip(*pairs, strict=True))
-        loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
-        total += torch.tensor([loss.item() * y.numel(), y.numel()], dtype=torch.float64)
-    dist.all_reduce(total)
+        mean.update(F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)), y.numel())
     model.train()
-    return (total[0] / total[1]).item()
+    return mean.compute()
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ddpgrad import is_grad_enabled, nn
 from ddpgrad.core.errors import CheckpointError
+from ddpgrad.core.modes import mode
 from ddpgrad.random import Generator, default_generator
-from ddpgrad.utils.data import DistributedSampler, IterableDataset, RandomSampler
+from ddpgrad.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from .checkpoint import generators
 
@@ -25,8 +28,11 @@ class ShardedSampler(DistributedSampler):
 
     Ranks get equally many batches of `batch_size`, of which the last ones may differ by a sample. Where that
     is not possible, since the last batch has fewer samples than there are ranks, the ranks without one
-    repeat a sample (`even`), or get a batch less. drop_last: that batch is left out on all ranks.
+    get a sample that stands in (`even`), or a batch less. drop_last: that batch is left out on all ranks.
+    stands_in: the number of the batch in this epoch that stands in, from 1; 0 if none does.
     """
+
+    stands_in = 0
 
     def __init__(
         self, source: Any, batch_size: int, rank: int, ranks: int, *, seed: int, drop_last: bool, even: bool
@@ -41,8 +47,10 @@ class ShardedSampler(DistributedSampler):
         left = order[self._offset :]
         length = self._length(len(left))
         take = left[self.rank :: self.num_replicas][:length]
+        self.stands_in = 0
         if len(take) < length:
             take.append(order[self.rank % len(order)])
+            self.stands_in = -(-length // self.share)
         return iter(take)
 
     def __len__(self) -> int:
@@ -79,6 +87,61 @@ class ShardedSampler(DistributedSampler):
                 generator.set_state(before)
 
 
+@dataclass(frozen=True)
+class StandIn:
+    """A sample of a stream, or the batch made of it, that another rank has as its own."""
+
+    content: Any
+
+    def pin_memory(self) -> StandIn:
+        from ddpgrad.utils.data.pinning import pin_memory  # here, as it needs a GPU
+
+        return StandIn(pin_memory(self.content))
+
+
+@dataclass(frozen=True)
+class CollateStream:
+    """`collate` for a ShardedStream: what stands in, always alone in its batch, is made into a StandIn."""
+
+    collate: Callable[[Any], Any]
+
+    def __call__(self, samples: Any) -> Any:
+        if isinstance(samples, StandIn):
+            return StandIn(self.collate(samples.content))
+        if isinstance(samples, list) and samples and isinstance(samples[0], StandIn):
+            return StandIn(self.collate([samples[0].content]))
+        return self.collate(samples)
+
+
+class DealtLoader(DataLoader[Any]):
+    """A loader over a ShardedSampler or ShardedStream, which hands out what stands in where `models` are trained.
+
+    That is where gradients are recorded and, if `models` are known, one is in training mode. While the loop has it,
+    `backward` begins with zeros. Elsewhere the loop ends before it.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.models: Sequence[nn.Module] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._marked(super().__iter__())
+
+    def _marked(self, batches: Iterator[Any]) -> Iterator[Any]:
+        source: Any = self._stateful_sampler()
+        for batch in batches:
+            stands_in = isinstance(batch, StandIn) or self._batches == getattr(source, "stands_in", 0)
+            if stands_in and not (
+                is_grad_enabled() and (not self.models or any(m.training for m in self.models))
+            ):
+                continue
+            before, mode.stand_in = mode.stand_in, stands_in
+            try:
+                yield batch.content if isinstance(batch, StandIn) else batch
+            finally:  # also where the loop is left within it
+                mode.stand_in = before
+
+
 class ShardedStream(IterableDataset[Any]):
     """Every rank's share of `stream`, which all ranks read: its samples are dealt out in turn.
 
@@ -109,7 +172,7 @@ class ShardedStream(IterableDataset[Any]):
             if self.rank < len(group) and (len(group) == self.num_replicas or not self.drop_last):
                 yield group[self.rank]
             elif group and self.even and not self.drop_last and count % self.share == 0:
-                yield group[self.rank % len(group)]
+                yield StandIn(group[self.rank % len(group)])
             if len(group) < self.num_replicas:
                 return
 

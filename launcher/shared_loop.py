@@ -9,7 +9,7 @@ from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.optim import Optimizer
 from ddpgrad.utils.data import DataLoader, DistributedSampler
 
-from .sharding import ShardedSampler, ShardedStream
+from .sharding import CollateStream, DealtLoader, ShardedSampler, ShardedStream
 
 
 def setup(*objects: Any, seed: int = 0, **ddp_options: Any) -> Any:
@@ -29,6 +29,10 @@ def setup(*objects: Any, seed: int = 0, **ddp_options: Any) -> Any:
     """
     _meet()
     made = tuple(_set_up(obj, seed, ddp_options) for obj in objects)
+    models = [m for m in made if isinstance(m, DistributedDataParallel)]
+    for loader in made:
+        if isinstance(loader, DealtLoader):
+            loader.models = models
     return made[0] if len(made) == 1 else made
 
 
@@ -48,10 +52,15 @@ def prepare(loader: DataLoader[Any], seed: int = 0, *, even: bool = True) -> Dat
 
     In an epoch every sample is read by exactly one rank, in an order that `seed` and the epoch decide
     and that does not depend on the number of ranks: a position in it (`state_dict`, a Checkpointer) is one
-    for any number of ranks. Ranks get equally many batches, so that collectives match. Only where the
-    last batch has fewer samples than there are ranks does a rank without one repeat a sample; with
-    even=False it has a batch less instead, as an evaluation wants it that counts every sample once.
-    drop_last leaves that batch out on all ranks.
+    for any number of ranks. drop_last leaves out a last batch that is not whole on all ranks.
+
+    Where the last batch has fewer samples than there are ranks, the ranks without one join in the others' step:
+    in a training loop they get another rank's sample, with which the whole loop runs, and `backward` gives gradients of
+    zero, in averages over all ranks; for `loss_weight` and `distributed.Mean` it counts as nothing. So optimizers, schedules
+    and the loop's own collectives go alike on all ranks. An evaluation counts every sample once: its loop ends a batch earlier there,
+    and needs no collectives but those after it. A loop evaluates under `no_grad`, or with all models that went
+    through `setup` together with the loader in eval mode. `len` counts the batches of a training loop.
+    even=False: the loop ends a batch earlier in training, too, as within `model.join()`.
 
     Samplers and batch samplers of any kind are asked for the order of all, with generators that are seeded
     alike on all ranks; one that draws by other means must do so alike. Batches of a batch sampler are
@@ -70,12 +79,13 @@ def prepare(loader: DataLoader[Any], seed: int = 0, *, even: bool = True) -> Dat
     size = loader.batch_size
     if loader.sampler is None:
         shared = ShardedStream(dataset, size or 1, workers=loader.num_workers, **deal)
-        return DataLoader(shared, size, drop_last=loader.drop_last, **options)
+        options["collate_fn"] = CollateStream(loader.collate_fn)
+        return DealtLoader(shared, size, drop_last=loader.drop_last, **options)
     if size is None and loader.batch_sampler is not None:
         batches: Any = ShardedSampler(loader.batch_sampler, 1, seed=seed, **deal)
-        return DataLoader(dataset, batch_sampler=batches, **options)
+        return DealtLoader(dataset, batch_sampler=batches, **options)
     sampler = ShardedSampler(loader.sampler, size or 1, seed=seed, **deal)
-    return DataLoader(dataset, size, sampler=sampler, drop_last=loader.drop_last, **options)
+    return DealtLoader(dataset, size, sampler=sampler, drop_last=loader.drop_last, **options)
 
 
 _KEPT = (

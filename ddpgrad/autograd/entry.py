@@ -11,6 +11,7 @@ from weakref import ref
 from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
 from ..core.errors import GraphError
+from ..core.modes import mode
 from ..core.tensor import Size, Tensor, wrap
 from ..core.upcalls import tensor_vocabulary
 from . import engine
@@ -115,6 +116,8 @@ def backward(
             "break the cycle and avoid the leak.",
             stacklevel=3,
         )
+    if mode.stand_in:
+        seeds = [wrap(backend_for(g._array).full_like(g._array, 0)) for g in seeds]
     retain = create_graph if retain_graph is None else retain_graph
     engine.run(edges, seeds, retain_graph=retain, create_graph=create_graph, inputs=wanted)
 

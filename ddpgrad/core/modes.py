@@ -15,10 +15,14 @@ from .rank_local import RankLocal
 
 
 class _Mode(threading.local):
-    """Whether operations of this thread are recorded for backward, and whether they would be outside of inference mode."""
+    """Whether operations of this thread are recorded for backward, and whether they would be outside of inference mode.
+
+    stand_in: this thread's batch is there for the sake of other ranks' collectives only, and `backward` gives zeros.
+    """
 
     enabled: bool = True
     wanted: bool = True
+    stand_in: bool = False
 
 
 mode = _Mode()

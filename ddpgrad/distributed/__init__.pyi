@@ -25,6 +25,7 @@ from .debug_level import (
     set_debug_level_from_env as set_debug_level_from_env,
 )
 from .device_mesh import DeviceMesh as DeviceMesh, init_device_mesh as init_device_mesh
+from .mean import Mean as Mean
 from .messages import (
     all_gather_object as all_gather_object, batch_isend_irecv as batch_isend_irecv,
     broadcast_object_list as broadcast_object_list, gather_object as gather_object, irecv as irecv,
@@ -53,6 +54,7 @@ from .store import (
     DistStoreError as DistStoreError, FileStore as FileStore, HashStore as HashStore,
     PrefixStore as PrefixStore, Store as Store, TCPStore as TCPStore,
 )
+from .variable import all_gather_variable as all_gather_variable
 
 # Other names of what is above.
 DistBackendError = _DistributedError

@@ -38,6 +38,15 @@ def test_one_decision(ranks):
     assert "of which 1 was left out" in told and "medians of" in told
 
 
+@pytest.mark.parametrize("ranks", thinned([2, 4], 2))
+def test_exact_evaluation(ranks):
+    """The same bits on one process and on several, and the loss of all samples."""
+    told = {said("exact_evaluation.py", ranks, procs).removeprefix("[rank 0] ") for procs in (1, ranks)}
+    assert len(told) == 1
+    words = told.pop().split()
+    assert words[3] == "66" and abs(float(words[1]) - float(words[-1])) < 1e-6
+
+
 def test_accumulate():
     """One result on one rank and on four, which have eight and two micro-batches."""
     outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 4)}

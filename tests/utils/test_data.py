@@ -143,6 +143,19 @@ def test_shards_are_equally_long_and_cover_the_data(samples, ranks, epoch, drop_
         assert len(together) - samples < ranks
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    samples=st.integers(0, 30), ranks=st.integers(1, 5), accumulate=st.integers(1, 3), shuffle=st.booleans()
+)
+def test_an_uneven_sampler_reads_every_sample_once(samples, ranks, **options):
+    parts = shards(data.DistributedSampler, range(samples), ranks, 1, even=False, **options)
+    assert sorted(index for part in parts for index in part) == list(range(samples))
+    lengths = [len(part) for part in parts]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] - lengths[-1] <= options["accumulate"]
+    with pytest.raises(ValueError, match="even=False reads every sample, and drop_last leaves some out"):
+        data.DistributedSampler(range(3), 2, 0, drop_last=True, even=False)
+
+
 # -- positions -------------------------------------------------------------------------
 
 KINDS = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import DistributedError
+from ...core.modes import mode
 from ...core.tensor import Tensor
 from ...ops.creation.factories import zeros_like
 
@@ -57,7 +58,7 @@ class LossWeights:
 
     def add(self, n: float | Tensor) -> None:
         """The next batch has weight `n`."""
-        weight = float(n)
+        weight = 0.0 if mode.stand_in else float(n)
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"loss_weight: expected a finite number that is not negative, got {weight}")
         self.current = weight

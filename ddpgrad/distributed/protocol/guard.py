@@ -188,11 +188,19 @@ def _difference(expected: Sequence[str], got: Sequence[str]) -> str:
     return "other options"
 
 
+_UNEVEN = (
+    "All ranks must call the same collectives. Where they have different numbers of batches: launcher.prepare(loader) deals "
+    "them out alike, and within `with model.join():` ranks without a batch take part in the others' steps."
+)
+
+
 def rank_failed(ranks: Collection[int], what: str, waiting: Mapping[int, Sequence[str]]) -> RankFailedError:
     """The error for ranks that wait for `ranks`, which `what` ("died …", "raised …")."""
     # Those at fault may have begun the collective too, asynchronously, before they failed.
     waiting = {rank: fields for rank, fields in waiting.items() if rank not in ranks}
     lines = [f"{_ranks(ranks)} {what}. Others wait:", *_listing(waiting)]
+    if what == ENDED_WELL:
+        lines.append(_UNEVEN)
     return blaming(RankFailedError("\n".join(lines)), ranks)
 
 

@@ -16,7 +16,8 @@ class DistributedSampler(Sampler[int]):
     """Every `num_replicas`-th index from `rank` on, after a permutation of seed + epoch that all ranks share.
 
     All ranks read the same number of samples: the order is continued from its own head,
-    or cut where drop_last is True. The order is PyTorch's.
+    or cut where drop_last is True. The order is PyTorch's. even=False: instead every sample is read once, as an evaluation
+    wants it, and ranks differ by up to one sample (times `accumulate`); with fewer samples than ranks some have none.
 
     The epoch is set by the DataLoader that reads from this sampler, so forgetting
     `set_epoch` does no harm; once the program calls `set_epoch`, only the program sets it.
@@ -36,7 +37,12 @@ class DistributedSampler(Sampler[int]):
         drop_last: bool = False,
         *,
         accumulate: int = 1,
+        even: bool = True,
     ) -> None:
+        if not even and drop_last:
+            raise ValueError(
+                "DistributedSampler: even=False reads every sample, and drop_last leaves some out; give one"
+            )
         if accumulate < 1:
             raise ValueError(f"DistributedSampler: accumulate must be at least 1, got {accumulate}")
         if num_replicas is None or rank is None:
@@ -52,12 +58,13 @@ class DistributedSampler(Sampler[int]):
         self.shuffle = shuffle
         self.seed = seed
         self.drop_last = drop_last
+        self.even = even
         self.epoch = 0
         self._offset = 0  # of the order: what is before was read by all ranks in an earlier run
         self._set_by_program = False
         self.accumulate = accumulate
         self.num_samples = self._share(len(dataset))
-        self.total_size = self.num_samples * num_replicas
+        self.total_size = self.num_samples * num_replicas if even else len(dataset)
 
     def __iter__(self) -> Iterator[int]:
         n = len(self.dataset)
@@ -66,14 +73,17 @@ class DistributedSampler(Sampler[int]):
         else:
             order = np.arange(n)
         left = max(n - self._offset, 0)
-        total = self._share(left) * self.num_replicas
+        total = self._share(left) * self.num_replicas if self.even else left
         # Past its end the order continues from its own head.
         order = order.take(range(self._offset, self._offset + total), mode="wrap")
-        return iter(order.reshape(-1, self.num_replicas, self.accumulate)[:, self.rank].ravel().tolist())
+        mine = np.arange(total) // self.accumulate % self.num_replicas == self.rank
+        return iter(order[mine].tolist())
 
     def _share(self, samples: int) -> int:
-        """How many of `samples` each rank reads."""
+        """How many of `samples` this rank reads."""
         whole, rest = divmod(samples, self.num_replicas * self.accumulate)
+        if not self.even:
+            return whole * self.accumulate + min(max(rest - self.rank * self.accumulate, 0), self.accumulate)
         return (whole + bool(rest and not self.drop_last)) * self.accumulate
 
     def __len__(self) -> int:
