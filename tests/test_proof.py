@@ -1,7 +1,7 @@
 """8 ranks, 30 steps: one hash of losses and parameters for any number of processes, and after stop and resume.
 
 By default three cases in which each model, both optimizers and three modes occur; `-m full` runs the 12 that
-have every pair of them, the 12 others, and those with micro-batches or `fully_shard`, which has the bits of "plain".
+have every pair of them, the 12 others, and those with micro-batches or `fully_shard`, which has the bits of "plain", or DiLoCo.
 """
 
 import json
@@ -27,7 +27,8 @@ PAIRS = tuple(
     for (i, model), (j, mode) in product(enumerate(MODELS), enumerate(MODES))
 )
 OTHER_KINDS = (
-    "cnn-sgd-parts", "gpt-adamw-parts", "gpt-adamw-sharded", "gpt-adamw-plain", "mlp-sgd-sharded", "mlp-sgd-plain"
+    "cnn-sgd-parts", "gpt-adamw-parts", "gpt-adamw-sharded", "gpt-adamw-plain", "mlp-sgd-sharded", "mlp-sgd-plain",
+    "mlp-adamw-diloco", "gpt-sgd-diloco8",
 )  # fmt: skip
 CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [

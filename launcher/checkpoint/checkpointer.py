@@ -27,7 +27,7 @@ from . import generators, shards
 from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
 from .background import Writer, report
 from .manifest import File, Manifest, verify
-from .objects import GENERATORS, check_names, own_shares, own_states, restore_all
+from .objects import GENERATORS, check_names, own_shares, restore_all, small_states
 from .retention import Retention
 from .shards import Share, Source
 from .snapshots import Snapshots
@@ -45,7 +45,8 @@ class Checkpointer:
 
     All ranks call every method except `latest`, `paths` and `read`. An object is stored as its
     `state_dict()`, or as it is when it has none. It is rank 0's state that is stored, except for
-    objects with a true `state_is_per_rank`, such as a DataLoader, and for those whose state is spread
+    objects with a true `state_is_per_rank`, such as a DataLoader, or a PostLocalSGDOptimizer and with it the
+    model that it trains, of which each rank writes its own, and for those whose state is spread
     over the ranks: what their `sharded_state_dict()` gives on each rank is a part of one nested dict,
     which any number of ranks gets whole by `load_state_dict`. The random generators of all ranks
     (ddpgrad's, Python's, NumPy's) are always included.
@@ -135,7 +136,7 @@ class Checkpointer:
 
         def take() -> list[Any]:
             mine.extend(own_shares(objects, rank, ranks, self.sharded))
-            together = b"" if self.sharded or ranks == 1 else _to_bytes(own_states(objects))
+            together = b"" if self.sharded or ranks == 1 else _to_bytes(small_states(objects))
             return [together, {share.name: share.digest for share in mine if share.digest}]
 
         taken = on_all_ranks(take)

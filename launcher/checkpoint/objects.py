@@ -9,6 +9,7 @@ from ddpgrad import Tensor, nn
 from ddpgrad.core.errors import CheckpointError, DistributedError
 from ddpgrad.distributed import is_initialized
 from ddpgrad.distributed.ranks import world
+from ddpgrad.optim import Optimizer
 
 from . import generators, shards
 from .manifest import check_name
@@ -29,10 +30,15 @@ def check_names(names: Collection[str]) -> None:
         )
 
 
-def own_states(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """The states that every rank has for itself."""
-    own = {name: obj.state_dict() for name, obj in objects.items() if _is_per_rank(obj)}
+def small_states(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The states that every rank has for itself, without those of `_large_states`."""
+    own = {name: objects[name].state_dict() for name in _own(objects) if not _is_large(objects[name])}
     return {**own, GENERATORS: generators.states()}
+
+
+def _large_states(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The states of models and optimizers that every rank has for itself."""
+    return {name: objects[name].state_dict() for name in _own(objects) if _is_large(objects[name])}
 
 
 def own_shares(objects: Mapping[str, Any], rank: int, ranks: int, sharded: bool) -> list[Share]:
@@ -40,9 +46,9 @@ def own_shares(objects: Mapping[str, Any], rank: int, ranks: int, sharded: bool)
     for name, obj in objects.items():
         if isinstance(obj, nn.Module):
             _refuse_nan(name, obj)
-    shared = {name: obj for name, obj in objects.items() if not _is_per_rank(obj)}
-    own = own_states(objects) if sharded or ranks == 1 else {}
-    return shards.shares(shared, own, rank, ranks, sharded)
+    shared = {name: obj for name, obj in objects.items() if name not in _own(objects)}
+    own = small_states(objects) if sharded or ranks == 1 else {}
+    return shards.shares(shared, {**own, **_large_states(objects)}, rank, ranks, sharded)
 
 
 def _refuse_nan(name: str, model: nn.Module) -> None:
@@ -58,8 +64,17 @@ def _refuse_nan(name: str, model: nn.Module) -> None:
             )
 
 
-def _is_per_rank(obj: Any) -> bool:
-    return getattr(obj, "state_is_per_rank", False)
+def _own(objects: Mapping[str, Any]) -> list[str]:
+    """The names of what every rank has for itself: a model, too, if the optimizer that trains it is among them."""
+    own = [name for name, obj in objects.items() if getattr(obj, "state_is_per_rank", False)]
+    groups = [group for name in own for group in getattr(objects[name], "param_groups", ())]
+    trained = {id(p) for group in groups for p in group["params"]}
+    models = {name: obj for name, obj in objects.items() if isinstance(obj, nn.Module) and name not in own}
+    return own + [name for name, m in models.items() if any(id(p) in trained for p in m.parameters())]
+
+
+def _is_large(obj: Any) -> bool:
+    return isinstance(obj, (nn.Module, Optimizer))
 
 
 def restore_all(objects: Mapping[str, Any], states: Mapping[str, Any], source: Source) -> None:

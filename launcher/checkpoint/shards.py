@@ -77,11 +77,11 @@ def whole(name: str, state: Any, layout: str) -> Share:
 def shares(
     objects: Mapping[str, Any], own: Mapping[str, Any], rank: int, ranks: int, sharded: bool
 ) -> list[Share]:
-    """The shares of `rank` of `ranks`: of `objects` and, if `sharded`, of the per-rank states `own`.
+    """The shares of `rank` of `ranks`: of `objects`, and of those per-rank states that every rank writes, `own`.
 
     An object that is spread over the ranks (it has a `sharded_state_dict`, or DTensors) is always written by all.
     With `sharded`, every rank writes about as much of the parameters and optimizer states, which are the same
-    on all ranks. Rank 0 writes all else (buffers, plain data). Without it `own` is not among the shares of several ranks.
+    on all ranks. Rank 0 writes all else (buffers, plain data).
     """
     found = []
     for name, obj in objects.items():
@@ -98,7 +98,7 @@ def shares(
             found.append(whole(name, state, "one"))
     if ranks == 1:
         found += [whole(name, [state], "list") for name, state in own.items()]
-    elif sharded:
+    else:
         found += [part(name, "each", state, rank, ranks) for name, state in own.items()]
     return found
 

@@ -18,7 +18,9 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from ddpgrad.distributed.algorithms.diloco import DiLoCo
 from ddpgrad.distributed.fsdp import fully_shard
+from ddpgrad.distributed.optim import PostLocalSGDOptimizer
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -67,13 +69,26 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     loader = DataLoader(data, batch_size=4, sampler=sampler, drop_last=True)
     torch.manual_seed(7)
     model = MODELS[model_name]()
+    averager = None
     if mode == "sharded":
         ddp: Any = fully_shard(model)
+    elif mode.startswith("diloco"):  # trains apart; parts are under way where the run stops
+        ddp, bits8 = model, mode == "diloco8"
+        averager = DiLoCo(
+            model.parameters(),
+            4,
+            fragments=2,
+            fragment_sync_delay=2 * bits8,
+            fragment_update_alpha=bits8 * 0.5,
+            should_quantize=bits8,
+        )
     else:
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.01)  # several buckets
     if mode == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+    if averager is not None:
+        optimizer = PostLocalSGDOptimizer(optimizer, averager)
     torch.manual_seed(100 + dist.get_rank())
     losses: dict[str, str] = {}
     saved = {"model": model, "optimizer": optimizer, "loader": loader, "losses": losses}
@@ -107,6 +122,8 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
                 break
     if stop < STEPS:
         checkpoints.save(step - 1, **saved)
+    if averager is not None:
+        averager.synchronize()
     digest = hashlib.sha256(json.dumps(losses).encode())
     assert len(losses) == stop
     if model_name == "cnn":  # running statistics are each rank's own until the next forward

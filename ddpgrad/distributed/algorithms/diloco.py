@@ -31,7 +31,8 @@ class DiLoCo(ModelAverager):
     fragment_sync_delay: steps that go on while a part is under way. What they did stays by the share `fragment_update_alpha`
     in [0, 1). should_quantize: sums are sent in 8 bits, with a scale for each 256 elements.
     Ranks have different parameters between two synchronisations: call `synchronize` before evaluation and at the end.
-    `state_dict` is the same on all ranks; the state of the optimizer, and of parameters in between, is each rank's own.
+    `state_dict` is the same on all ranks; the state of the optimizer, and of parameters in between, is each rank's own. A
+    launcher's Checkpointer, given the model and the PostLocalSGDOptimizer, keeps both for every rank, at any step.
     The bits depend on the number of ranks, not on that of processes.
     """
 
@@ -90,10 +91,14 @@ class DiLoCo(ModelAverager):
             fragment.finish(0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps, and of each part the outer parameters and momentum. RuntimeError while one is under way."""
-        if any(fragment.under_way for fragment in self.fragments):
-            raise RuntimeError("DiLoCo: a part is under way and in no file; call synchronize() before saving")
-        outer = [{"parameters": f.outer, "momentum": f.momentum} for f in self.fragments]
+        """The steps, and of each part the outer parameters and momentum, and its outer gradient where that is under way.
+
+        Collective where a part is under way: it is waited for.
+        """
+        outer = [
+            {"parameters": f.outer, "momentum": f.momentum, "gradient": f.gradient() if f.under_way else None}
+            for f in self.fragments
+        ]
         return {"step": self.step, "outer": outer}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -108,6 +113,7 @@ class DiLoCo(ModelAverager):
         for fragment, part in zip(self.fragments, state_dict["outer"], strict=True):
             fragment.outer.copy_(part["parameters"])
             fragment.momentum.copy_(part["momentum"])
+            fragment.go_on_with(part["gradient"])
 
 
 class _Fragment:
@@ -120,6 +126,9 @@ class _Fragment:
         self._lr, self._mu = lr, momentum
         self._mean = _MeanIn8Bits(group) if quantize else _Mean(group)
         self.under_way = False
+        self._arrived: Tensor | None = (
+            None  # the outer gradient, where it was asked for before the end of the delay
+        )
         self.outer = self._flat()
         collectives.broadcast(self.outer, 0, group)
         self.momentum = zeros_like(self.outer)
@@ -133,10 +142,20 @@ class _Fragment:
         self.under_way = True
         self._mean.begin(self.outer - self._flat())
 
+    def gradient(self) -> Tensor:
+        """What is under way; waits for it."""
+        if self._arrived is None:
+            self._arrived = self._mean.finish()
+        return self._arrived
+
+    def go_on_with(self, gradient: Tensor | None) -> None:
+        """`gradient` is under way, or nothing."""
+        self.under_way, self._arrived = gradient is not None, gradient
+
     def finish(self, alpha: float) -> None:
         """Take the outer step; alpha: the share that stays of what this rank has now."""
-        self.under_way = False
-        gradient = self._mean.finish()
+        gradient = self.gradient()
+        self.go_on_with(None)
         self.momentum.mul_(self._mu).add_(gradient)
         self.outer.sub_(gradient.add(self.momentum, alpha=self._mu), alpha=self._lr)
         write_parts(self._parameters, self.outer.lerp(self._flat(), alpha) if alpha else self.outer)

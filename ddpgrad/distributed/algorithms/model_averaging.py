@@ -150,6 +150,8 @@ def _checked(period: int, warmup_steps: int, wrong: str, longest: int | None = N
 class PostLocalSGDOptimizer(Optimizer):
     """`optim`, and after each of its steps `averager`; its file holds the averager's state."""
 
+    state_is_per_rank = True  # a Checkpointer keeps it for every rank, with the model that it trains
+
     def __init__(self, optim: Optimizer, averager: ModelAverager) -> None:
         self.optim, self.averager = optim, averager
         self.defaults, self.param_groups, self.state = optim.defaults, optim.param_groups, optim.state
