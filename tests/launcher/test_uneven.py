@@ -12,6 +12,7 @@ import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import distributed, launcher, nn
 from ddpgrad.distributed import simulate
+from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.errors import RankFailedError
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, Dataset, IterableDataset
@@ -58,6 +59,9 @@ def trained(kind: str, size: int, workers: int = 0, weighted: bool = False, join
         if joins == "in join":
             loader = launcher.prepare(data(kind, size, workers), even=False)
             model = DistributedDataParallel(model)
+        elif joins == "fully sharded":
+            loader = launcher.prepare(data(kind, size, workers))
+            fully_shard(model)
         else:
             model, optimizer, loader = launcher.setup(model, optimizer, data(kind, size, workers))
         steps, mean = 0, distributed.Mean()
@@ -74,6 +78,12 @@ def trained(kind: str, size: int, workers: int = 0, weighted: bool = False, join
                     steps += 1
                     if not joins:
                         distributed.barrier()  # the loop's own collectives match
+        if joins == "fully sharded":
+            return (
+                [p.full_tensor().detach().numpy().tobytes() for p in model.parameters()],
+                steps,
+                mean.compute(),
+            )
         return bits(model), steps, mean.compute()
 
     return simulate(program, RANKS)
@@ -81,8 +91,9 @@ def trained(kind: str, size: int, workers: int = 0, weighted: bool = False, join
 
 @pytest.mark.parametrize("kind", ["shuffled", "stream"])
 def test_ranks_without_a_batch_join_with_gradients_of_zero(kind):
-    """As many steps on all ranks, replicas of the same bits, which are those of `model.join()`."""
+    """As many steps on all ranks, replicas of the same bits, which are those of `model.join()`, and of `fully_shard`."""
     here, there = trained(kind, 17, joins="by default"), trained(kind, 17, joins="in join")
+    assert trained(kind, 17, joins="fully sharded") == here
     assert {steps for _, steps, _ in here} == {3 * EPOCHS}
     assert sorted(steps for _, steps, _ in there) == [2 * EPOCHS] * 3 + [3 * EPOCHS]
     assert all(parameters == there[0][0] for parameters, *_ in (*here, *there))
