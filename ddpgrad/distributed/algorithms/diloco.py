@@ -126,9 +126,7 @@ class _Fragment:
         self._lr, self._mu = lr, momentum
         self._mean = _MeanIn8Bits(group) if quantize else _Mean(group)
         self.under_way = False
-        self._arrived: Tensor | None = (
-            None  # the outer gradient, where it was asked for before the end of the delay
-        )
+        self._arrived: Tensor | None = None  # the outer gradient, if it was asked for before `finish`
         self.outer = self._flat()
         collectives.broadcast(self.outer, 0, group)
         self.momentum = zeros_like(self.outer)

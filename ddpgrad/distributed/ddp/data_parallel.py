@@ -340,12 +340,11 @@ class DistributedDataParallel(Module):
     ) -> AbstractContextManager[None]:
         """Around a training loop: ranks may have different numbers of batches.
 
-        A rank that has run out adds gradients of zero to the steps of the others, and at the end takes
-        over the model of a rank that had the most batches. State of its optimizer, such as momentum, stays behind: where loops
-        follow one another, `launcher.setup` takes care of it (docs/data.md). divide_by_initial_world_size: averages
-        are over all ranks, or only over those that have a batch. throw_on_early_termination: instead,
-        all ranks raise RuntimeError when the first has run out. Within it, every forward in training
-        is followed by its backward, and replicas are not compared.
+        A rank that has run out adds gradients of zero to the steps of the others, and at the end takes over the model of a
+        rank that had the most batches; its optimizer's state stays behind, which loops over loaders of `launcher.setup`
+        avoid. divide_by_initial_world_size: averages are over all ranks, or only over those that have a batch.
+        throw_on_early_termination: instead, all ranks raise RuntimeError when the first has run out. Within it, every
+        forward in training is followed by its backward, and replicas are not compared.
         """
         if not enable:
             return nullcontext()
