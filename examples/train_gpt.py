@@ -25,6 +25,8 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.fsdp import fully_shard
+from ddpgrad.distributed.tensor import DTensor
 from ddpgrad.launcher import Checkpointer, write_config
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
@@ -53,6 +55,14 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--accumulate", type=int, metavar="K",
         help="a step in K parts on each rank: the bits of K times as many ranks with --accumulate 1",
+    )  # fmt: skip
+    p.add_argument(
+        "--shard", action="store_true",
+        help="divide parameters, gradients and optimizer state among the ranks (fully_shard): the same bits in less memory",
+    )  # fmt: skip
+    p.add_argument(
+        "--dtype", choices=("float32", "bf16"), default="float32",
+        help="of forward and backward, under autocast; parameters stay float32 (default: %(default)s)",
     )  # fmt: skip
     p.add_argument("--context", type=int, default=128, help="bytes a sequence (default: %(default)s)")
     p.add_argument("--layers", type=int, default=4)
@@ -177,21 +187,33 @@ def evaluate(model: GPT, windows: Windows, batch: int, device: str) -> float:
     """Mean validation loss in nats per byte; every rank takes its share of the windows."""
     model.eval()
     count = min(len(windows), VALIDATION_WINDOWS)
-    chosen = np.linspace(0, len(windows) - 1, count).astype(int)[dist.get_rank() :: dist.get_world_size()]
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    chosen = np.linspace(0, len(windows) - 1, count).astype(int)
     mean = dist.Mean()
-    for start in range(0, len(chosen), batch):
-        pairs = [windows[int(i)] for i in chosen[start : start + batch]]
+    for start in range(
+        0, -(-count // ranks), batch
+    ):  # as often on all ranks, which gather a sharded model together
+        mine = chosen[rank::ranks][start : start + batch]
+        pairs = [windows[int(i)] for i in (mine if len(mine) else chosen[:1])]
         x, y = (torch.stack(part).to(device) for part in zip(*pairs, strict=True))
-        mean.update(F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)), y.numel())
+        mean.update(F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)), y.numel() if len(mine) else 0)
     model.train()
     return mean.compute()
 
 
+def shard(model: GPT) -> GPT:
+    """Let every rank keep its rows of the parameters; they are gathered block by block, for forward and for backward."""
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
 def fingerprint(model: nn.Module) -> str:
-    """A hash over all parameters of this rank."""
+    """A hash over all parameters. All ranks call it, since a sharded model is gathered."""
     digest = hashlib.sha256()
     for p in model.parameters():
-        digest.update(np.ascontiguousarray(p.detach().cpu().numpy()).tobytes())
+        whole = p.full_tensor() if isinstance(p, DTensor) else p.detach()
+        digest.update(np.ascontiguousarray(whole.cpu().numpy()).tobytes())
     return digest.hexdigest()
 
 
@@ -253,7 +275,8 @@ def main() -> None:
 
     torch.manual_seed(args.seed)
     model = GPT(args.context, args.layers, args.width, args.heads, args.dropout).to(args.device)
-    ddp = DDP(model)  # (3) average the gradients over the ranks
+    ddp = shard(model) if args.shard else DDP(model)  # (3) average the gradients over the ranks
+    half = torch.autocast(torch.device(args.device).type, dtype=torch.bfloat16, enabled=args.dtype == "bf16")
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
@@ -282,7 +305,8 @@ def main() -> None:
             x, y = x.to(args.device), y.to(args.device)
             optimizer.zero_grad()
             for part, target in ddp.accumulate(args.accumulate, x, y) if args.accumulate else [(x, y)]:
-                loss = F.cross_entropy(ddp(part).reshape(-1, 256), target.reshape(-1))
+                with half:
+                    loss = F.cross_entropy(ddp(part).reshape(-1, 256), target.reshape(-1))
                 loss.backward()
                 loss_sum += loss.item() / (args.accumulate or 1)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -326,8 +350,10 @@ def main() -> None:
         metrics.write(json.dumps({"step": step, "validation": loss_value}) + "\n")
         metrics.close()
         print(plot(run))
-        torch.manual_seed(args.seed)
-        print("---\n" + model.generate(b"def ", 200).decode("utf-8", "replace") + "\n---")
+    torch.manual_seed(args.seed)
+    sample = model.generate(b"def ", 200)  # on all ranks, as each has a part of a sharded model
+    if metrics is not None:
+        print("---\n" + sample.decode("utf-8", "replace") + "\n---")
         same = "bit-identical" if len(set(prints)) == 1 else "DIFFERENT"
         print(f"validation loss {loss_value:.4f} nats per byte, {rate:,.0f} tokens/s, replicas {same} "
               f"({prints[0][:16]})", flush=True)  # fmt: skip

@@ -77,7 +77,9 @@ class MismatchError(DistributedError):
 
 
 class StallError(DistributedError):
-    """Ranks wait for something that cannot come, or did not come in time."""
+    """Ranks wait for something that cannot come, or did not come in time. where: the line of the rank at fault, if it is known."""
+
+    where: str = ""
 
 
 class RankFailedError(DistributedError):

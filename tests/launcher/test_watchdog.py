@@ -99,12 +99,14 @@ def test_a_rank_that_compiles_is_left_alone(ddprun):
     assert result.code == 0, result.err
 
 
-def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun):
+@pytest.mark.parametrize("procs", ["2", "1"])
+def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun, procs):
     limit = str(patience())
-    script = ddprun.script("\nif rank == 1: time.sleep(60)\nwait()\n")
-    result = ddprun.run("-n", "2", "--timeout", limit, script)
+    script = ddprun.script("\nif rank == 1: time.sleep(1000)\nwait()\n")
+    result = ddprun.run("-n", "2", "--procs", procs, "--timeout", limit, script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert f"rank 1 had finished 0 optimizer steps, at {script}:" in result.said
     assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 

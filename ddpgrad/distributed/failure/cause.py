@@ -41,14 +41,16 @@ def line_of(error: BaseException) -> str:
 def failure_of(error: BaseException, launch: Launch) -> Failure:
     """The failure of a rank of this process in which the script raised `error`."""
     ranks = tuple(launch.ranks) if len(launch.ranks) == 1 else _ranks_named(error) or tuple(launch.ranks)
-    where = line_of(error)
+    where, reason = line_of(error), f"exit code {exit_status(error)}"
     blamed = _blamed(error)
     if (here := [rank for rank in blamed if rank in launch.ranks]) and not set(ranks) & set(here):
         ranks = (here[0],)  # another rank of this process has raised what this one did
+        if isinstance(error, StallError):
+            reason, where = "stalled", error.where
     return Failure(
         ranks=ranks,
         time=time.monotonic(),
-        reason=f"exit code {exit_status(error)}",
+        reason=reason,
         error=_one_line(error),
         text=_text(error, where),
         where=where,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from .guard import Signature
@@ -36,6 +36,11 @@ class Progress:
         """The rank begins `what`."""
         self.collectives += 1
         self._ring.append(what)
+
+    def last_fields(self) -> Sequence[str]:
+        """The last collective that it began, as `guard` words it; () for none, and for a message."""
+        last = self._ring[-1] if self._ring else None
+        return last.fields if isinstance(last, Signature) else ()
 
     def last(self) -> list[str]:
         """The last collectives that it began, in words, the newest at the end."""

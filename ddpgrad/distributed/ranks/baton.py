@@ -121,7 +121,7 @@ class PerRank(Protocol):
     def leave(self) -> None: ...
 
 
-class _State(enum.Enum):
+class State(enum.Enum):
     """What the own thread of a rank does, unless it waits for a `Slot`."""
 
     ASKS = enum.auto()  # wants the baton
@@ -140,18 +140,20 @@ class Baton:
     """
 
     def __init__(self, ranks: Sequence[int], per_rank: PerRank | None = None) -> None:
-        self._ranks = ranks
+        self.ranks = ranks
         self._per_rank = per_rank
         self._gates = [threading.Lock() for _ in ranks]
         for gate in self._gates:
             gate.acquire()
-        self._states: list[_State | Slot] = [_State.ASKS for _ in ranks]
-        self._idents = [0 for _ in ranks]
+        self.states: list[State | Slot] = [State.ASKS for _ in ranks]
+        self.idents = [0 for _ in ranks]
         # For who gives the baton away in place of its holder, and who may lose it so.
         self._lock = threading.Lock()
         # The helpers that wait, by thread: for which rank, and for what.
         self._helping: dict[int, tuple[int, Slot]] = {}
-        self._moved_at = 0.0  # when a helper last began to wait, or ended
+        self._moved_at = self.entered_at = (
+            0.0  # when a helper last began to wait or ended; the holder got the baton
+        )
         self.helpers: list[set[threading.Thread]] = [set() for _ in ranks]
         self.failures: list[tuple[int, BaseException]] = []
         self.stopping = False
@@ -163,14 +165,14 @@ class Baton:
 
     def receive(self, local: int) -> None:
         """Block until rank `local`, whose own thread calls, holds the baton for the first time."""
-        self._idents[local] = threading.get_ident()
+        self.idents[local] = threading.get_ident()
         self._gates[local].acquire()
-        self._enter(local, _State.RUNS)
+        self._enter(local, State.RUNS)
 
     def wait(self, local: int, slot: Slot) -> None:
         """Let others run until `slot` is ready; raises what went wrong with it."""
         self._stop_if_asked()
-        if threading.get_ident() == self._idents[local]:
+        if threading.get_ident() == self.idents[local]:
             self._wait(local, slot)
         else:
             self._wait_beside(local, slot)
@@ -186,13 +188,13 @@ class Baton:
             return act()
         me, slot = threading.get_ident(), Slot(threading.Lock(), float("inf"))
         doing = slot.pending = Outside()
-        own = me == self._idents[local]
+        own = me == self.idents[local]
         if own:
-            self._take(local, _State.RUNS)
+            self._take(local, State.RUNS)
             if self._per_rank is not None:
                 self._per_rank.leave()
             with self._lock:
-                self._states[local] = _State.OUTSIDE
+                self.states[local] = State.OUTSIDE
                 self._pass_on(local)
         else:
             self._helping[me] = local, slot
@@ -202,42 +204,42 @@ class Baton:
         finally:
             doing.done = True
             if own:
-                self._take(local, _State.RUNS)
+                self._take(local, State.RUNS)
             else:
                 del self._helping[me]
 
     def step_aside(self, local: int) -> None:
         """Let another rank run a turn, if one can: a loop of polls must not keep the baton."""
         self._stop_if_asked()
-        if threading.get_ident() != self._idents[local]:
+        if threading.get_ident() != self.idents[local]:
             self._give_away(local)
             return
-        self._take(local, _State.ASKS)
+        self._take(local, State.ASKS)
         other = self._next_runnable(local)
         if other is not None:
             self._hand_over(local, other)
-        self._states[local] = _State.RUNS
+        self.states[local] = State.RUNS
 
     @contextmanager
     def blocked(self, local: int) -> Iterator[None]:
         """Around a wait for other threads of rank `local`: its helpers may let other ranks run meanwhile."""
-        if threading.get_ident() != self._idents[local] or self._states[local] is not _State.RUNS:
+        if threading.get_ident() != self.idents[local] or self.states[local] is not State.RUNS:
             yield
             return
         with self._lock:
-            self._states[local] = _State.BLOCKED
+            self.states[local] = State.BLOCKED
         if any(rank == local for rank, _ in [*self._helping.values()]):
             self._give_away(local)
         try:
             yield
         finally:
-            self._take(local, _State.RUNS, _ASKS_S)
+            self._take(local, State.RUNS, _ASKS_S)
             self._stop_if_asked()
 
     def retire(self, local: int) -> None:
         """Rank `local` has ended; the baton goes on."""
         with self._lock:
-            self._states[local] = _State.ENDED
+            self.states[local] = State.ENDED
             self._pass_on(local)
 
     def helper_ended(self, local: int, thread: threading.Thread) -> None:
@@ -247,12 +249,12 @@ class Baton:
 
     def fail(self, local: int, error: BaseException) -> None:
         """Rank `local` has failed: all others end at their next collective."""
-        self.failures.append((self._ranks[local], error))
+        self.failures.append((self.ranks[local], error))
         self.stopping = True
 
     def any_blocked(self) -> bool:
         """Whether a rank waits for threads of its own, or for other processes, which may never end."""
-        return _State.BLOCKED in self._states or _State.OUTSIDE in self._states
+        return State.BLOCKED in self.states or State.OUTSIDE in self.states
 
     def _wait(self, local: int, slot: Slot) -> None:
         """`wait` in the rank's own thread."""
@@ -269,7 +271,7 @@ class Baton:
                 patience.pause()
                 self._stop_if_asked()
         finally:
-            self._states[local] = _State.RUNS
+            self.states[local] = State.RUNS
 
     def _wait_beside(self, local: int, slot: Slot) -> None:
         """`wait` in a helper."""
@@ -290,50 +292,50 @@ class Baton:
 
     def _look(self, slot: Slot, until: float | None) -> float | None:
         """Raise if `slot` cannot become ready, or has not until then; returns until when it may."""
-        waited = [state for state in self._states if isinstance(state, Slot)]
+        waited = [state for state in self.states if isinstance(state, Slot)]
         helping = [slot for _, slot in [*self._helping.values()]]
         if gone := [i for i, call in slot.calls.items() if call is None and self._is_gone(i)]:
-            raise guard.rank_failed([self._ranks[i] for i in gone], guard.ENDED_WELL, self._waiting())
+            raise guard.rank_failed([self.ranks[i] for i in gone], guard.ENDED_WELL, self.waiting())
         if any(one.from_outside() for one in (*waited, *helping)):
             return None
         busy = (
             sum(map(len, self.helpers)) > len(helping)
-            or _State.RUNS in self._states
-            or _State.ASKS in self._states
-            or _State.OUTSIDE in self._states
+            or State.RUNS in self.states
+            or State.ASKS in self.states
+            or State.OUTSIDE in self.states
             or (self.any_blocked() and time.monotonic() < self._moved_at + _WAKES_S)
             or any(one.ready() for one in (*waited, *helping))
         )
         if not busy:
-            raise guard.deadlock(self._waiting())
+            raise guard.deadlock(self.waiting())
         until = until or time.monotonic() + slot.limit
         if time.monotonic() > until:
-            raise guard.deadlock(self._waiting(), slot.limit)
+            raise guard.deadlock(self.waiting(), slot.limit)
         return until
 
     def _is_gone(self, local: int) -> bool:
-        return self._states[local] is _State.ENDED and not self.helpers[local]
+        return self.states[local] is State.ENDED and not self.helpers[local]
 
-    def _waiting(self) -> dict[int, Sequence[str]]:
+    def waiting(self) -> dict[int, Sequence[str]]:
         """What each rank that waits, or one of its helpers, waits for, in words."""
         waited = dict([*self._helping.values()])
-        waited |= {local: state for local, state in enumerate(self._states) if isinstance(state, Slot)}
-        return {self._ranks[local]: slot.fields(local) for local, slot in waited.items()}
+        waited |= {local: state for local, state in enumerate(self.states) if isinstance(state, Slot)}
+        return {self.ranks[local]: slot.fields(local) for local, slot in waited.items()}
 
     def _stop_if_asked(self) -> None:
         if self.stopping:
             raise Unwind
 
     def _next_runnable(self, local: int) -> int | None:
-        count = len(self._ranks)
+        count = len(self.ranks)
         for step in range(1, count):
             other = (local + step) % count
-            state = self._states[other]
-            if state is _State.ASKS or (isinstance(state, Slot) and state.ready()):
+            state = self.states[other]
+            if state is State.ASKS or (isinstance(state, Slot) and state.ready()):
                 return other
         return None
 
-    def _take(self, local: int, state: _State | Slot, limit: float = -1) -> None:
+    def _take(self, local: int, state: State | Slot, limit: float = -1) -> None:
         """Hold the baton, which the rank may have lost while one of its helpers waited, and do what `state` says.
 
         limit: seconds after which the rank does so without the baton; -1: none.
@@ -343,20 +345,20 @@ class Baton:
                 self.holder = local
                 self._gates[local].release()
             elif self.holder == local:
-                self._states[local] = state
+                self.states[local] = state
                 return
-            self._states[local] = _State.ASKS
+            self.states[local] = State.ASKS
         if not self._gates[local].acquire(timeout=limit):
             with self._lock:
                 if not self._gates[local].acquire(blocking=False):
-                    self._states[local] = state
+                    self.states[local] = state
                     return
         self._enter(local, state)
 
-    def _enter(self, local: int, state: _State | Slot) -> None:
+    def _enter(self, local: int, state: State | Slot) -> None:
         """Rank `local` has been given the baton."""
-        self._states[local] = state
-        progress.turn = self._ranks[local]
+        self.states[local], self.entered_at = state, time.monotonic()
+        progress.turn = self.ranks[local]
         if self._per_rank is not None:
             self._per_rank.enter(local)
         self._stop_if_asked()
@@ -365,20 +367,18 @@ class Baton:
         if self._per_rank is not None:
             self._per_rank.leave()
         with self._lock:
-            if self._states[other] is _State.RUNS:
+            if self.states[other] is State.RUNS:
                 return  # it has gone on without the baton
             self.holder = other
             self._gates[other].release()
         self._gates[local].acquire()
-        self._enter(local, self._states[local])
+        self._enter(local, self.states[local])
 
     def _give_away(self, local: int, even_if_it_runs: bool = False) -> None:
         """Pass the baton on if rank `local` holds it, and its own thread waits for a helper."""
         with self._lock:
-            state = self._states[local]
-            if self.holder == local and (
-                state is _State.BLOCKED or (state is _State.RUNS and even_if_it_runs)
-            ):
+            state = self.states[local]
+            if self.holder == local and (state is State.BLOCKED or (state is State.RUNS and even_if_it_runs)):
                 if self._per_rank is not None:
                     self._per_rank.leave()
                 self._pass_on(local)
@@ -391,7 +391,7 @@ class Baton:
         if other is None:
             # A rank that cannot go on finds out why by itself, in its loop.
             waits = (
-                i for i, state in enumerate(self._states) if state is _State.ASKS or isinstance(state, Slot)
+                i for i, state in enumerate(self.states) if state is State.ASKS or isinstance(state, Slot)
             )
             other = next(waits, None)
         self.holder = other

@@ -112,7 +112,7 @@ def _run_sharing(fn: Callable[[int], T], world: World, per_rank: PerRank | None)
     threads = _start_threads(run, world)
     baton.start()
     try:
-        _join(threads, baton)
+        _join(threads, baton, world)
     except KeyboardInterrupt as interrupt:
         _interrupt(baton, threads)
         world.fail(world.launch.ranks[baton.holder or 0], interrupt)
@@ -143,14 +143,18 @@ def _start_threads(run: Callable[[int, HostedRank], None], world: World) -> list
     return threads
 
 
-def _join(threads: list[threading.Thread], baton: Baton) -> None:
-    """Return when `threads`, those of the ranks, have ended, or wait for helpers that have not after a failure."""
-    until = float("inf")
+def _join(threads: list[threading.Thread], baton: Baton, world: World) -> None:
+    """Return when `threads`, those of the ranks, have ended, or after a failure wait for what may not end."""
+    from .late import late  # here, as it is for several ranks in a process
+
+    until, stalled = float("inf"), None
     for thread in threads:
         # An interrupt need not wake a join, but is seen between two of them.
         while thread.is_alive():
             thread.join(0.2)
-            if not (baton.stopping and baton.any_blocked()):
+            if not baton.stopping and (stalled := late(baton)) is not None:
+                world.hosted[stalled[0]].fail(stalled[1])
+            if not (baton.stopping and (stalled or baton.any_blocked())):
                 until = float("inf")
             elif time.monotonic() > (until := min(until, time.monotonic() + _GRACE_S)):
                 return
