@@ -51,7 +51,19 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
 
 @pytest.mark.full
 def test_a_run_with_micro_batches_in_16_bits_goes_on_on_another_number_of_ranks_and_undivided(run, text):
-    options = ["--data", str(text), "--steps", "12", "--save-every", "6", "--dropout", "0.1", "--dtype", "bf16", *SMALL]
+    options = [
+        "--data",
+        str(text),
+        "--steps",
+        "12",
+        "--save-every",
+        "6",
+        "--dropout",
+        "0.1",
+        "--dtype",
+        "bf16",
+        *SMALL,
+    ]
     whole = run(1, "train_gpt.py", *options, "--run", "whole", "--accumulate", "8")
     stopped = run(
         2, "train_gpt.py", *options, "--run", "parts", "--accumulate", "4", "--stop-after", "7", "--shard"

@@ -106,7 +106,7 @@ def test_a_rank_that_never_arrives_is_named_by_the_time_limit(ddprun, procs):
     result = ddprun.run("-n", "2", "--procs", procs, "--timeout", limit, script)
     assert result.code == 3
     assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
-    assert f"rank 1 had finished 0 optimizer steps, at {script}:" in result.said
+    assert f"rank 1 had finished 0 optimizer steps, at {script}:" in result.err
     assert f"rank 1 did not arrive within {limit} seconds" in result.err
 
 

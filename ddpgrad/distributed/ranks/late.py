@@ -10,6 +10,7 @@ from types import FrameType
 from ...core.errors import StallError
 from ..failure.phase import users_line
 from ..protocol import guard, progress
+from ..transports.base import limit
 from .baton import Baton, Slot, State
 
 
@@ -18,15 +19,22 @@ def late(baton: Baton) -> tuple[int, StallError] | None:
     holder, kept = baton.holder, time.monotonic() - baton.entered_at
     if holder is None or baton.states[holder] is not State.RUNS:
         return None
-    slots = {i: state for i, state in enumerate(baton.states) if isinstance(state, Slot)}
-    waiting = [i for i, slot in slots.items() if slot.calls.get(holder, slot) is None and kept > slot.limit]
+    # Also of a rank that could go on, and would come to its next collective if it had its turn.
+    limits = {
+        i: state.limit if isinstance(state, Slot) else limit(None)
+        for i, state in enumerate(baton.states)
+        if isinstance(state, Slot) or state is State.ASKS
+    }
+    waiting = [i for i in limits if kept > limits[i]]
+    if not waiting:
+        return None
     frames = _frames(baton.idents[holder])
-    if not waiting or any(_package(frame) in ("bdb", "pdb", "pydevd") for frame in frames):
+    if any(_package(frame) in ("bdb", "pdb", "pydevd") for frame in frames):
         return None  # somebody looks at it in a debugger, as long as they like
     rank = baton.ranks[holder]
     known = progress.hosted().get(rank)
     last = known.last_fields() if known is not None else ()
-    error = guard.stalled({rank: last}, baton.waiting(), slots[waiting[0]].limit)
+    error = guard.stalled({rank: last}, baton.waiting(), limits[waiting[0]])
     error.where = users_line((frame.f_code.co_filename, frame.f_lineno) for frame in frames)
     return waiting[0], error
 
