@@ -60,7 +60,6 @@ MODULES = {
     "nn.modules.pixelshuffle": "nn.modules.fold",
     "nn.modules.sparse": "nn.modules.embedding",
     "nn.modules.sync_batchnorm": "distributed.ddp.sync_batchnorm",
-    "nn.parallel.distributed": "distributed.ddp.data_parallel",
     "optim.adadelta": "optim.rmsprop",
     "optim.adagrad": "optim.rmsprop",
     "optim.adamax": "optim.adam",
@@ -109,6 +108,8 @@ PAGES = {
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
     "tensordot, unique, unique_consecutive, unravel_index",
+    "nn.parallel.distributed": "from ..distributed.ddp.data_parallel import DistributedDataParallel\n"
+    "from ..distributed.ddp.mixed_precision import _MixedPrecision",
     "utils.data._utils": "from ..utils.data.pool import MP_STATUS_CHECK_INTERVAL",
     "utils.dlpack": "from ..ops.creation.dlpack import DLDeviceType, from_dlpack, to_dlpack",
     "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url, tqdm",

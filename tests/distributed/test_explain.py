@@ -63,4 +63,4 @@ def test_unused_parameters_are_named_by_rank():
     assert first[0]["unused"] == [] and first[2] == 0 and "without a gradient" not in first[1]
     assert second[0]["unused"] == ["idle.bias", "idle.weight"][::-1] and second[2] == 112
     assert "without a gradient on rank 1 in the last backward: idle.weight, idle.bias." in second[1]
-    assert "buckets from 0 on wait" in second[1]
+    assert "when backward has ended, and bucket 0 with them" in second[1]

@@ -33,6 +33,15 @@ def usual_cap(total_bytes: int) -> int:
     return min(_USUAL_BYTES, max(FIRST_BYTES, total_bytes // _AT_LEAST))
 
 
+def refuse_caps(cap_mb: float | None, cap_mb_list: Sequence[float] | None) -> None:
+    """Raise for caps that no bucket can have."""
+    for name, caps in (("", [cap_mb]), ("_list", cap_mb_list or ())):
+        if any(cap is not None and cap <= 0 for cap in caps):
+            raise ValueError(
+                f"DistributedDataParallel: bucket_cap_mb{name} must be positive, got {', '.join(map(str, caps))}"
+            )
+
+
 @dataclass(frozen=True)
 class Gradient:
     """The gradient of one parameter, as `plan` sees it. key: its dtype and device."""
@@ -67,13 +76,13 @@ def plan(
     the last ones, which have little of backward to hide behind, are small. Buckets are in the order in which
     they were closed, as PyTorch's are. caps: instead of all that, the bytes of each bucket in turn; the last counts for the rest.
     """
-    if sorted(order) != list(range(len(gradients))):
-        raise ValueError(f"order must name each of the {len(gradients)} gradients once, got {list(order)}")
+    if len(set(order)) < len(order):
+        raise ValueError(f"order must name a gradient once, got {list(order)}")
     open_: dict[Any, list[int]] = {}
     bytes_: dict[Any, int] = {}
     closed: dict[Any, int] = {}
     rest: dict[Any, int] = {}
-    for g in gradients:
+    for g in (gradients[i] for i in order):
         rest[g.key] = rest.get(g.key, 0) + g.size * g.itemsize
     buckets: list[Layout] = []
     for i in order:
@@ -106,10 +115,11 @@ def _lay_out(gradients: Sequence[Gradient], indices: Sequence[int]) -> Layout:
 class Times:
     """When, in the last backward, a bucket had all its gradients, was handed over, and had its average.
 
-    exposed: the seconds that the program stood still for it.
+    exposed: the seconds that the program stood still for it. waits: for the gradient of a parameter elsewhere, too.
     """
 
     ready = launched = finished = exposed = 0.0
+    waits = False
 
 
 class Bucket(Times):

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
+from .. import collectives
+
+if TYPE_CHECKING:
+    from ...futures import Future
+    from ..process_group import ProcessGroup
+    from .bucket import Bucket
+    from .reducer import Reducer
 
 
 class GradBucket:
@@ -53,21 +60,49 @@ class GradBucket:
         return list(self._parameters)
 
 
+def grad_bucket(reducer: Reducer, bucket: Bucket) -> GradBucket:
+    """`bucket` as a hook sees it, among those that have hooks."""
+    hooked = [other for other in reducer.buckets if not other.waits]
+    parameters = [reducer.parameters[i] for i in bucket.layout.indices]
+    last = hooked[-1] is bucket
+    return GradBucket(hooked.index(bucket), last, wrap(bucket.flat), bucket.views, parameters, bucket.label)
+
+
 Hook = Callable[[GradBucket], Any]
 
 
-def bind(hook: Callable[[Any, GradBucket], Any], state: Any) -> Hook:
-    """`hook` with its state, after the checks of PyTorch's `register_comm_hook`."""
+def bind(hook: Callable[[Any, GradBucket], Any], state: Any, reducer: Reducer) -> Hook:
+    """`hook` with its state, after the checks of PyTorch's `register_comm_hook`, and of what it cannot do for `reducer`."""
+    if reducer.hook is not None:
+        raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+    if reducer.sparse:
+        names = ", ".join(reducer.names[i] for i in sorted(reducer.sparse))
+        raise NotImplementedError(
+            f"register_comm_hook: hooks get flat buckets, and the gradients of {names} are sparse; make these modules "
+            "with sparse=False"
+        )
+    if reducer.skips_unused:
+        raise NotImplementedError(
+            "register_comm_hook: hooks are told which bucket is the last, and with skip_all_reduce_unused_params=True that is "
+            "known when backward has ended only; leave one of them out"
+        )
     if not callable(hook):
-        raise TypeError("Communication hook must be callable.")
+        raise reducer.logged(TypeError("Communication hook must be callable."))
     signature = inspect.signature(hook)
     if len(signature.parameters) < 2:
-        raise ValueError("Communication hook: expected two parameters, state and bucket.")
+        raise reducer.logged(ValueError("Communication hook: expected two parameters, state and bucket."))
     annotation = list(signature.parameters.values())[1].annotation
     # Under `from __future__ import annotations` the annotation is a text.
     if annotation not in (inspect.Parameter.empty, GradBucket) and "GradBucket" not in str(annotation):
-        raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
+        raise reducer.logged(ValueError("Communication hook: bucket annotation should be dist.GradBucket."))
     return lambda bucket: hook(state, bucket)
+
+
+def average(group: ProcessGroup | None, bucket: GradBucket, tensor: Tensor) -> Future[Any]:
+    """A future of the average of `tensor`, made of `bucket`, over the group."""
+    work = collectives.all_reduce(tensor, collectives.ReduceOp.AVG, group, async_op=True, label=bucket.label)
+    assert work is not None
+    return work.get_future().then(lambda done: done.value()[0])
 
 
 class HookedWork:

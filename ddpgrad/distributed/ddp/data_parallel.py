@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +12,9 @@ from ...core.tensor import Tensor
 from ...nn.modules import registration
 from ...nn.modules.module import Module
 from ..process_group import ProcessGroup, default_group, resolve
-from . import bucket
+from . import bucket, model_check
 from .bucket import MIB
-from .finite import ACTIONS
-from .model_check import check_frozen, check_members, check_module, check_values, verify, wrapped_part
+from .finite import refuse_action
 from .reducer import Reducer
 from .replica_check import ReplicaCheck, broadcast
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from .comm_hooks import GradBucket
     from .explain import Explanation
     from .join import Joining
+    from .mixed_precision import _MixedPrecision
 
 
 class DistributedDataParallel(Module):
@@ -40,8 +39,12 @@ class DistributedDataParallel(Module):
     Sparse gradients of embeddings with `sparse=True` are gathered and stay sparse.
     find_unused_parameters: a parameter may get no gradient; it counts as zero. static_graph: likewise, and all
     backward passes use what the first has used; RuntimeError in one that does not.
+    skip_all_reduce_unused_params: buckets none of whose parameters were used are not reduced; they must be the same on all ranks.
+    delay_all_reduce_named_params: (name, parameter) pairs, which are reduced together, without a hook, when the gradients of all of
+    them and of `param_to_hook_all_reduce` are ready; those that a backward does not use count as zero.
+    mixed_precision: dtypes to compute and to reduce in; see `_MixedPrecision` in torch.nn.parallel.distributed.
     process_group: the ranks, or device_mesh, a mesh of one dimension.
-    device_ids, output_device, dim, check_reduction, gradient_as_bucket_view: accepted for PyTorch's
+    device_ids, output_device, dim, check_reduction, gradient_as_bucket_view, batched_grad_copy: accepted for PyTorch's
     sake (a module lives on one device here, and gradients always are views of the buckets).
     check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
     (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
@@ -69,57 +72,40 @@ class DistributedDataParallel(Module):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
+        delay_all_reduce_named_params: Sequence[tuple[str, Tensor]] | None = None,
+        param_to_hook_all_reduce: Tensor | None = None,
+        mixed_precision: _MixedPrecision | None = None,
         *,
         device_mesh: DeviceMesh | None = None,
         forward_sync_buffers: bool | None = None,
         check_replicas_every: int | None = None,
         nonfinite_gradients: Literal["skip", "stop", "raise"] | None = None,
         bucket_cap_mb_list: Sequence[float] | None = None,
+        skip_all_reduce_unused_params: bool = False,
+        batched_grad_copy: bool = False,
     ) -> None:
         super().__init__()
-        check_module(module, "DistributedDataParallel")
-        check_values(module)
-        if (wrapped := wrapped_part(module, DistributedDataParallel)) is not None:
-            warnings.warn(
-                f"DistributedDataParallel: {wrapped}; its gradients are averaged by the outer one alone: wrap a model once",
-                stacklevel=2,
-            )
-        if device_ids is not None and len(device_ids) > 1:
-            raise ValueError(
-                "DistributedDataParallel: device_ids can only be None or contain a single element"
-            )
-        for name, caps in (("", [bucket_cap_mb]), ("_list", bucket_cap_mb_list or ())):
-            if any(cap is not None and cap <= 0 for cap in caps):
-                raise ValueError(
-                    f"DistributedDataParallel: bucket_cap_mb{name} must be positive, got {', '.join(map(str, caps))}"
-                )
-        if nonfinite_gradients not in (None, *ACTIONS):
-            raise ValueError(
-                f"DistributedDataParallel: nonfinite_gradients must be one of {ACTIONS}, or None; got {nonfinite_gradients!r}"
-            )
-        if process_group is not None and device_mesh is not None:
-            raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
-        if device_mesh is not None and device_mesh.ndim != 1:
-            raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+        model_check.check_module(module, "DistributedDataParallel")
+        model_check.check_values(module)
+        model_check.warn_if_wrapped(module, DistributedDataParallel)
+        model_check.check_places(device_ids, process_group, device_mesh)
+        bucket.refuse_caps(bucket_cap_mb, bucket_cap_mb_list)
+        refuse_action(nonfinite_gradients)
         self.module = module
         self.process_group = device_mesh.get_group() if device_mesh is not None else resolve(process_group)
-        self.device_mesh, self.device_ids, self.output_device, self.dim = (
-            device_mesh,
-            device_ids,
-            output_device,
-            dim,
-        )
+        self.device_mesh, self.device_ids = device_mesh, device_ids
+        self.output_device, self.dim = output_device, dim
         self.bucket_cap_mb, self.gradient_as_bucket_view = bucket_cap_mb, gradient_as_bucket_view
         self.bucket_bytes_cap_list = [int(cap * MIB) for cap in bucket_cap_mb_list or ()]
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         with_buffers = broadcast_buffers is not False if forward_sync_buffers is None else True
         self.forward_sync_buffers = with_buffers if forward_sync_buffers is None else forward_sync_buffers
-        self.check_replicas_every = (
-            environment.steps_between_replica_checks()
-            if check_replicas_every is None
-            else check_replicas_every
-        )
-        self.nonfinite_gradients = nonfinite_gradients
+        if check_replicas_every is None:
+            check_replicas_every = environment.steps_between_replica_checks()
+        self.check_replicas_every = check_replicas_every
+        self.nonfinite_gradients, self.mixed_precision = nonfinite_gradients, mixed_precision
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
+        self.delayed = delay_all_reduce_named_params, param_to_hook_all_reduce
         # Named by `_set_params_and_buffers_to_ignore_for_model`: what each rank has for itself.
         self.parameters_to_ignore = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         alike = {
@@ -130,11 +116,16 @@ class DistributedDataParallel(Module):
             "static_graph": static_graph,
             "broadcast_buffers": with_buffers,
             "forward_sync_buffers": self.forward_sync_buffers,
-            "check_replicas_every": self.check_replicas_every,
+            "check_replicas_every": check_replicas_every,
             "nonfinite_gradients": nonfinite_gradients,
+            "skip_all_reduce_unused_params": skip_all_reduce_unused_params,
+            "mixed_precision": str(mixed_precision),
+            "delay_all_reduce_named_params": [name for name, _ in delay_all_reduce_named_params or ()],
             "verify": environment.verified_sums(),
         }
-        verify(self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()], alike)
+        model_check.verify(
+            self.process_group.communicator, [*self._shared_parameters(), *self._shared_buffers()], alike
+        )
         if init_sync and any(p.requires_grad for _, p in self._shared_parameters()):
             self._share_all(0, with_buffers)
         self._prepare()
@@ -155,6 +146,11 @@ class DistributedDataParallel(Module):
             cap = bucket.usual_cap(sum(p.nbytes for _, p in trained))
         else:
             cap = int(self.bucket_cap_mb * MIB)
+        delayed: Sequence[int] = ()
+        if self.delayed != (None, None):
+            from .delayed import places  # here and below, as few programs do
+
+            delayed = places(*self.delayed, trained)
         self.reducer = Reducer(
             [n for n, _ in trained],
             [p for _, p in trained],
@@ -163,9 +159,17 @@ class DistributedDataParallel(Module):
             self.find_unused_parameters,
             self.static_graph,
             self.process_group.backend,
-            [i for i, (_, p) in enumerate(trained) if id(p) in _with_sparse_gradients(self.module)],
+            model_check.with_sparse_gradients(self.module, [p for _, p in trained]),
             self.bucket_bytes_cap_list,
+            delayed,
+            self.delayed[1],
         )
+        self.reducer.skips_unused = self.skip_all_reduce_unused_params
+        self.low_precision = None
+        if self.mixed_precision is not None:
+            from .mixed_precision import LowPrecision
+
+            self.low_precision = LowPrecision(self)
         if (every := environment.verified_sums()) and c.size > 1:
             from .recompute import RecomputedSums
 
@@ -194,7 +198,15 @@ class DistributedDataParallel(Module):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. "
                 "Save ddp.state_dict() instead."
             )
-        own = ("process_group", "device_mesh", "reducer", "replica_check", "frozen", "joined")
+        own = (
+            "process_group",
+            "device_mesh",
+            "reducer",
+            "replica_check",
+            "frozen",
+            "joined",
+            "low_precision",
+        )
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -207,7 +219,7 @@ class DistributedDataParallel(Module):
         self.reducer.check_idle()
         if self.changes_seen != registration.changes[0]:
             self._look_again()
-        check_frozen(self.frozen)
+        model_check.check_frozen(self.frozen)
         if self.training and self.reducer.enabled and is_grad_enabled():
             if self.joined is None:
                 self.replica_check.after(self.reducer.steps)
@@ -216,9 +228,10 @@ class DistributedDataParallel(Module):
         if self.training or self.buffers_apart:
             self._share_buffers_for_forward()
         self.reducer.forward_began = began = spans.now()
+        run = self.low_precision or self.module
         if not spans.recorders:
-            return self.module(*inputs, **kwargs)
-        result = self.module(*inputs, **kwargs)
+            return run(*inputs, **kwargs)
+        result = run(*inputs, **kwargs)
         spans.tell("forward", "forward", began)
         return result
 
@@ -253,12 +266,12 @@ class DistributedDataParallel(Module):
         """After some module has changed: the parameters must be those of before; where they were converted, buckets follow."""
         parameters, hook = self.reducer.parameters, self.reducer.hook
         known = {id(p) for p in (*parameters, *(p for _, p in self.frozen))}
-        check_members(self.module, known, self.parameters_to_ignore)
+        model_check.check_members(self.module, known, self.parameters_to_ignore)
         self.changes_seen = registration.changes[0]
         kinds = [g.key[:2] for g in self.reducer.gradients]
         if [(p.dtype.name, str(p.device)) for p in parameters] != kinds:
             self._prepare()
-            self.reducer.hook = hook
+            self.reducer.hook = hook or self.reducer.hook
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -359,20 +372,9 @@ class DistributedDataParallel(Module):
         called for one bucket after the other, in one order on all ranks. See
         `ddpgrad.distributed.algorithms.ddp_comm_hooks` for hooks that are there.
         """
-        if self.reducer.hook is not None:
-            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
-        if self.reducer.sparse:
-            names = ", ".join(self.reducer.names[i] for i in sorted(self.reducer.sparse))
-            raise NotImplementedError(
-                f"register_comm_hook: hooks get flat buckets, and the gradients of {names} are sparse; make these modules "
-                "with sparse=False"
-            )
         from .comm_hooks import bind  # here, as few programs have hooks
 
-        try:
-            self.reducer.hook = bind(hook, state)
-        except (TypeError, ValueError) as error:
-            raise self.reducer.logged(error) from None
+        self.reducer.hook = bind(hook, state, self.reducer)
         if getattr(hook, "replicas_differ", False):
             self.check_replicas_every = self.replica_check.every = 0
 
@@ -393,8 +395,3 @@ class DistributedDataParallel(Module):
         for name in [name for name in state_dict if not name.startswith(f"{prefix}module.")]:
             state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def _with_sparse_gradients(module: Module) -> set[int]:
-    """The ids of the tables of embeddings with `sparse=True`."""
-    return {id(part.weight) for part in module.modules() if getattr(part, "sparse", None) is True}

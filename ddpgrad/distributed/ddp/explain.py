@@ -34,12 +34,10 @@ class Explanation(dict[str, Any]):
                 f"({share:.0%}); forward {self['forward'] * 1e3:.3f}"
             )
         if self["unused"]:
-            late = next(
-                b["index"] for b in self["buckets"] if not {*self["unused"]}.isdisjoint(b["parameters"])
-            )
+            late = [b["index"] for b in self["buckets"] if not {*self["unused"]}.isdisjoint(b["parameters"])]
             lines.append(
                 f"without a gradient on rank {self['rank']} in the last backward: {', '.join(self['unused'])}. They count as zero "
-                f"when backward has ended, and buckets from {late} on wait for that. Let forward use them, or call "
+                f"when backward has ended, and {'bucket' if len(late) == 1 else 'buckets'} {', '.join(map(str, late))} with them. Let forward use them, or call "
                 "requires_grad_(False) before the model is wrapped; if no rank has any, find_unused_parameters=False saves an "
                 "all-reduce in each step."
             )

@@ -31,6 +31,14 @@ ADVICE = (
 _log = logging.getLogger("ddpgrad.distributed")
 
 
+def refuse_action(action: str | None) -> None:
+    """Raise for what is none of `ACTIONS`, nor None."""
+    if action not in (None, *ACTIONS):
+        raise ValueError(
+            f"DistributedDataParallel: nonfinite_gradients must be one of {ACTIONS}, or None; got {action!r}"
+        )
+
+
 class FiniteWatch:
     """Watches the gradients of one rank.
 

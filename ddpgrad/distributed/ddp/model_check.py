@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,31 @@ def wrapped_part(module: Module, wrapper: type) -> str | None:
     )
     part = next(found, None)
     return None if part is None else f"{part or 'the module'} is a {wrapper.__name__} already"
+
+
+def warn_if_wrapped(module: Module, wrapper: type) -> None:
+    """Warn whoever makes a `wrapper` of `module` that a part of it is one already."""
+    if (wrapped := wrapped_part(module, wrapper)) is not None:
+        warnings.warn(
+            f"{wrapper.__name__}: {wrapped}; its gradients are averaged by the outer one alone: wrap a model once",
+            stacklevel=3,
+        )
+
+
+def check_places(device_ids: Any, process_group: Any, device_mesh: Any) -> None:
+    """Refuse several devices, and ranks that are named twice or in more than one dimension."""
+    if device_ids is not None and len(device_ids) > 1:
+        raise ValueError(f"device_ids can only be None or contain a single element, got {device_ids}")
+    if process_group is not None and device_mesh is not None:
+        raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+    if device_mesh is not None and device_mesh.ndim != 1:
+        raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+
+
+def with_sparse_gradients(module: Module, parameters: Iterable[Tensor]) -> list[int]:
+    """The places, among `parameters`, of the tables of embeddings with `sparse=True`."""
+    tables = {id(part.weight) for part in module.modules() if getattr(part, "sparse", None) is True}
+    return [i for i, p in enumerate(parameters) if id(p) in tables]
 
 
 def check_values(module: Module) -> None:

@@ -18,23 +18,24 @@ import numpy as np
 from ...autograd import engine
 from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...core import spans
-from ...core.errors import DistributedError
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
 from .bucket import Bucket, Gradient, Layout, plan
 from .finite import FiniteWatch, settle
 
 if TYPE_CHECKING:
     from .accumulate import MicroBatches
-    from .comm_hooks import GradBucket, Hook
+    from .comm_hooks import Hook
     from .loss_weight import LossWeights
     from .recompute import RecomputedSums
     from .sparse_bucket import SparseBucket
 
 
 E = TypeVar("E", bound=Exception)
+_Four = tuple[float, float, float, float]
 
-UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
+TRIGGER = -1
+"""Stands among the numbers of parameters for the one that delayed buckets wait for."""
 
 
 def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
@@ -54,6 +55,8 @@ class Reducer:
     find_unused: parameters that get no gradient count as zeros, instead of being an error. static: likewise, and they
     are the same in each backward, or that is an error. backend: the name of the group's, for profilers.
     sparse: the places of parameters whose gradients are sparse; each has a bucket of its own, without flat memory.
+    delayed: the places of parameters that are reduced together, without a hook, when the gradient of `trigger` is there too.
+    One of them that a backward does not use counts as zero.
     `error` is the last that was `logged`.
     `enabled` is off within `no_sync`: gradients then only add up locally.
     A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
@@ -71,26 +74,24 @@ class Reducer:
         backend: str = "",
         sparse: Collection[int] = (),
         caps: Sequence[int] = (),
+        delayed: Sequence[int] = (),
+        trigger: Tensor | None = None,
     ) -> None:
         self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
         self.sums: Communicator | RecomputedSums = communicator  # who makes the averages of buckets
         self.cap_bytes, self.caps, self.find_unused = cap_bytes, caps, find_unused or static
-        self.static, self.backend = static, backend
+        self.static, self.backend, self.delayed = static, backend, list(delayed)
         self.enabled = True
-        self.expected: frozenset[int] | None = (
-            None  # what this rank's backward passes use, once that is known
-        )
-        self.error = ""
-        self.rebuilt = False
+        self.skips_unused = False  # buckets without any gradient, which are the same on all ranks
+        self.expected: frozenset[int] | None = None  # what backward passes here use, once that is known
+        self.error, self.rebuilt = "", False
         # Parameters that got a gradient since the last average, within `no_sync` too.
         self.used: set[int] = set()
         self.steps = 0  # backward passes after which gradients were averaged
         self.unused: list[int] = []  # in the last backward
         self.forward_began = self.backward_began = self.computed = 0.0
         # Of each of the last steps: when forward, backward and what comes after it began, and the times of its buckets.
-        self.timed: deque[tuple[float, float, float, list[tuple[float, float, float, float]]]] = deque(
-            maxlen=20
-        )
+        self.timed: deque[tuple[float, float, float, list[_Four]]] = deque(maxlen=20)
         self.hook: Hook | None = None
         self.scale = 1.0  # of averages, where not all ranks took part
         self.weights: LossWeights | None = None  # since the first use, or a `join`
@@ -108,18 +109,30 @@ class Reducer:
         # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
         self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
         self.hooks = [node.register_hook(arrival(ref(self), i)) for i, node in enumerate(self.accumulators)]
-        self.buckets: list[Bucket | SparseBucket] = []
+        self.trigger = None if trigger is None else accumulator(trigger)
+        if self.trigger is not None:
+            self.hooks.append(self.trigger.register_hook(arrival(ref(self), TRIGGER)))
         self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
         for i in self.sparse:
             self.accumulators[i].metadata[Reducer] = id(self)
-        self._build(plan(self.gradients, range(len(parameters))[::-1], cap_bytes, caps))
+        self._build(self._plan(range(len(parameters))[::-1]))
+
+    def _plan(self, order: Sequence[int]) -> list[Layout]:
+        """The buckets for gradients that arrive in `order`. Those of delayed ones come before that of their trigger."""
+        layouts = plan(self.gradients, [i for i in order if i not in self.delayed], self.cap_bytes, self.caps)
+        at = (n for n, b in enumerate(layouts) for i in b.indices if self.accumulators[i] is self.trigger)
+        first = next(at, len(layouts))
+        everything = [sum(g.size * g.itemsize for g in self.gradients) + 1]
+        return layouts[:first] + plan(self.gradients, self.delayed, 0, everything) + layouts[first:]
 
     def _build(self, layouts: Sequence[Layout]) -> None:
         """Allocate the buckets and let each accumulator write there."""
-        self.buckets = [self._bucket(layout) for layout in layouts]
+        self.buckets: list[Bucket | SparseBucket] = [self._bucket(layout) for layout in layouts]
         self.place = {}
         self.timed.clear()
+        self.order = list(self.buckets)  # in which they are handed over
         for bucket in self.buckets:
+            bucket.waits = bucket.layout.indices[0] in self.delayed
             if isinstance(bucket, Bucket):
                 places = zip(bucket.layout.indices, bucket.views, strict=True)
             else:
@@ -160,61 +173,83 @@ class Reducer:
         if self.arrivals:
             self.arrivals = []
         for bucket in self.buckets:
-            bucket.missing = len(bucket.layout.indices)
+            bucket.missing = len(bucket.layout.indices) + bucket.waits
 
     # -- during backward -----------------------------------------------------------------
 
     def arrived(self, i: int) -> None:
         """The hook of parameter i's accumulator: its gradient is complete on this rank."""
-        bucket, view = self.place[i]
-        if self.accumulators[i].bucket is not view:
+        if i == TRIGGER:
+            self._release()
             return
-        if view is None and self.accumulators[i].metadata[Reducer] != id(self):
+        (bucket, view), node = self.place[i], self.accumulators[i]
+        if node.bucket is not view or (view is None and node.metadata[Reducer] != id(self)):
             return
         self.used.add(i)
         if self.micro is not None and self.micro.count:
             self.micro.arrived(self, i)
         if not self.enabled:
             return
-        if not self.backward_runs:
-            self.backward_runs = True
-            self.backward_began = spans.now()
-            engine.queue_callback(self._finish)
+        self._enter_backward()
         if i in self.ready:
-            raise DistributedError(
-                f"parameter '{self.names[i]}' got a second gradient in one backward, after it was handed over. "
-                "A part of the model that is checkpointed or used again needs one backward for all of it."
-            )
+            from .use_errors import second_gradient  # here and below, as few programs come to it
+
+            raise second_gradient(self.names[i])
         self.ready.add(i)
         if self.arrivals is not None:
             self.arrivals.append(i)
         self._adopt(i, view)
+        if self._less_missing(bucket) == 0:
+            self._hand_over()
+
+    def _enter_backward(self) -> None:
+        if not self.backward_runs:
+            self.backward_runs = True
+            self.backward_began = spans.now()
+            engine.queue_callback(self._finish)
+
+    def _release(self) -> None:
+        """The gradient that delayed buckets wait for is there, or will not come."""
+        if self.enabled and TRIGGER not in self.ready:
+            self._enter_backward()
+            self.ready.add(TRIGGER)
+            for bucket in self.buckets:
+                if bucket.waits:
+                    self._less_missing(bucket)
+            self._hand_over()
+
+    def _less_missing(self, bucket: Bucket | SparseBucket) -> int:
+        """One more thing that `bucket` waits for is there; how many are missing now."""
         bucket.missing -= 1
         if bucket.missing == 0:
             bucket.ready = spans.now()
             if spans.recorders:
                 index = self.buckets.index(bucket)
                 spans.mark("ready", f"bucket {index} ready", bucket=index, parameters=bucket.label)
-            self._hand_over()
+        return bucket.missing
 
     def _hand_over(self) -> None:
         """Start the buckets that are complete, in order, and advance those under way."""
-        while self.next < len(self.buckets) and self.buckets[self.next].missing == 0:
+        while self.next < len(self.order) and self.order[self.next].missing == 0:
             self._post_staged()
-            self._look_at(self.buckets[self.next])
-            bucket = self.buckets[self.next]
+            bucket = self.order[self.next]
+            self._look_at(bucket)
             bucket.launched, bucket.finished = spans.now(), 0.0
-            if not isinstance(bucket, Bucket):
+            if self.skips_unused and self.backward_runs and self.used.isdisjoint(bucket.layout.indices):
+                bucket.finished = bucket.launched
+            elif not isinstance(bucket, Bucket):
                 bucket.start(self.communicator)
-            elif self.hook is not None:
-                bucket.start_hook(self.hook, self._for_hook(bucket))
+            elif self.hook is not None and not bucket.waits:
+                from .comm_hooks import grad_bucket  # here, as few programs have hooks
+
+                bucket.start_hook(self.hook, grad_bucket(self, bucket))
             else:
                 bucket.start(self.sums)
                 self.staged = bucket if bucket.stage is not None else None
             bucket.exposed = spans.now() - bucket.launched
             self.next += 1
         began = spans.now()
-        for bucket in self.buckets[: self.next]:
+        for bucket in self.order[: self.next]:
             if bucket.finished or bucket.work is None:
                 continue
             done = bucket.work.poll()
@@ -243,22 +278,15 @@ class Reducer:
                 bucket.flat, lambda: ((self.names[i], v._array) for i, v in zip(indices, views, strict=True))
             )
 
-    def _for_hook(self, bucket: Bucket) -> GradBucket:
-        from .comm_hooks import GradBucket
-
-        index = self.buckets.index(bucket)
-        parameters = [self.parameters[i] for i in bucket.layout.indices]
-        last = index == len(self.buckets) - 1
-        return GradBucket(index, last, wrap(bucket.flat), bucket.views, parameters, bucket.label)
-
     def _finish(self) -> None:
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
         self.computed = spans.now()
         self.unused = unused = [i for i in range(len(self.parameters)) if i not in self.ready]
-        if unused and not self.find_unused:
-            raise self.logged(DistributedError(self._unused_message(unused)))
-        if self.expected is not None and self.expected != self.used:
-            raise self.logged(DistributedError(self._changed_message(self.expected)))
+        refused = [] if self.find_unused else [i for i in unused if i not in self.delayed]
+        if refused or self.expected not in (None, self.used):
+            from .use_errors import use_error
+
+            raise self.logged(use_error(self, refused))
         for i in unused:
             bucket, view = self.place[i]
             self._adopt(i, view)
@@ -266,9 +294,10 @@ class Reducer:
                 self.micro.finish(self, i)
             if view is not None and self.parameters[i]._grad is None:
                 view._array[...] = 0
-            bucket.missing -= 1
-            if bucket.missing == 0:
-                bucket.ready = self.computed
+                if not self.find_unused:
+                    self.parameters[i]._grad = view
+            self._less_missing(bucket)
+        self._release()
         self._hand_over()
         self._complete()
 
@@ -284,7 +313,9 @@ class Reducer:
     def _complete(self) -> None:
         """Wait for the averages, and prepare the next pass."""
         self._post_staged()
-        for bucket in self.buckets:
+        for bucket in self.order:
+            if bucket.work is None:
+                continue  # without a gradient
             began = spans.now()
             bucket.finish(self.backend)
             ended = spans.now()
@@ -316,21 +347,25 @@ class Reducer:
 
     def _share_used(self) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
-        used = np.zeros(len(self.parameters), np.uint8)
+        used, late = told = np.zeros((2, len(self.parameters)), np.uint8)
         used[list(self.used)] = 1
-        self.communicator.all_reduce(used, "max", "which parameters were used")
+        if self.backward_runs:
+            late[self.unused] = 1
+        self.communicator.all_reduce(told, "max", "which parameters were used")
         for i in np.flatnonzero(used).tolist():
             view = self.place[i][1]
             if view is not None:
                 self.parameters[i]._grad = view
+        if self.hook is None:
+            # What some rank did not use now may come late again: nothing else waits for it.
+            self.order = sorted(self.buckets, key=lambda bucket: late[list(bucket.layout.indices)].any())
 
     def _rebuild(self, arrivals: Sequence[int]) -> None:
         """Lay the buckets out in the order in which rank 0's gradients arrived."""
         # What has not arrived stays as it was: all, of a rank that had no batch (`DistributedDataParallel.join`).
-        known = list(arrivals)
-        known += [i for bucket in self.buckets for i in bucket.layout.indices if i not in arrivals]
-        order = self.communicator.broadcast_object(known)
-        layouts = plan(self.gradients, order, self.cap_bytes, self.caps)
+        rest = (i for bucket in self.buckets for i in bucket.layout.indices if i not in arrivals)
+        order = self.communicator.broadcast_object([*arrivals, *rest])
+        layouts = self._plan(order)
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)
         self.rebuilt = True
@@ -348,34 +383,6 @@ class Reducer:
         self.error = str(error)
         return error
 
-    def _changed_message(self, expected: frozenset[int]) -> str:
-        new, gone = sorted(self.used - expected), sorted(expected - self.used)
-        what = "one parameter is unused in first iteration, but then got used in the second iteration"
-        if gone:
-            what = "one parameter is used in first iteration, but then got unused in the second iteration"
-        named = ", ".join(f"'{self.names[i]}'" for i in gone or new)
-        indices = (
-            f"\nParameter indices which did not receive grad for rank {self.communicator.rank}: {gone}"
-            if gone
-            else ""
-        )
-        return (
-            f"{UNFINISHED if gone else ''}Your training graph has changed in this iteration, e.g., {what}. This is not "
-            f"compatible with static_graph set to True: {named}.{indices}"
-        )
-
-    def _unused_message(self, unused: Sequence[int]) -> str:
-        shown = ", ".join(f"'{self.names[i]}'" for i in unused[:8])
-        more = f" and {len(unused) - 8} more" if len(unused) > 8 else ""
-        cause = "Either the forward pass did not use them, or the loss does not depend on them."
-        if not all(self.parameters[i].requires_grad for i in unused):
-            cause = "Their requires_grad was turned off after the model was wrapped: wrap it again."
-        return (
-            f"rank {self.communicator.rank}: backward ended, but {len(unused)} of {len(self.parameters)} parameters got "
-            f"no gradient: {shown}{more}. {cause} If that is meant, wrap with "
-            "DistributedDataParallel(model, find_unused_parameters=True)."
-        )
-
     def prepare_for_backward(self, outputs: Sequence[Tensor] = ()) -> None:
         """For programs that do what DistributedDataParallel does: a backward that begins needs nothing more."""
         self.check_idle()
@@ -388,7 +395,6 @@ class Reducer:
         """Called before forward: the last backward must have run to its end."""
         if self.backward_runs:
             self._begin()
-            raise DistributedError(
-                f"rank {self.communicator.rank}: the last backward did not run to its end (it raised); gradients of "
-                "the ranks may differ. Restart from a checkpoint, or zero the gradients and wrap the model again."
-            )
+            from .use_errors import cut_short
+
+            raise cut_short(self.communicator.rank)

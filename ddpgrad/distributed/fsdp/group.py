@@ -19,12 +19,13 @@ import numpy as np
 from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...backend import dtype as dtypes
 from ...backend.registry import add_backend
-from ...core.errors import DistributedError, GraphError
+from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import ArrayWork
 from ..ddp.reducer import arrival
+from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.layout import Layout, PartialBackend, ShardArray, placed
 from . import graph_places
@@ -245,10 +246,7 @@ class Group:
         assert self.context is not None
         self.context.enter_backward()
         if any(m is other for other in self._arrived):
-            raise DistributedError(
-                f"parameter '{m.name}' got a second gradient in one backward, after it was handed over. A part of the model "
-                "that is checkpointed or used again needs one backward for all of it."
-            )
+            raise second_gradient(m.name)
         self._arrived.append(m)
         self.context.advance()
         if len(self._arrived) == sum(other.sharded._requires_grad for other in self.members):

@@ -10,7 +10,8 @@ from ...autograd import engine
 from ...autograd.grad_mode import is_grad_enabled
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
-from ...utils._pytree import tree_iter, tree_map_only
+from ...utils._pytree import tree_iter
+from ..ddp.mixed_precision import cast_floating
 from .context import Context
 from .group import Group
 from .policies import MixedPrecisionPolicy
@@ -61,14 +62,14 @@ class State:
             group.gather()
         dtype = self.policy.param_dtype
         if dtype is not None and self.policy.cast_forward_inputs:
-            args, kwargs = _cast((args, kwargs), dtype)
+            args, kwargs = cast_floating((args, kwargs), dtype)
         return args, kwargs
 
     def after(self, module: Module, args: Any, result: Any) -> Any:
         """The hook after forward, also where that raised."""
         context = self.context
         if self.policy.output_dtype is not None:
-            result = _cast(result, self.policy.output_dtype)
+            result = cast_floating(result, self.policy.output_dtype)
         if context is None or engine.running():
             return result  # in backward the part is computed again: its own backward is next
         for group in self.groups:
@@ -90,10 +91,6 @@ def _gather_for_backward(context: Context, groups: list[Group], grad: Tensor) ->
     """The hook of what forward returned: a part that is checkpointed within the module needs its parameters there."""
     for group in groups:
         context.gather_for_backward(group)
-
-
-def _cast(values: Any, dtype: Any) -> Any:
-    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, values)
 
 
 def state_of(module: Module) -> State:

@@ -12,8 +12,7 @@ from typing import Any
 
 from ....backend.dtype import DType, bfloat16, float16
 from ....futures import Future
-from ... import collectives
-from ...ddp.comm_hooks import GradBucket
+from ...ddp.comm_hooks import GradBucket, average
 from ...process_group import ProcessGroup
 
 Hook = Callable[[Any, GradBucket], Future[Any]]
@@ -21,17 +20,17 @@ Hook = Callable[[Any, GradBucket], Future[Any]]
 
 def allreduce_hook(process_group: ProcessGroup | None, bucket: GradBucket) -> Future[Any]:
     """Average the bucket, as without a hook."""
-    return _average(process_group, bucket, bucket.buffer())
+    return average(process_group, bucket, bucket.buffer())
 
 
 def fp16_compress_hook(process_group: ProcessGroup | None, bucket: GradBucket) -> Future[Any]:
     """Average the bucket in float16: half the bytes."""
-    return _average(process_group, bucket, bucket.buffer().to(float16))
+    return average(process_group, bucket, bucket.buffer().to(float16))
 
 
 def bf16_compress_hook(process_group: ProcessGroup | None, bucket: GradBucket) -> Future[Any]:
     """Average the bucket in bfloat16: half the bytes, and float32's range."""
-    return _average(process_group, bucket, bucket.buffer().to(bfloat16))
+    return average(process_group, bucket, bucket.buffer().to(bfloat16))
 
 
 def fp16_compress_wrapper(hook: Hook) -> Hook:
@@ -42,12 +41,6 @@ def fp16_compress_wrapper(hook: Hook) -> Hook:
 def bf16_compress_wrapper(hook: Hook) -> Hook:
     """`hook`, given buckets in bfloat16."""
     return _compressed(hook, bfloat16)
-
-
-def _average(group: ProcessGroup | None, bucket: GradBucket, tensor: Any) -> Future[Any]:
-    work = collectives.all_reduce(tensor, collectives.ReduceOp.AVG, group, async_op=True, label=bucket.label)
-    assert work is not None
-    return work.get_future().then(lambda done: done.value()[0])
 
 
 def _compressed(hook: Hook, to: DType) -> Hook:
