@@ -8,7 +8,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad.distributed.algorithms import ddp_comm_hooks
-from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -54,6 +54,18 @@ def test_compressed_gradients_are_rounded_once_per_rank_and_once_after_the_avera
         for _, averaged in results:
             assert averaged[name].dtype == np.float32
             assert np.array_equal(averaged[name], expected), name
+
+
+@pytest.mark.parametrize(
+    "hook", [quantization_hooks.quantization_pertensor_hook, quantization_hooks.quantization_perchannel_hook]
+)
+def test_quantized_gradients_are_within_half_a_level_and_the_same_on_all_ranks(hook):
+    plain, quantized = step(), step(hook)
+    width = max(np.ptp(np.append(g, 0)) for own, _ in plain for g in own.values())
+    for (_, expected), (_, got) in zip(plain, quantized, strict=True):
+        for name, gradient in expected.items():
+            assert np.array_equal(got[name], quantized[0][1][name])
+            assert 0 < abs(got[name] - gradient).max() <= 0.51 * width / 255
 
 
 def test_a_hook_sees_every_bucket_and_its_result_is_taken():

@@ -7,6 +7,7 @@ from replicas import batch_for, perceptron, ranks, share
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
+from ddpgrad.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook, default_hooks
 from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -125,3 +126,65 @@ def test_a_group_that_is_added_later_is_dealt_too():
     results = ranks(2, program)
     assert [result[0] for result in results] == ranks(2, alone)
     assert sum(count for _, count in results) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("hook", [default_hooks.allreduce_hook, default_hooks.bf16_compress_hook])
+def test_updates_within_backward_have_the_bits_of_a_step_after_it(kind, static, hook):
+    make, options = KINDS[kind]
+    x, y = batch_for(perceptron)
+
+    def program(wrap):
+        model = perceptron()
+        ddp = DDP(model, bucket_cap_mb=1e-4, static_graph=static)
+        zero = ZeroRedundancyOptimizer(groups(model), make, overlap_with_ddp=wrap is not None, **options)
+        ddp.register_comm_hook(None, hook if wrap is None else wrap(hook, ddp, zero))
+        losses = []
+        for step in range(7):
+            zero.zero_grad()
+            loss = F.cross_entropy(ddp(share(x)), share(y))
+            loss.backward()
+            losses.append(loss.item())
+            if wrap is None and step >= 2 + static:  # until then PyTorch's hooks wait for the last buckets
+                zero.step()
+            if step == 4:
+                zero.param_groups[1]["lr"] *= 0.1
+        zero.consolidate_state_dict()
+        state = zero.state_dict() if dist.get_rank() == 0 else {"state": {}}
+        moments = [torch.as_tensor(v).tolist() for s in state["state"].values() for v in s.values()]
+        return losses, bits(model), moments
+
+    results = [
+        ranks(3, lambda wrap=wrap: program(wrap))
+        for wrap in (None, ddp_zero_hook.hook_with_zero_step, ddp_zero_hook.hook_with_zero_step_interleaved)
+    ]
+    assert results[0] == results[1] == results[2]
+
+
+def test_what_decides_about_gradients_after_backward_does_not_go_with_updates_within_it(caplog):
+    def program():
+        model, x = perceptron(), torch.ones(4, 6)
+        alone = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+        zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, overlap_with_ddp=True)
+        make, hook = ddp_zero_hook.hook_with_zero_step, default_hooks.allreduce_hook
+        with pytest.raises(ValueError, match="must be constructed with `overlap_with_ddp=True`"):
+            make(hook, DDP(model), alone)
+        with pytest.raises(ValueError, match="has find_unused_parameters=True, which decides"):
+            make(hook, DDP(model, find_unused_parameters=True), zero)
+        with pytest.raises(ValueError, match=r"parameters \[0, 1, 2, 3\] are not among"):
+            make(hook, DDP(perceptron()), zero)
+        ddp = DDP(model)
+        ddp.register_comm_hook(None, make(hook, ddp, zero))
+        before = bits(model)
+        for _ in range(2):
+            ddp(x).sum().backward()
+            zero.step()
+        assert bits(model) == before
+        zero.zero_grad()
+        ddp.loss_weight(4)
+        with pytest.raises(dist.DistError, match="loss_weight, accumulate and join scale gradients"):
+            ddp(x).sum().backward()
+
+    ranks(1, program)
+    assert "`step()` should not be included" in caplog.text

@@ -14,7 +14,7 @@ import logging
 import time
 import zlib
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,22 +184,28 @@ def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int =
             part.append(t)
             size += t.nbytes
             if size >= _BROADCAST_BYTES:
-                _broadcast_joined(c, part, label, src)
+                start_broadcast(c, part, label, src, async_op=False)()
                 part, size = [], 0
         if part:
-            _broadcast_joined(c, part, label, src)
+            start_broadcast(c, part, label, src, async_op=False)()
 
 
-def _broadcast_joined(c: Communicator, tensors: Sequence[Tensor], label: str, src: int) -> None:
+def start_broadcast(
+    c: Communicator, tensors: Sequence[Tensor], label: str, src: int, async_op: bool = True
+) -> Callable[[], None]:
+    """Begin to give all ranks the values of rank `src`, of tensors of one dtype. What is returned waits for them."""
     if c.size == 1:
-        return
+        return lambda: None
     hosts = [on_host(t) for t in tensors]
     flat = np.concatenate([h.reshape(-1) for h in hosts])
-    c.broadcast(flat, src, label)
-    if c.rank == src:
-        return
-    start = 0
-    for t, host in zip(tensors, hosts, strict=True):
-        host[...] = flat[start : start + host.size].reshape(host.shape)
-        start += host.size
-        give_back(t, host)
+    work = c.broadcast(flat, src, label, async_op)
+
+    def finish() -> None:
+        work.wait()
+        start = 0
+        for t, host in zip(tensors, hosts, strict=True) if c.rank != src else ():
+            host[...] = flat[start : start + host.size].reshape(host.shape)
+            start += host.size
+            give_back(t, host)
+
+    return finish

@@ -6,6 +6,7 @@ https://pytorch.org/docs/stable/distributed.optim.html
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ from ...ops.creation.data import as_tensor
 from ...optim.optimizer import Optimizer, ParamsT
 from ..process_group import ProcessGroup, resolve
 from ..tensor_work import on_host
-from .replica_check import broadcast
+from .replica_check import broadcast, start_broadcast
+
+_log = logging.getLogger("ddpgrad.distributed")
 
 
 class ZeroRedundancyOptimizer(Optimizer):
@@ -25,6 +28,8 @@ class ZeroRedundancyOptimizer(Optimizer):
     Each parameter is updated by one rank, which then gives it to the others; gradients must be
     equal on all ranks, as DistributedDataParallel leaves them. Parameters have the same bits as
     with the optimizer itself. parameters_as_bucket_view: accepted for PyTorch's sake.
+    overlap_with_ddp: the updates happen within backward, by a hook of `algorithms.ddp_comm_hooks.ddp_zero_hook`, and `step`
+    does nothing.
     """
 
     def __init__(
@@ -36,12 +41,10 @@ class ZeroRedundancyOptimizer(Optimizer):
         overlap_with_ddp: bool = False,
         **defaults: Any,
     ) -> None:
-        if overlap_with_ddp:
-            raise NotImplementedError(
-                "ZeroRedundancyOptimizer: overlap_with_ddp is not supported; leave it out"
-            )
-        self._group = resolve(process_group)
-        self._loads = [0] * self._group.size()  # elements that each rank updates
+        self.overlap_with_ddp = overlap_with_ddp
+        self._parts: dict[str, list[dict[str, Any]]] = {}  # of the groups, by bucket
+        self.process_group = resolve(process_group)
+        self._loads = [0] * self.process_group.size()  # elements that each rank updates
         self._owners: dict[Tensor, int] = {}
         self._whole: dict[str, Any] | None = None
         given: list[Any] = list(params)
@@ -55,7 +58,17 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.state = self.optim.state
 
     def _deal(self, parameters: list[Tensor]) -> None:
-        """Give each parameter, the largest first, to the rank that has least to do."""
+        """Give each parameter, the largest first, to the rank that has least to do.
+
+        Where buckets are updated one by one, neighbours go to one rank, so that few ranks share a bucket.
+        """
+        if self.overlap_with_ddp:
+            whole, before = sum(p.numel() for p in parameters), 0
+            for parameter in reversed(parameters):
+                middle = 2 * before + parameter.numel()
+                self._owners[parameter] = self.process_group.size() * middle // (2 * whole + 1)
+                before += parameter.numel()
+            return
         for parameter in sorted(parameters, key=lambda p: -p.numel()):
             owner = self._loads.index(min(self._loads))
             self._owners[parameter] = owner
@@ -63,7 +76,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _own(self, group: dict[str, Any]) -> dict[str, Any]:
         """`group` with this rank's parameters only."""
-        rank = self._group.rank()
+        rank = self.process_group.rank()
         mine = [p for p in group["params"] if self._owners[p[1] if isinstance(p, tuple) else p] == rank]
         return {**group, "params": mine}
 
@@ -75,25 +88,60 @@ class ZeroRedundancyOptimizer(Optimizer):
             param_group["params"] = [given] if isinstance(given, Tensor) else list(given)
             self._deal([p[1] if isinstance(p, tuple) else p for p in param_group["params"]])
             self.optim.add_param_group(self._own(param_group))
+            self._parts.clear()
         super().add_param_group(param_group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update this rank's parameters and take over the others' from their ranks. Collective."""
-        for whole, mine in zip(self.param_groups, self.optim.param_groups, strict=True):
-            mine.update({k: v for k, v in whole.items() if k not in ("params", "param_names")})
-        # Without the hooks around it: this step has them.
-        update = getattr(type(self.optim).step, "__wrapped__", type(self.optim).step)
-        loss = update(self.optim) if closure is None else update(self.optim, closure)
-        self._whole = None
-        for rank in range(self._group.size()):
+        if self.overlap_with_ddp:
+            _log.warning(
+                "`step()` should not be included in the training loop when `overlap_with_ddp=True`: the hook of "
+                "DistributedDataParallel updates parameters within backward"
+            )
+            return None
+        loss = self._update(self.optim.param_groups, *([] if closure is None else [closure]))
+        for rank in range(self.process_group.size()):
             owned = [p for p, owner in self._owners.items() if owner == rank]
-            broadcast(self._group.communicator, owned, f"parameters that rank {rank} updates", rank)
+            broadcast(self.process_group.communicator, owned, f"parameters that rank {rank} updates", rank)
         return loss
+
+    def start_step(self, parameters: list[Tensor], label: str) -> Callable[[], None]:
+        """Update those of `parameters` that are this rank's, and begin to take over the others; what is returned waits for them.
+
+        parameters: of one dtype, always the same for one `label`. Collective.
+        """
+        c, members = self.process_group.communicator, set(parameters)
+        groups = self.optim.param_groups
+        if label not in self._parts:
+            own = [{**group, "params": [p for p in group["params"] if p in members]} for group in groups]
+            self._parts[label] = own
+        try:
+            self._update(self._parts[label])
+        finally:
+            self.optim.param_groups = groups
+        owners = sorted({self._owners[p] for p in members if p in self._owners})
+        owned = [(rank, [p for p in parameters if self._owners.get(p) == rank]) for rank in owners]
+        ends = [start_broadcast(c, part, f"rank {rank} updates {label}", rank) for rank, part in owned]
+
+        def finish() -> None:
+            for end in ends:
+                end()
+
+        return finish
+
+    def _update(self, groups: list[dict[str, Any]], *closure: Callable[[], Any]) -> Any:
+        """Update this rank's parameters in `groups`, which are its optimizer's or parts of them."""
+        for whole, mine in zip(self.param_groups, groups, strict=True):
+            mine.update({k: v for k, v in whole.items() if k not in ("params", "param_names")})
+        self.optim.param_groups = groups
+        self._whole = None
+        # Without the hooks around it: this step has them.
+        return getattr(type(self.optim).step, "__wrapped__", type(self.optim).step)(self.optim, *closure)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Bring the state of all ranks together on rank `to`, for its `state_dict`. Collective."""
-        root = self._group.place(to, "consolidate_state_dict: to")
-        c = self._group.communicator
+        root = self.process_group.place(to, "consolidate_state_dict: to")
+        c = self.process_group.communicator
         numbers = {p: n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
         state: dict[int, dict[str, Any]] = {}
         for src in range(c.size):
@@ -123,7 +171,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         if self._whole is None:
             raise RuntimeError(
                 "Optimizer state has not been consolidated on this rank. Please call `consolidate_state_dict(to="
-                f"{self._group.rank()})` on all ranks beforehand if you meant to save the global state."
+                f"{self.process_group.rank()})` on all ranks beforehand if you meant to save the global state."
             )
         return self._whole
 

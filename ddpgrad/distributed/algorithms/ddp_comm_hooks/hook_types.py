@@ -6,9 +6,11 @@ from enum import Enum, member
 from functools import partial
 from typing import Any
 
-from . import debugging_hooks, default_hooks, powerSGD_hook
+from . import debugging_hooks, default_hooks, powerSGD_hook, quantization_hooks
 
-__all__ = ["DDPCommHookType", "debugging_hooks", "default_hooks", "powerSGD_hook", "register_ddp_comm_hook"]
+__all__ = [
+    "DDPCommHookType", "debugging_hooks", "default_hooks", "powerSGD_hook", "quantization_hooks", "register_ddp_comm_hook",
+]  # fmt: skip
 
 
 def _plain(hook: Any, model: Any, state: Any) -> None:
@@ -25,6 +27,8 @@ class DDPCommHookType(Enum):
     ALLREDUCE = member(partial(_plain, default_hooks.allreduce_hook))
     FP16_COMPRESS = member(partial(_plain, default_hooks.fp16_compress_hook))
     BF16_COMPRESS = member(partial(_plain, default_hooks.bf16_compress_hook))
+    QUANTIZE_PER_TENSOR = member(partial(_plain, quantization_hooks.quantization_pertensor_hook))
+    QUANTIZE_PER_CHANNEL = member(partial(_plain, quantization_hooks.quantization_perchannel_hook))
     POWER_SGD = member(partial(_power_sgd, powerSGD_hook.powerSGD_hook, 1))
     POWER_SGD_RANK2 = member(partial(_power_sgd, powerSGD_hook.powerSGD_hook, 2))
     BATCHED_POWER_SGD = member(partial(_power_sgd, powerSGD_hook.batched_powerSGD_hook, 1))
