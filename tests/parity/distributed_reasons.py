@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _INSIDE = "looks into parts of PyTorch's C++ reducer or its private methods, which programs do not call"
-_MIXED = "DistributedDataParallel(mixed_precision=...) is PyTorch's experiment; torch.amp.autocast does it"
 _NAMED = "unused parameters are named when backward ends, not in the next forward (docs/design.md)"
 _SELF = "a rank that sends to itself, which NCCL alone carries"
 _BOOLS = "a sum of bools, which NCCL takes for `or`, is refused"
@@ -37,11 +36,7 @@ LEFT_OUT = {
     "test_ddp_logging_data_gpu": "settings of NCCL's",
     "test_ddp_multiple_nested_unused_params_err_ignore_params": _NAMED,
     "test_ddp_multiple_nested_unused_params_error": _NAMED,
-    "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none": _MIXED,
-    "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none": _MIXED,
-    "test_ddp_native_mixed_precision_ignored_params": _MIXED,
-    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none": _MIXED,
-    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none": _MIXED,
+    "test_ddp_native_mixed_precision_ignored_params": _INSIDE,
     "test_ddp_profiling_torch_profiler": "asks for PyTorch's search for unused parameters, which is not needed here",
     "test_ddp_remove_autograd_hooks": _INSIDE,
     "test_ddp_sink_noclone": _INSIDE,
@@ -58,7 +53,7 @@ LEFT_OUT = {
     "test_nccl_backend_bool_allreduce": _BOOLS,
     "test_nccl_backend_bool_reduce": _BOOLS,
     "test_nccl_high_priority_stream": "needs CUDA streams",
-    "test_skip_all_reduce_unused_parameters": "skip_all_reduce_unused_params is not there",
+    "test_skip_all_reduce_unused_parameters": "counts buckets, which are laid out otherwise here",
     "test_undefined_grad_parity_unused_parameters": _INSIDE,
     "test_verify_model_across_rank_without_logger": _INSIDE,
 }  # fmt: skip

@@ -57,10 +57,9 @@ NOTHING: dict[str, str] = {
 ADDED: dict[str, str] = {
     "torch._C": "_set_print_stack_traces_on_fatal_signal",
     "torch.autograd": "DeviceType",
-    "torch.distributed.algorithms.ddp_comm_hooks": "quantization quantization_hooks",
     "torch.distributed.distributed_c10d": "_get_pg_config",
     "torch.distributed.utils": "_sync_module_states _verify_param_shape_across_processes",
-    "torch.nn.parallel.distributed": "_BucketCapacityConfig _DEFAULT_BUCKET_CAP_MB _MB_TO_BYTES _MixedPrecision _dump_DDP_relevant_env_vars",
+    "torch.nn.parallel.distributed": "_BucketCapacityConfig _DEFAULT_BUCKET_CAP_MB _MB_TO_BYTES _dump_DDP_relevant_env_vars",
     "torch.distributed.optim": "_apply_optimizer_in_backward",
     "torch.profiler": "ExecutionTraceObserver",
 }
@@ -258,6 +257,9 @@ def install(gpus: bool) -> None:
         home = importlib.import_module(module)
         for name in names.split():
             setattr(home, name, MagicMock(name=f"{module}.{name}"))
+    # Where PyTorch keeps the two forms of a parameter under DistributedDataParallel(mixed_precision=...).
+    ddpgrad.Tensor._fp_param = property(lambda p: p)
+    ddpgrad.Tensor._mp_param = property(lambda p: p.half())
     c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
     c10d._TORCHCOMM_AVAILABLE = False
     setattr(ddpgrad.distributed, "_rank_not_in_group", c10d._rank_not_in_group)  # noqa: B010
