@@ -232,7 +232,7 @@ def test_wrong_use_is_an_error(wrong, error, text):
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        (nn.Linear(6, 4, dtype=torch.bfloat16), "'weight' is torch.bfloat16"),
+        (nn.Linear(6, 4, dtype=torch.bfloat16), "'weight' is averaged in bfloat16"),
         (nn.Embedding(6, 4, sparse=True), "the gradients of weight are sparse"),
         (
             nn.Sequential(nn.Linear(6, 4), nn.SyncBatchNorm(4)),

@@ -1,4 +1,4 @@
-"""`DistributedDataParallel.accumulate`: a step of k micro-batches a rank has the bits of a step of k times as many ranks.
+"""`accumulate` of `DistributedDataParallel` and `fully_shard`: a step of k micro-batches a rank has the bits of a step of k times as many ranks.
 
 Micro-batch i of rank r stands for rank k r + i of k x ranks. What such a rank would have of its own, a micro-batch has:
 a place in the tree that adds gradients (`protocol/tree.py`), random numbers, and buffers, of which rank 0's count.
@@ -8,81 +8,91 @@ A rank's micro-batches are neighbours in that tree, and a whole part of it where
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...autograd.grad_mode import no_grad
 from ...core.errors import DistributedError, MismatchError
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
+from ...nn.modules.module import Module
 from ...random import Generator, default_generator, get_rng_state, set_rng_state
+from .loss_weight import has_gradient
+from .replica_check import broadcast
 from .sync_batchnorm import SyncBatchNorm
 
 if TYPE_CHECKING:
-    from .data_parallel import DistributedDataParallel
-    from .reducer import Reducer
+    from .averages import Averages
 
 
 class MicroBatches:
     """The gradients of one rank's micro-batches: of `count` in this step, 0 between steps; `index` is the current one.
 
-    `.grad` holds the sum of a pair of neighbours, which backward adds by itself. `_sums` has, by parameter, the sums
-    before it, each with the first of its micro-batches; `_room` arrays for more of them.
+    `.grad` holds the sum of a pair of neighbours, which backward adds by itself; one alone where gradients arrive in another
+    dtype than they are summed in. `_sums` has, by parameter, the sums before it, each with the first of its micro-batches;
+    `_room` arrays for more of them, where gradients have memory that is used again.
     """
 
     def __init__(self) -> None:
         self.count = self.index = 0
-        self._arrived: dict[int, tuple[int, int]] = {}  # versions of gradient and parameter then
+        self._arrived: dict[int, tuple[int, ...]] = {}  # versions of gradient and parameter then
         self._sums: dict[int, list[tuple[int, Any]]] = {}
         self._room: dict[int, list[Any]] = {}
 
-    def begin(self, reducer: Reducer, index: int) -> None:
+    def begin(self, averages: Averages, index: int) -> None:
         """Micro-batch `index` comes next. The first of a pair finds no gradient: the pair before it is put aside."""
         for i, versions in self._arrived.items():
-            parameter = reducer.parameters[i]
-            if index and versions != _versions(parameter):
-                raise reducer.logged(
+            if index and versions != _versions(averages, i):
+                raise averages.logged(
                     DistributedError(
-                        f"accumulate: parameter '{reducer.names[i]}' or its .grad was changed between micro-batches {index - 1} and "
+                        f"accumulate: parameter '{averages.names[i]}' or its .grad was changed between micro-batches {index - 1} and "
                         f"{index}. Call zero_grad() before the loop, and clip gradients and step() after it"
                     )
                 )
         self.index = index
         self._arrived.clear()
-        if index % 2 == 0:
-            for i, parameter in enumerate(reducer.parameters):
+        for i, parameter in enumerate(averages.parameters):
+            together = 2 if averages.summed_in(i) == parameter._array.dtype else 1
+            if index % together == 0:
                 grad, parameter._grad = parameter._grad, None
                 if grad is not None and index:
-                    room = self._room.get(i)
-                    array = room.pop() if room else grad._array.copy()
-                    array[...] = grad._array
-                    self._put(i, index - 2, array)
+                    self._put(i, index - together, self._kept(averages, i, grad))
 
-    def arrived(self, reducer: Reducer, i: int) -> None:
+    def _kept(self, averages: Averages, i: int, grad: Tensor) -> Any:
+        """The gradient in an array that nothing else writes to, of the dtype that it is summed in."""
+        if averages.memory(i) is None:
+            return grad._array.astype(averages.summed_in(i), copy=False)
+        room = self._room.setdefault(i, [])
+        array = room.pop() if room else grad._array.copy()
+        array[...] = grad._array
+        return array
+
+    def arrived(self, averages: Averages, i: int) -> None:
         """Parameter i has its gradient of the current micro-batch."""
         if i in self._arrived:
             raise DistributedError(
-                f"accumulate: parameter '{reducer.names[i]}' got a second gradient in micro-batch {self.index}. Add its "
+                f"accumulate: parameter '{averages.names[i]}' got a second gradient in micro-batch {self.index}. Add its "
                 "losses, and call backward() once"
             )
-        self._arrived[i] = _versions(reducer.parameters[i])
+        self._arrived[i] = _versions(averages, i)
         if self.index == self.count - 1:
-            self.finish(reducer, i)
+            self.finish(averages, i)
 
-    def finish(self, reducer: Reducer, i: int) -> None:
+    def finish(self, averages: Averages, i: int) -> None:
         """Make `.grad` of parameter i the sum over all micro-batches, if one of them has used it."""
-        view, parameter = reducer.place[i][1], reducer.parameters[i]
-        assert view is not None
-        reducer._adopt(i, view)
+        averages.adopt(i)
+        view, parameter = averages.memory(i), averages.parameters[i]
         if parameter._grad is not None:
-            self._put(i, self.index, view._array)
+            self._put(i, self.index, parameter._grad._array.astype(averages.summed_in(i), copy=False))
         sums = self._sums.get(i)
         if sums:
             while len(sums) > 1:
                 self._join(i)
             array = sums.pop()[1]
-            if array is not view._array:
+            if view is None:
+                view = wrap(array)
+            elif array is not view._array:
                 view._array[...] = array
                 self._room.setdefault(i, []).append(array)
             parameter._grad = view
@@ -99,87 +109,95 @@ class MicroBatches:
         sums = self._sums[i]
         (_, later), (first, earlier) = sums.pop(), sums.pop()
         later += earlier
-        self._room.setdefault(i, []).append(earlier)
+        if i in self._room:
+            self._room[i].append(earlier)
         sums.append((first, later))
 
-    def end(self, reducer: Reducer, whole: bool) -> None:
+    def end(self, averages: Averages, whole: bool) -> None:
         """The step has ended; one that is not whole leaves no gradients."""
         self.count = 0
         if not whole:
             self._sums.clear()
-            for parameter in reducer.parameters:
-                parameter._grad = None
+            for tensor in (*averages.parameters, *averages.owners):
+                tensor._grad = None
 
 
-def _versions(parameter: Tensor) -> tuple[int, int]:
-    grad = parameter._grad
-    return -1 if grad is None else grad._versions[0], parameter._versions[0]
+def _versions(averages: Averages, i: int) -> tuple[int, ...]:
+    """Changes when the parameter or its gradient does, wherever these lie."""
+    owner, grads = averages.owners[i], (averages.parameters[i]._grad, averages.owners[i]._grad)
+    return owner._versions[0], *(-1 if grad is None else grad._versions[0] for grad in grads)
 
 
-def accumulate(model: DistributedDataParallel, k: int, batch: tuple[Any, ...]) -> Iterator[Any]:
-    """What `DistributedDataParallel.accumulate` does."""
-    reducer, rank = model.reducer, model.process_group.communicator.rank
-    _check(model, k)
+def accumulate(
+    averages: Averages,
+    model: Module,
+    buffers: Sequence[Tensor],
+    k: int,
+    batch: tuple[Any, ...],
+    joined: bool = False,
+) -> Iterator[Any]:
+    """What `DistributedDataParallel.accumulate` does; `buffers` are those of `model` that become rank 0's."""
+    c = averages.communicator
+    _check(averages, model, k, joined)
     parts = [_deal(values, k) for values in batch]
     batches = zip(*parts, strict=True) if len(parts) > 1 else parts[0] if parts else range(k)
-    key = _agree(model, k)
-    micro = reducer.micro = reducer.micro or MicroBatches()
-    if model.training:
-        model._share_buffers()
-    buffers = [b for _, b in model._shared_buffers()] if model.forward_sync_buffers else []
+    key = _agree(averages, k)
+    micro = averages.micro = averages.micro or MicroBatches()
+    if model.training and buffers:
+        broadcast(c, buffers, "buffers of rank 0")
     before = first = [b.clone() for b in buffers]
-    steps, state = reducer.steps, get_rng_state()
+    steps, state = averages.steps, get_rng_state()
     micro.count = k
     try:
         for index, given in enumerate(batches):
-            micro.begin(reducer, index)
-            reducer.enabled = index == k - 1
-            set_rng_state(_stream(key, k * rank + index))
+            micro.begin(averages, index)
+            averages.enabled = index == k - 1
+            set_rng_state(_stream(key, k * c.rank + index))
             if index:
                 _copy(before, buffers)
             yield given
             if index == 0:
                 first = [b.clone() for b in buffers]
-        if reducer.steps == steps:
-            raise reducer.logged(
+        if averages.steps == steps:
+            raise averages.logged(
                 DistributedError(
-                    f"accumulate: rank {rank} called no backward() for the last of its {k} micro-batches, in which the ranks "
+                    f"accumulate: rank {c.rank} called no backward() for the last of its {k} micro-batches, in which the ranks "
                     "average. Each micro-batch needs one; multiply by 0 the loss of one that is not to count"
                 )
             )
         _copy(first, buffers)
     finally:
-        reducer.enabled = True
-        micro.end(reducer, whole=reducer.steps > steps)
+        averages.enabled = True
+        micro.end(averages, whole=averages.steps > steps)
         set_rng_state(state)
 
 
-def _check(model: DistributedDataParallel, k: int) -> None:
+def _check(averages: Averages, model: Module, k: int, joined: bool) -> None:
     """Raise if the bits would depend on the number of ranks, or gradients be lost."""
-    reducer, size = model.reducer, model.process_group.communicator.size
     if not isinstance(k, int) or k < 1:
         raise ValueError(f"accumulate: expected a number of micro-batches, at least 1, got {k!r}")
-    if k & (k - 1) and size > 1:
+    if k & (k - 1) and averages.communicator.size > 1:
         raise ValueError(
             f"accumulate: on several ranks the number of micro-batches must be a power of 2, got {k}: the gradients of a rank "
             "are a part of the tree that adds those of all"
         )
-    if not reducer.enabled or model.joined is not None:
+    if not averages.enabled or joined:
         raise RuntimeError(
             "accumulate: not within no_sync() or join(), as it tells itself when ranks average"
         )
-    for name, p in zip(reducer.names, reducer.parameters, strict=True):
-        if p.grad is not None and p.grad.count_nonzero():
+    for i, (name, owner) in enumerate(zip(averages.names, averages.owners, strict=True)):
+        if has_gradient(owner):
             raise RuntimeError(
                 f"accumulate: parameter '{name}' has a gradient from before. Call optimizer.zero_grad() before each step"
             )
-        if k > 1 and p.itemsize < 4:
+        if k > 1 and (dtype := averages.summed_in(i)).itemsize < 4:
             raise NotImplementedError(
-                f"accumulate: parameter '{name}' is {p.dtype}, whose sums would be rounded by each rank. Keep parameters in "
-                "float32, and compute in 16 bits under torch.autocast"
+                f"accumulate: the gradient of '{name}' is averaged in {dtype}, and each rank would round the sum of its own. Keep "
+                "parameters in float32, and compute in 16 bits under torch.autocast; with fully_shard, under "
+                "MixedPrecisionPolicy(reduce_dtype=torch.float32)"
             )
-    if reducer.sparse:
-        names = ", ".join(reducer.names[i] for i in sorted(reducer.sparse))
+    if averages.sparse:
+        names = ", ".join(averages.names[i] for i in sorted(averages.sparse))
         raise NotImplementedError(
             f"accumulate: the gradients of {names} are sparse; make them with sparse=False"
         )
@@ -207,15 +225,15 @@ def _deal(values: Any, k: int) -> list[Any]:
     return [values[i::k].contiguous() for i in range(k)]
 
 
-def _agree(model: DistributedDataParallel, k: int) -> int:
+def _agree(averages: Averages, k: int) -> int:
     """What all random numbers of this step come from: a draw of rank 0. Collective; all ranks have the same k."""
-    communicator = model.process_group.communicator
+    communicator = averages.communicator
     drawn = default_generator().raw64() >> 2 if communicator.rank == 0 else 0
     told = np.array([k, -k, drawn], np.int64)
     communicator.all_reduce(told, "max", "number of micro-batches")
     most, least, key = told.tolist()
     if most != -least:
-        raise model.reducer.logged(
+        raise averages.logged(
             MismatchError(
                 f"accumulate: rank {communicator.rank} has {k} micro-batches, and others from {-least} to {most}: all ranks need "
                 "the same number"
@@ -230,7 +248,7 @@ def _stream(key: int, place: int) -> Tensor:
     return Generator().manual_seed(int.from_bytes(seed[:7], "little")).get_state()
 
 
-def _copy(values: list[Tensor], to: list[Tensor]) -> None:
+def _copy(values: Sequence[Tensor], to: Sequence[Tensor]) -> None:
     with no_grad():
         for value, tensor in zip(values, to, strict=True):
             tensor.copy_(value)

@@ -13,8 +13,8 @@ from ...nn.modules import registration
 from ...nn.modules.module import Module
 from ..process_group import ProcessGroup, default_group, resolve
 from . import bucket, model_check
+from .averages import checked_action
 from .bucket import MIB
-from .finite import refuse_action
 from .reducer import Reducer
 from .replica_check import ReplicaCheck, broadcast
 
@@ -90,7 +90,7 @@ class DistributedDataParallel(Module):
         model_check.warn_if_wrapped(module, DistributedDataParallel)
         model_check.check_places(device_ids, process_group, device_mesh)
         bucket.refuse_caps(bucket_cap_mb, bucket_cap_mb_list)
-        refuse_action(nonfinite_gradients)
+        checked_action("DistributedDataParallel", nonfinite_gradients)
         self.module = module
         self.process_group = device_mesh.get_group() if device_mesh is not None else resolve(process_group)
         self.device_mesh, self.device_ids = device_mesh, device_ids
@@ -174,8 +174,7 @@ class DistributedDataParallel(Module):
             from .recompute import RecomputedSums
 
             self.reducer.sums = RecomputedSums(c, self.process_group.ranks, every, self.reducer.finite)
-        self.reducer.nonfinite = self.nonfinite_gradients
-        self.reducer.finite.enabled = self.nonfinite_gradients is not None
+        self.reducer.watch(self.nonfinite_gradients)
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
         self.replica_check.attend(self)
         self.changes_seen = registration.changes[0]
@@ -295,7 +294,8 @@ class DistributedDataParallel(Module):
         """
         from .accumulate import accumulate  # here, as few programs do
 
-        return accumulate(self, k, batch)
+        buffers = [b for _, b in self._shared_buffers()] if self.forward_sync_buffers else []
+        return accumulate(self.reducer, self, buffers, k, batch, self.joined is not None)
 
     def loss_weight(self, n: float | Tensor) -> None:
         """Say before a batch's backward how much its loss, a mean, counts: its number of tokens or samples.

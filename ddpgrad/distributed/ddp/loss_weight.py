@@ -19,7 +19,15 @@ from ...core.tensor import Tensor
 from ...ops.creation.factories import zeros_like
 
 if TYPE_CHECKING:
-    from .reducer import Reducer
+    from .averages import Averages
+
+
+def has_gradient(owner: Tensor) -> bool:
+    """Whether this rank's part of `owner.grad` has an element that is not zero."""
+    grad: Any = owner.grad
+    if grad is None:
+        return False
+    return bool((grad.to_local() if hasattr(grad, "to_local") else grad).count_nonzero())
 
 
 class LossWeights:
@@ -35,20 +43,20 @@ class LossWeights:
         self.expected: int | None = None
         self._attached = False
 
-    def attach(self, reducer: Reducer) -> None:
-        """Multiply what comes to the parameters; hooks are the reducer's, and do not keep it alive."""
+    def attach(self, averages: Averages) -> None:
+        """Multiply what comes to the parameters; hooks are those of `averages`, and do not keep it alive."""
         if not self._attached:
             self._attached = True
-            for i, node in enumerate(reducer.accumulators):
-                about = i, reducer.names[i], reducer.parameters[i], reducer.used
-                reducer.hooks.append(node.register_prehook(partial(self._weighted, *about)))
+            for i, node in enumerate(averages.accumulators):
+                about = i, averages.names[i], averages.owners[i], averages.used
+                averages.hooks.append(node.register_prehook(partial(self._weighted, *about)))
 
     def _weighted(
-        self, i: int, name: str, parameter: Tensor, used: Collection[int], grads: tuple[Any, ...]
+        self, i: int, name: str, owner: Tensor, used: Collection[int], grads: tuple[Any, ...]
     ) -> tuple[Any, ...] | None:
         if self.current is None:
             return None
-        if i not in used and parameter.grad is not None and parameter.grad.count_nonzero():
+        if i not in used and has_gradient(owner):
             raise DistributedError(
                 f"loss_weight: parameter '{name}' has the average of earlier batches in its .grad, which no weight fits: call "
                 "zero_grad() after each average, and let batches add up within no_sync()"
@@ -64,25 +72,25 @@ class LossWeights:
         self.current = weight
         self.total += weight
 
-    def take(self, reducer: Reducer) -> float | None:
+    def take(self, averages: Averages) -> float | None:
         """What the averages are to be multiplied by; None where no rank gave weights. Collective if one may have."""
         if self.current is None and self.expected is None:
             return None
         told = np.array([self.total, self.current is not None], np.float64)
         self.current, self.total = None, 0.0
-        reducer.communicator.all_reduce(told, "sum", "weights of losses")
+        averages.communicator.all_reduce(told, "sum", "weights of losses")
         total, users = told.tolist()
         if self.expected is not None and users not in (0, self.expected):
-            raise reducer.logged(
+            raise averages.logged(
                 DistributedError(
                     f"loss_weight was called on {users:.0f} of the {self.expected} ranks that have a batch: call it on all"
                 )
             )
         if users and not total:
-            raise reducer.logged(
+            raise averages.logged(
                 DistributedError(
                     "loss_weight: the weights of all ranks' batches sum to 0, and the mean over nothing is undefined: leave out "
                     "this step on all ranks, as ddpgrad.distributed.agree(n > 0) tells beforehand"
                 )
             )
-        return reducer.communicator.size / total if users else None
+        return averages.communicator.size / total if users else None

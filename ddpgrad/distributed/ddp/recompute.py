@@ -20,7 +20,7 @@ from ..communicator.communicator import ArrayWork, Communicator
 from ..protocol import tree
 from ..protocol.guard import blaming
 from ..ranks import world
-from .finite import FiniteWatch
+from .averages import FiniteWatch
 
 _UNIT = 64  # elements; parts have a multiple of it, as those of `tree.share`
 

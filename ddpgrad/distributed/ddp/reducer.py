@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -20,18 +20,15 @@ from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...core import spans
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
+from .averages import Averages, is_finite
 from .bucket import Bucket, Gradient, Layout, plan
-from .finite import FiniteWatch, settle
 
 if TYPE_CHECKING:
-    from .accumulate import MicroBatches
     from .comm_hooks import Hook
-    from .loss_weight import LossWeights
     from .recompute import RecomputedSums
     from .sparse_bucket import SparseBucket
 
 
-E = TypeVar("E", bound=Exception)
 _Four = tuple[float, float, float, float]
 
 TRIGGER = -1
@@ -49,7 +46,7 @@ def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
     return hook
 
 
-class Reducer:
+class Reducer(Averages):
     """Keeps the gradients of `parameters` equal on all ranks after each backward.
 
     find_unused: parameters that get no gradient count as zeros, instead of being an error. static: likewise, and they
@@ -57,8 +54,6 @@ class Reducer:
     sparse: the places of parameters whose gradients are sparse; each has a bucket of its own, without flat memory.
     delayed: the places of parameters that are reduced together, without a hook, when the gradient of `trigger` is there too.
     One of them that a backward does not use counts as zero.
-    `error` is the last that was `logged`.
-    `enabled` is off within `no_sync`: gradients then only add up locally.
     A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
     parameters are as if it had never been.
     """
@@ -77,27 +72,21 @@ class Reducer:
         delayed: Sequence[int] = (),
         trigger: Tensor | None = None,
     ) -> None:
-        self.names, self.parameters, self.communicator = list(names), list(parameters), communicator
+        super().__init__(communicator)
+        self.names, self.parameters = list(names), list(parameters)
+        self.owners = self.parameters
         self.sums: Communicator | RecomputedSums = communicator  # who makes the averages of buckets
         self.cap_bytes, self.caps, self.find_unused = cap_bytes, caps, find_unused or static
         self.static, self.backend, self.delayed = static, backend, list(delayed)
         self.enabled = True
         self.skips_unused = False  # buckets without any gradient, which are the same on all ranks
         self.expected: frozenset[int] | None = None  # what backward passes here use, once that is known
-        self.error, self.rebuilt = "", False
-        # Parameters that got a gradient since the last average, within `no_sync` too.
-        self.used: set[int] = set()
-        self.steps = 0  # backward passes after which gradients were averaged
+        self.rebuilt = False
         self.unused: list[int] = []  # in the last backward
         self.forward_began = self.backward_began = self.computed = 0.0
         # Of each of the last steps: when forward, backward and what comes after it began, and the times of its buckets.
         self.timed: deque[tuple[float, float, float, list[_Four]]] = deque(maxlen=20)
         self.hook: Hook | None = None
-        self.scale = 1.0  # of averages, where not all ranks took part
-        self.weights: LossWeights | None = None  # since the first use, or a `join`
-        self.micro: MicroBatches | None = None  # since the first `accumulate`
-        self.finite = FiniteWatch()
-        self.nonfinite: str | None = None  # one of `finite.ACTIONS`
         # Order of the first backward, until the buckets are laid out by it. Where parameters may be
         # unused there is no such order: each rank would have its own.
         self.arrivals: list[int] | None = None if find_unused and not static else []
@@ -139,7 +128,7 @@ class Reducer:
                 places = [(bucket.layout.indices[0], None)]
             for i, view in places:
                 self.place[i] = (bucket, view)
-                self._adopt(i, view)
+                self.adopt(i)
                 self.accumulators[i].bucket = view
         self._begin()
 
@@ -158,12 +147,9 @@ class Reducer:
             if self.accumulators[i].bucket is view:
                 self.accumulators[i].bucket = None
 
-    def _adopt(self, i: int, view: Tensor | None) -> None:
-        """Move a gradient that lies elsewhere into the bucket, if that has memory."""
-        parameter = self.parameters[i]
-        if view is not None and parameter._grad is not None and parameter._grad is not view:
-            view._array[...] = parameter._grad._array
-            parameter._grad = view
+    def memory(self, i: int) -> Tensor | None:
+        """Where the gradient of parameter i has to lie: its bucket; a sparse one lies anywhere."""
+        return self.place[i][1]
 
     def _begin(self) -> None:
         self.ready: set[int] = set()
@@ -185,9 +171,7 @@ class Reducer:
         (bucket, view), node = self.place[i], self.accumulators[i]
         if node.bucket is not view or (view is None and node.metadata[Reducer] != id(self)):
             return
-        self.used.add(i)
-        if self.micro is not None and self.micro.count:
-            self.micro.arrived(self, i)
+        self.arrives(i)
         if not self.enabled:
             return
         self._enter_backward()
@@ -198,7 +182,7 @@ class Reducer:
         self.ready.add(i)
         if self.arrivals is not None:
             self.arrivals.append(i)
-        self._adopt(i, view)
+        self.adopt(i)
         if self._less_missing(bucket) == 0:
             self._hand_over()
 
@@ -289,9 +273,8 @@ class Reducer:
             raise self.logged(use_error(self, refused))
         for i in unused:
             bucket, view = self.place[i]
-            self._adopt(i, view)
-            if self.micro is not None and self.micro.count:
-                self.micro.finish(self, i)
+            self.adopt(i)
+            self.finish_parts(i)
             if view is not None and self.parameters[i]._grad is None:
                 view._array[...] = 0
                 if not self.find_unused:
@@ -324,9 +307,7 @@ class Reducer:
         if self.backward_runs:
             times = [(b.ready, b.launched, b.finished, b.exposed) for b in self.buckets]
             self.timed.append((self.forward_began, self.backward_began, self.computed, times))
-        scale, parts = None if self.weights is None else self.weights.take(self), 1
-        if scale is None:
-            scale, parts = self.scale, 1 if self.micro is None else self.micro.count or 1
+        scale, parts = self.factors()
         if scale != 1.0 or parts > 1:
             for bucket in self.buckets:
                 bucket.scale_by(scale, parts)
@@ -335,7 +316,7 @@ class Reducer:
         if self.static and self.used:  # a rank that had no batch has seen nothing
             self.expected = frozenset(self.used)
         self.used.clear()
-        failed = None if self.nonfinite is None else settle(self, self.nonfinite)
+        failed = None if self.nonfinite is None else self._settled(self.nonfinite)
         self.steps += 1
         self.finite.step(self.steps)
         arrivals, self.arrivals = self.arrivals, None
@@ -344,6 +325,18 @@ class Reducer:
             self._rebuild(arrivals)
         if failed is not None:
             raise failed
+
+    def _settled(self, action: str) -> BaseException | None:
+        """What is to be raised where averages are not finite, once all ranks have dropped them."""
+        spoiled = not all(is_finite(bucket.flat) for bucket in self.buckets)
+        apart = bool(self.sparse) or self.hook is not None  # results that a rank may have for itself
+        if not (spoiled or apart):
+            return None
+        from .nonfinite import settle, shared  # here, as it is rare
+
+        if apart:
+            spoiled = shared(self.communicator, spoiled)
+        return settle(self, action) if spoiled else None
 
     def _share_used(self) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
@@ -369,19 +362,6 @@ class Reducer:
         if layouts != [bucket.layout for bucket in self.buckets]:
             self._build(layouts)
         self.rebuilt = True
-
-    def weighted(self) -> LossWeights:
-        """The weights of this rank's batches."""
-        if self.weights is None:
-            from .loss_weight import LossWeights  # here, as few programs have weights
-
-            self.weights = LossWeights()
-        return self.weights
-
-    def logged(self, error: E) -> E:
-        """`error`, remembered for whoever asks the model what went wrong."""
-        self.error = str(error)
-        return error
 
     def prepare_for_backward(self, outputs: Sequence[Tensor] = ()) -> None:
         """For programs that do what DistributedDataParallel does: a backward that begins needs nothing more."""

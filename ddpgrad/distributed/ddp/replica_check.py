@@ -27,7 +27,7 @@ from ..process_group import ProcessGroup, resolve
 from ..protocol.guard import blaming
 from ..ranks import world
 from ..tensor_work import give_back, on_host
-from .finite import ADVICE, FiniteWatch
+from .averages import ADVICE, FiniteWatch
 
 _BROADCAST_BYTES = 250 << 20
 _log = logging.getLogger("ddpgrad.distributed")

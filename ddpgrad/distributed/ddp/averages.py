@@ -1,0 +1,173 @@
+"""What is known of the averages of a model's gradients, and whose gradients stopped being finite first.
+
+Averaging spreads one rank's NaN to all ranks, and the next step makes every rank's own gradients
+NaN: afterwards nobody can tell whose fault it was. So each rank looks at its gradients before they
+are averaged. Overflow is nothing bad under a GradScaler, which skips such a step; so a rank only
+remembers where the present unbroken run of steps without finite gradients began. The check of the
+replicas asks for that when it meets a parameter that is NaN. At the end of a program, when no rank can ask
+another, it is known from one thing more: whether the rank's parameters were finite when its gradients were not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ...autograd.accumulate import AccumulateGrad
+from ...core.tensor import Tensor
+from ..communicator.communicator import Communicator
+
+if TYPE_CHECKING:
+    from .accumulate import MicroBatches
+    from .loss_weight import LossWeights
+
+E = TypeVar("E", bound=Exception)
+
+ACTIONS = ("skip", "stop", "raise")
+"""What all ranks do in a step whose averaged gradients are not finite."""
+
+
+def checked_action(caller: str, action: str | None) -> None:
+    """Raise ValueError for what `nonfinite_gradients` cannot be."""
+    if action not in (None, *ACTIONS):
+        raise ValueError(f"{caller}: nonfinite_gradients must be one of {ACTIONS}, or None; got {action!r}")
+
+
+ADVICE = (
+    ". Look at that rank's data and loss in that step; autograd.set_detect_anomaly(True) finds the operation."
+)
+
+
+class FiniteWatch:
+    """Watches the gradients of one rank.
+
+    since: the step (counted in backward passes, from 1) and the parameter where the run of
+    steps without finite gradients began that goes on now; None while they are finite.
+    inherited: whether parameters were not finite then, so that the gradients could not be.
+    steps: how many backward passes have ended.
+    enabled: whether somebody will ask. parameters_are_finite: how to find out.
+    """
+
+    __slots__ = ("_found", "enabled", "inherited", "parameters_are_finite", "since", "steps")
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self.since: tuple[int, str] | None = None
+        self.inherited = False
+        self.steps = 0
+        self.parameters_are_finite: Callable[[], bool] = lambda: True
+        self._found: str | None = None
+
+    def look(self, flat: Any, gradients: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+        """Note it if the bucket `flat`, which holds the named `gradients`, is not finite."""
+        if self.enabled and self._found is None and not _surely_finite(flat):
+            self._found = next((name for name, g in gradients() if not np.isfinite(g).all()), None)
+
+    @property
+    def found(self) -> str:
+        """The first parameter whose gradient is not finite in the pass that runs; "" if there is none."""
+        return self._found or ""
+
+    def step(self, number: int) -> None:
+        """Backward number `number` has ended."""
+        self.steps = number
+        if self._found is None:
+            self.since = None
+        elif self.since is None:
+            self.since = number, self._found
+            self.inherited = not self.parameters_are_finite()
+        self._found = None
+
+
+def _surely_finite(flat: Any) -> bool:
+    """False if an element may be infinite or NaN. One pass at the speed of memory."""
+    if flat.dtype.kind == "f" and flat.dtype.itemsize >= 4:
+        # Squares of huge numbers overflow too: who asks looks again.
+        return bool(np.isfinite(np.dot(flat, flat)))
+    return bool(np.isfinite(flat).all())
+
+
+def is_finite(flat: Any) -> bool:
+    """Whether all elements are finite."""
+    return _surely_finite(flat) or bool(np.isfinite(flat).all())
+
+
+class Averages:
+    """What is known of the averages of a model's gradients, whoever makes them: `Reducer`, or the `Context` of `fully_shard`.
+
+    names, parameters, accumulators: where gradients arrive. owners: by the same index, what has the average as `.grad`.
+    hooks: on accumulators, which go with this. communicator: all ranks that average. scale: of averages, where not all
+    took part. used: parameters that got a gradient since the last average, without an average too. steps: backward passes
+    after which gradients were averaged. enabled: off where gradients only add up locally. `error` is the last that was
+    `logged`. nonfinite: one of `ACTIONS`.
+    """
+
+    names: list[str]
+    parameters: list[Tensor]
+    owners: list[Tensor]
+    accumulators: list[AccumulateGrad]
+    hooks: list[Any]
+    enabled: bool
+    sparse: frozenset[int] = frozenset()
+
+    def __init__(self, communicator: Communicator, nonfinite: str | None = None) -> None:
+        self.communicator, self.scale = communicator, 1.0
+        self.used: set[int] = set()
+        self.steps, self.error = 0, ""
+        self.weights: LossWeights | None = None  # since the first use, or a `join`
+        self.micro: MicroBatches | None = None  # since the first `accumulate`
+        self.finite = FiniteWatch()
+        self.watch(nonfinite)
+
+    def watch(self, nonfinite: str | None) -> None:
+        """Let all ranks do what `nonfinite` says."""
+        self.nonfinite = nonfinite
+        self.finite.enabled = nonfinite is not None
+
+    def memory(self, i: int) -> Tensor | None:
+        """Where the gradient of parameter i has to lie; None: anywhere."""
+        return None
+
+    def adopt(self, i: int) -> None:
+        """Move a gradient that lies elsewhere into the memory for it, if there is some."""
+        view, parameter = self.memory(i), self.parameters[i]
+        if view is not None and parameter._grad is not None and parameter._grad is not view:
+            view._array[...] = parameter._grad._array
+            parameter._grad = view
+
+    def summed_in(self, i: int) -> np.dtype:
+        """The dtype of parameter i's gradient when it is averaged."""
+        return self.parameters[i]._array.dtype
+
+    def arrives(self, i: int) -> None:
+        """Parameter i has a gradient of the batch whose backward runs."""
+        self.used.add(i)
+        if self.micro is not None and self.micro.count:
+            self.micro.arrived(self, i)
+
+    def finish_parts(self, i: int) -> None:
+        """Parameter i gets no gradient of the last micro-batch, if there are some, but may have one of those before."""
+        if self.micro is not None and self.micro.count:
+            self.micro.finish(self, i)
+
+    def factors(self) -> tuple[float, int]:
+        """What averages are to be multiplied by, and divided by. Collective where weights were given."""
+        scale = None if self.weights is None else self.weights.take(self)
+        if scale is not None:
+            return scale, 1
+        return self.scale, 1 if self.micro is None else self.micro.count or 1
+
+    def weighted(self) -> LossWeights:
+        """The weights of this rank's batches."""
+        if self.weights is None:
+            from .loss_weight import LossWeights  # here, as few programs have weights
+
+            self.weights = LossWeights()
+        return self.weights
+
+    def logged(self, error: E) -> E:
+        """`error`, remembered for whoever asks the model what went wrong."""
+        self.error = str(error)
+        return error
