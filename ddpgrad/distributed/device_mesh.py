@@ -23,6 +23,8 @@ class DeviceMesh:
     the dimensions, by which `mesh["name"]` selects.
     """
 
+    _flat: ProcessGroup | None = None  # of all ranks, once it was asked for
+
     def __init__(
         self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, **options: Any
     ) -> None:
@@ -35,21 +37,46 @@ class DeviceMesh:
             raise RuntimeError(
                 f"mesh_dim_names must have one name a dimension: {len(self.mesh_dim_names)} names for shape {self.shape}"
             )
-        groups = []
-        for dim in range(self._ranks.ndim):
-            lines = np.moveaxis(self._ranks, dim, -1).reshape(-1, self._ranks.shape[dim]).tolist()
-            mine, _ = process_group.new_subgroups_by_enumeration(lines)
-            groups.append(mine)
-        self._groups: list[ProcessGroup | None] = groups
+        if len(np.unique(self._ranks)) != self._ranks.size:
+            raise RuntimeError(f"a mesh has each rank once, got {self._ranks.tolist()}")
+        self._groups: list[ProcessGroup | None] = [
+            _line(np.moveaxis(self._ranks, dim, -1).reshape(-1, length))
+            for dim, length in enumerate(self.shape)
+        ]
 
     @classmethod
-    def from_group(cls, group: ProcessGroup, device_type: str) -> DeviceMesh:
-        """The mesh of one dimension that `group` is. Not collective."""
-        mesh = cls.__new__(cls)
-        mesh.device_type, mesh.mesh_dim_names = device_type, None
-        mesh._ranks = np.asarray(group.ranks, np.int64)
-        mesh._groups = [group]
-        return mesh
+    def from_group(
+        cls,
+        group: ProcessGroup | Sequence[ProcessGroup],
+        device_type: str,
+        mesh: Any = None,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> DeviceMesh:
+        """The mesh of one dimension that `group` is, or of several: this rank's groups along them. Not collective.
+
+        mesh: the numbers of all ranks; it may be left out where there is one dimension.
+        """
+        groups = [group] if isinstance(group, ProcessGroup) else list(group)
+        if mesh is None and len(groups) > 1:
+            raise ValueError("Must pass mesh if passing multiple ProcessGroups")
+        ranks = np.asarray(groups[0].ranks if mesh is None else mesh, np.int64)
+        if ranks.ndim != len(groups) or (mesh_dim_names and len(mesh_dim_names) != ranks.ndim):
+            raise ValueError(
+                f"DeviceMesh.from_group: one group, and one name, for each of the {ranks.ndim} dimensions; got {len(groups)} "
+                f"groups and mesh_dim_names={mesh_dim_names}"
+            )
+        made = _mesh(cls, device_type, ranks, groups, mesh_dim_names)
+        here = made.get_coordinate()
+        for dim, one in enumerate(groups):
+            index: Any = None if here is None else (*here[:dim], slice(None), *here[dim + 1 :])
+            if index is None or sorted(ranks[index].tolist()) != sorted(one.ranks):
+                raise ValueError(
+                    f"DeviceMesh.from_group: the group along dimension {dim} has the ranks {list(one.ranks)}, which are not the line "
+                    f"of rank {made.get_rank()} in {ranks.tolist()}"
+                )
+        return made
 
     @property
     def mesh(self) -> Tensor:
@@ -96,15 +123,36 @@ class DeviceMesh:
         place = np.argwhere(self._ranks == self.get_rank())
         return place[0].tolist() if len(place) else None
 
-    def __getitem__(self, name: str) -> DeviceMesh:
-        """The line of this rank along the dimension `name`, as a mesh of one dimension."""
-        dim = self._dim("mesh[...]", name)
-        here = self.get_coordinate()
-        index = tuple(slice(None) if d == dim else at for d, at in enumerate(here or [0] * self.ndim))
-        line = DeviceMesh.__new__(DeviceMesh)
-        line.device_type, line.mesh_dim_names = self.device_type, (name,)
-        line._ranks, line._groups = self._ranks[index], [self._groups[dim]]
-        return line
+    def __getitem__(self, name: str | Sequence[str]) -> DeviceMesh:
+        """The part of this rank along the dimension `name`, or along several."""
+        names = (name,) if isinstance(name, str) else tuple(name)
+        dims = [self._dim("mesh[...]", n) for n in names]
+        if len(set(dims)) < len(dims):
+            raise KeyError(f"mesh[...]: each dimension once, got {names}")
+        here = self.get_coordinate() or [0] * self.ndim
+        index = tuple(slice(None) if d in dims else at for d, at in enumerate(here))
+        ranks = self._ranks[index].transpose([sorted(dims).index(d) for d in dims])
+        return _mesh(DeviceMesh, self.device_type, ranks, [self._groups[d] for d in dims], names)
+
+    def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
+        """The same ranks along one dimension. All of them call it, the first time together."""
+        if self.ndim == 1:
+            return self
+        if self._flat is None:
+            self._flat = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ()) or None
+        return _mesh(DeviceMesh, self.device_type, self._ranks.reshape(-1), [self._flat], name and (name,))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` has the same ranks in the same places, by the same names."""
+        return (
+            isinstance(other, DeviceMesh)
+            and np.array_equal(self._ranks, other._ranks)
+            and (self.device_type, self.mesh_dim_names) == (other.device_type, other.mesh_dim_names)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._ranks.tobytes(), self.shape, self.device_type, self.mesh_dim_names))
 
     def _dim(self, caller: str, mesh_dim: int | str | None) -> int:
         if isinstance(mesh_dim, str):
@@ -118,6 +166,27 @@ class DeviceMesh:
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
         return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
+
+
+def _line(lines: np.ndarray, **options: Any) -> ProcessGroup | None:
+    """The group of that of `lines` in which this rank is; the default group where that is all ranks."""
+    if lines.size == lines.shape[1] == process_group.get_world_size():
+        return process_group.default_group()
+    return process_group.new_subgroups_by_enumeration(lines.tolist(), **options)[0]
+
+
+def _mesh(
+    cls: type[DeviceMesh],
+    device_type: str,
+    ranks: np.ndarray,
+    groups: Sequence[ProcessGroup | None],
+    names: Sequence[str] | None,
+) -> DeviceMesh:
+    """The mesh whose groups are there already."""
+    mesh = cls.__new__(cls)
+    mesh.device_type, mesh.mesh_dim_names = device_type, tuple(names) if names else None
+    mesh._ranks, mesh._groups = ranks, list(groups)
+    return mesh
 
 
 def init_device_mesh(

@@ -123,7 +123,8 @@ def _by_rows(state: Any, first: bool) -> Any:
     """A nested dict with {ROWS: {number of the first: rows}} for each DTensor. first: with all else, too."""
     if isinstance(state, DTensor):
         rows = state.local_rows
-        return {ROWS: {str(rows.start): state.to_local()} if rows or first else {}}
+        mine = first or (rows and state.is_first_replica)
+        return {ROWS: {str(rows.start): state.to_local()} if mine else {}}
     if not isinstance(state, dict):
         return state
     kept = {k: _by_rows(v, first) for k, v in state.items() if first or isinstance(v, (dict, DTensor))}

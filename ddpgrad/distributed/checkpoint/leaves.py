@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
@@ -85,9 +85,9 @@ def states(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def is_divided(value: Any) -> bool:
+def is_divided(value: Any) -> TypeGuard[DTensor]:
     """Whether ranks have parts of `value`."""
-    return isinstance(value, DTensor) and value.placements[0].is_shard()
+    return isinstance(value, DTensor) and any(p.is_shard() for p in value.placements)
 
 
 def local(value: Tensor) -> tuple[Tensor, range]:

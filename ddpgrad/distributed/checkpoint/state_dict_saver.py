@@ -171,7 +171,7 @@ def _share(state: dict[str, Any], first: dict[str, int], crew: Crew) -> Share:
             return mine, value
         tensor, rows = local(value)
         if is_divided(value):
-            return mine or len(rows) > 0, {ROWS: {str(rows.start): tensor}}
+            return mine or (len(rows) > 0 and value.is_first_replica), {ROWS: {str(rows.start): tensor}}
         return mine, tensor
 
     return shards.part(STATE, "parts", written(state, write), crew.rank, crew.size)

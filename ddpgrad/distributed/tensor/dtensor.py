@@ -46,8 +46,9 @@ class DTensor(Tensor):
         """The tensor of which each rank has its `local_tensor`. shape: of the whole; by default found out, together."""
         if shape is None:
             shape = list(local_tensor.shape)
-            if list(placements) == [Shard(0)]:
-                shape[0] = sum(device_mesh.get_group().communicator.all_gather_object(shape[0]))
+            for dim, placement in enumerate(placements):
+                if placement.is_shard():
+                    shape[0] = sum(device_mesh.get_group(dim).communicator.all_gather_object(shape[0]))
         layout = Layout(device_mesh, placements, shape)
         rows = layout.rows()
         if layout.is_shard and len(local_tensor) != rows.stop - rows.start:
@@ -128,6 +129,11 @@ class DTensor(Tensor):
     def local_rows(self) -> range:
         """The rows that this rank has."""
         return range(self.shape[0])[self._layout.rows()]
+
+    @property
+    def is_first_replica(self) -> bool:
+        """Whether this rank is the first of those that have the same rows: one of them is enough to save them."""
+        return self._layout.is_first
 
     def part_of(self, tensor: Tensor) -> DTensor:
         """`tensor`, which is the whole or lies likewise, placed as this one. Memory is shared."""
@@ -232,16 +238,17 @@ def distribute_tensor(
     *,
     src_data_rank: int | None = 0,
 ) -> DTensor:
-    """`tensor` placed on the ranks of `device_mesh`, by default `[Replicate()]`, with the values of its rank `src_data_rank`.
+    """`tensor` placed on the ranks of `device_mesh`, by default replicated, with the values of its rank `src_data_rank`.
 
     src_data_rank: None: each rank takes its part of what it has itself. Collective otherwise.
     """
-    layout = Layout(device_mesh, placements or [Replicate()], tuple(tensor.shape))
+    layout = Layout(device_mesh, placements or [Replicate()] * device_mesh.ndim, tuple(tensor.shape))
     array = tensor._array
     if not tensor.is_meta:
         array = on_host(tensor).copy()
         if src_data_rank is not None:
-            layout.communicator.broadcast(array, src_data_rank, "distribute_tensor")
+            for group in device_mesh.get_all_groups():
+                group.communicator.broadcast(array, src_data_rank, "distribute_tensor")
         array = array[layout.rows()].copy() if layout.shape else array
     else:
         array = array[layout.rows()]

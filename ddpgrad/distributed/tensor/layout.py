@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...backend.device import CPU
-from ...backend.registry import Backend, Kernel, add_backend, backend_for, backend_of
+from ...backend.registry import Backend, Kernel, add_backend, backend_of
 from ..communicator.communicator import Communicator
 from ..device_mesh import DeviceMesh
 
@@ -48,29 +49,47 @@ class Replicate(Placement):
 
 
 class Layout:
-    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard(0)` or `Replicate()`.
+    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard(0)` along one dimension, or none, and `Replicate()` along others.
 
+    dim: of the mesh, along which rows are dealt; None: every rank has all. communicator: this rank's line along it.
     chunk: the rows of a rank that has a full part. NotImplementedError for what else there is in PyTorch.
     """
 
-    __slots__ = ("chunk", "communicator", "mesh", "placements", "shape")
+    __slots__ = ("chunk", "communicator", "dim", "mesh", "placements", "shape")
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
-        if mesh.ndim != 1:
-            raise NotImplementedError(f"tensors lie on meshes of one dimension here, got {mesh}")
-        if list(placements) not in ([Shard(0)], [Replicate()]):
+        dealt = [d for d, p in enumerate(placements) if p == Shard(0)]
+        others = [p for p in placements if p not in (Shard(0), Replicate())]
+        if len(dealt) > 1 or others or len(placements) != mesh.ndim:
             raise NotImplementedError(
-                f"the placements of a tensor are [Shard(0)] or [Replicate()] here, got {list(placements)}"
+                f"the placements of a tensor are [Shard(0)] or [Replicate()] here, and on a mesh of several dimensions [Shard(0)] "
+                f"along one at most; got {list(placements)} for {mesh}"
+            )
+        ranks = mesh.mesh.numpy()
+        if mesh.ndim > 1 and not all((np.diff(ranks, axis=d) > 0).all() for d in range(mesh.ndim)):
+            raise NotImplementedError(
+                f"the ranks of a mesh of several dimensions have to ascend along each, got {mesh}"
             )
         self.mesh, self.placements, self.shape = mesh, tuple(placements), tuple(shape)
-        self.communicator: Communicator = mesh.get_group().communicator
+        self.dim = dealt[0] if dealt else None
+        self.communicator: Communicator = mesh.get_group(self.dim or 0).communicator
         if self.is_shard and not self.shape:
             raise ValueError("a tensor without dimensions has no rows to shard: make it one of shape [1]")
         self.chunk = -(-self.shape[0] // self.communicator.size) if self.is_shard else 0
 
     @property
     def is_shard(self) -> bool:
-        return self.placements[0].is_shard()
+        return self.dim is not None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is the first of those that have the same part."""
+        return not any(self.mesh.get_local_rank(d) for d in range(self.mesh.ndim) if d != self.dim)
+
+    @property
+    def part_size(self) -> int:
+        """Elements of a rank that has a full part."""
+        return self.chunk * prod(self.shape[1:])
 
     def rows(self, rank: int | None = None) -> slice:
         """The rows of `rank`, by default of this one."""
@@ -85,7 +104,7 @@ class Layout:
         return (
             isinstance(other, Layout)
             and (self.shape, self.placements) == (other.shape, other.placements)
-            and self.mesh.get_group() is other.mesh.get_group()
+            and self.mesh.get_all_groups() == other.mesh.get_all_groups()
         )
 
     def whole(self, part: np.ndarray, label: str) -> np.ndarray:
@@ -165,16 +184,58 @@ def _new_zeros(like: ShardArray, shape: Sequence[int]) -> ShardArray:
     return placed(np.zeros(shape, like.dtype), like.layout if tuple(shape) == like.shape else None)
 
 
-def _sum_of_squares(x: ShardArray) -> float:
-    """In the order of the whole tensor, so that it has the bits that one rank finds for that. Collective."""
-    assert x.layout is not None
-    whole = x.layout.whole(x.plain(), f"norm of a tensor of shape {list(x.layout.shape)}")
-    return backend_for(whole).sum_of_squares(whole)
-
-
 def _sums_of_squares(arrays: Sequence[ShardArray]) -> float:
-    """The sum of those of `arrays`, in their order. Collective."""
-    return sum(map(_sum_of_squares, arrays), 0.0)
+    """The sum of those of `arrays`, in their order. Collective.
+
+    Each is found in the order of the whole tensor, so that it has the bits that one rank finds for that. One rank gets the
+    rows of all ranks for it, and so each rank an equal share of what would else be gathered by all.
+    """
+    found = np.zeros(len(arrays))
+    meshes: dict[Any, list[int]] = {}
+    for i, x in enumerate(arrays):
+        assert x.layout is not None
+        if x.layout.is_shard:
+            meshes.setdefault((x.layout.communicator, x.dtype), []).append(i)
+        else:
+            found[i] = backend_of("cpu").sum_of_squares(x.plain())
+    for (communicator, _), indices in meshes.items():
+        mine, together, size = np.zeros(len(arrays)), [], 0
+        for i in indices:
+            together.append(i)
+            size += arrays[i].layout.part_size  # type: ignore[union-attr]
+            if size > _TOGETHER or i == indices[-1]:
+                for place, square in _own_squares(communicator, [arrays[j] for j in together]).items():
+                    mine[together[place]] = square
+                together, size = [], 0
+        communicator.all_reduce(mine, "sum", "squares of gradients")  # of zeros and one number each
+        found += mine
+    return sum(found.tolist(), 0.0)
+
+
+_TOGETHER = 1 << 22
+"""Elements of a rank that are sent at once for the sake of norms."""
+
+
+def _own_squares(communicator: Communicator, arrays: Sequence[ShardArray]) -> dict[int, float]:
+    """The sums of squares of those tensors that fall to this rank, by place in `arrays`. Collective."""
+    layouts: list[Layout] = [x.layout for x in arrays]  # type: ignore[misc]
+    sizes = [layout.part_size for layout in layouts]
+    load = [0] * communicator.size
+    dealt: list[list[int]] = [[] for _ in load]
+    for place, size in enumerate(sizes):
+        rank = load.index(min(load))
+        load[rank] += size
+        dealt[rank].append(place)
+    sent, at = np.zeros(sum(sizes), arrays[0].dtype), 0
+    for place in (place for places in dealt for place in places):
+        sent[at : at + arrays[place].size] = arrays[place].plain().reshape(-1)
+        at += sizes[place]
+    parts, at, found = communicator.all_to_all(sent, load), 0, {}
+    for place in dealt[communicator.rank]:
+        whole = np.concatenate([part[at : at + sizes[place]] for part in parts])
+        found[place] = backend_of("cpu").sum_of_squares(whole[: prod(layouts[place].shape)])
+        at += sizes[place]
+    return found
 
 
 def _unscale_(arrays: Sequence[ShardArray], factor: Any) -> np.ndarray:
@@ -195,7 +256,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "contiguous": lambda x: x if x.flags.c_contiguous else placed(np.ascontiguousarray(x.plain()), x.layout),
     "new_zeros": _new_zeros,
     "scale_": _on_parts("scale_"),
-    "sum_of_squares": _sum_of_squares,
+    "sum_of_squares": lambda x: _sums_of_squares([x]),
     "sums_of_squares": _sums_of_squares,
     "unscale_": _unscale_,
     "update_": _on_parts("update_"),
