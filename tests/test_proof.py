@@ -1,7 +1,8 @@
 """8 ranks, 30 steps: one hash of losses and parameters for any number of processes, and after stop and resume.
 
 By default three cases in which each model, both optimizers and three modes occur; `-m full` runs the 12 that
-have every pair of them, the 12 others, and those with micro-batches or `fully_shard`, which has the bits of "plain", or DiLoCo.
+have every pair of them, the 12 others, and those with micro-batches ("parts"), `fully_shard` ("sharded", and "hybrid" on a
+mesh of 4 x 2), which has the bits of DistributedDataParallel, or DiLoCo.
 """
 
 import json
@@ -29,6 +30,7 @@ PAIRS = tuple(
 OTHER_KINDS = (
     "cnn-sgd-parts", "gpt-adamw-parts", "gpt-adamw-sharded", "gpt-adamw-plain", "mlp-sgd-sharded", "mlp-sgd-plain",
     "mlp-adamw-diloco", "gpt-sgd-diloco8",
+    "cnn-sgd-shardedparts", "gpt-adamw-hybrid", "gpt-adamw-hybridparts",
 )  # fmt: skip
 CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [
@@ -52,13 +54,19 @@ def read(output: str) -> dict[str, str]:
     return json.loads(next(line[line.index("{") :] for line in output.splitlines() if "{" in line))
 
 
+def replicated(case: str) -> str:
+    """The case under DistributedDataParallel that has the same bits."""
+    model, optimizer, mode = case.split("-")
+    return f"{model}-{optimizer}-{mode.replace('sharded', '').replace('hybrid', '') or 'plain'}"
+
+
 @cache
 def one_process(cases: tuple[str, ...], folder: Path) -> dict[str, str]:
     result = run(1, cases, folder)
     assert set(result) == set(cases)
-    plain = {case: result[case.replace("sharded", "plain")] for case in cases}
+    plain = {case: result[replicated(case)] for case in cases}
     assert result == plain, "fully_shard has other bits"
-    assert len(set(result.values())) == len({c.replace("sharded", "plain") for c in cases}), (
+    assert len(set(result.values())) == len(set(map(replicated, cases))), (
         "two cases that should differ do not"
     )
     return result

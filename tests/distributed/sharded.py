@@ -1,11 +1,12 @@
 """A small language model that is trained under DistributedDataParallel or divided by fully_shard; a program, too.
 
-Started by ddprun it prints, on rank 0, the digest of each case under both.
+Started by ddprun it prints, on rank 0, the digest of each case under both. Arguments: the shape of a mesh of two dimensions.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.device_mesh import init_device_mesh
 from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.checkpoint import checkpoint
@@ -114,10 +116,11 @@ def trained(
     reshard: bool | None = None,
     within: bool = False,
     around: bool = False,
+    **options: Any,
 ) -> list[Any]:
-    """Losses and norms of this rank, and the digest of the parameters."""
+    """Losses and norms of this rank, and the digest of the parameters. options: of `fully_shard`."""
     model = build(within, around)
-    net = sharded(model, reshard) if divided else DDP(model)
+    net = sharded(model, reshard, **options) if divided else DDP(model)
     update = optimizer(model.parameters())
     x = batch()
     torch.manual_seed(100 + dist.get_rank())
@@ -142,8 +145,9 @@ def trained(
 
 if __name__ == "__main__":
     dist.init_process_group()
+    mesh = init_device_mesh("cpu", tuple(map(int, sys.argv[1:]))) if sys.argv[1:] else None
     for name, case in CASES.items():
-        both = [trained(divided, **case)[-1] for divided in (False, True)]
+        both = [trained(divided, mesh=mesh, **case)[-1] for divided in (False, True)]
         if dist.get_rank() == 0:
             print(name, *both, sep=";", flush=True)
     dist.destroy_process_group()

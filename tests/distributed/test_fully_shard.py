@@ -25,7 +25,7 @@ from ddpgrad.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, layout
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -35,6 +35,12 @@ from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 def test_losses_norms_and_parameters_have_the_bits_of_ddp(case: str, world_size: int):
     expected = ranks(world_size, lambda: trained(False, **CASES[case]))
     assert ranks(world_size, lambda: trained(True, **CASES[case])) == expected
+
+
+def test_norms_have_the_bits_of_ddp_in_whatever_portions_they_are_found(monkeypatch):
+    expected = ranks(3, lambda: trained(False, **CASES["sgd, clipped"]))
+    monkeypatch.setattr(layout, "_TOGETHER", 100)
+    assert ranks(3, lambda: trained(True, **CASES["sgd, clipped"])) == expected
 
 
 @pytest.mark.parametrize("procs", thinned([2, 4], 2))
@@ -326,14 +332,14 @@ def test_mistakes_are_told():
     def differing(model):
         fully_shard(model, reshard_after_forward=dist.get_rank() == 0)
 
-    grid = lambda: dist.DeviceMesh("cpu", [[0, 1]])  # noqa: E731
+    cube = lambda: dist.DeviceMesh("cpu", [[[0, 1]]])  # noqa: E731
     mistakes = [
         (lambda m: fully_shard(fully_shard(m)), RuntimeError, "was called for this FSDPSequential already"),
         (lambda m: (fully_shard(m), fully_shard(m[0])), RuntimeError, "'weight' is sharded already. Call fully_shard for parts"),
         (lambda m: DDP(fully_shard(m)), RuntimeError, "fully_shard averages gradients itself"),
         (lambda m: fully_shard([m]), TypeError, "takes one Module, got list"),
         (lambda m: fully_shard(m, reshard_after_forward=2), NotImplementedError, "True, False or None here, got 2"),
-        (lambda m: fully_shard(m, mesh=grid()), NotImplementedError, "one dimension"),
+        (lambda m: fully_shard(m, mesh=cube()), ValueError, "1D or 2D DeviceMesh"),
         (lambda m: (m[0].register_parameter("s", nn.Parameter(torch.tensor(1.0))), fully_shard(m)), ValueError, "scalar"),
         (lambda m: (m(torch.ones(1, 6)).sum().backward(), fully_shard(m)), RuntimeError, "'0.weight' has a gradient"),
         (stepped, RuntimeError, "optimizer state does not have the shape of its parameter"),

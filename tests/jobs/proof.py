@@ -65,13 +65,15 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     data = TensorDataset(
         torch.tensor(rng.normal(size=(264, 24)).astype(np.float32)), torch.tensor(rng.integers(0, 5, 264))
     )
-    sampler = DistributedSampler(data, accumulate=2 if mode == "parts" else 1)
+    parts = 2 if mode.endswith("parts") else 1
+    sampler = DistributedSampler(data, accumulate=parts)
     loader = DataLoader(data, batch_size=4, sampler=sampler, drop_last=True)
     torch.manual_seed(7)
     model = MODELS[model_name]()
-    averager = None
-    if mode == "sharded":
-        ddp: Any = fully_shard(model)
+    sharded, averager = mode.startswith(("sharded", "hybrid")), None
+    if sharded:
+        mesh = dist.init_device_mesh("cpu", (4, 2)) if mode.startswith("hybrid") else None
+        ddp: Any = fully_shard(model, mesh=mesh)
     elif mode.startswith("diloco"):  # trains apart; parts are under way where the run stops
         ddp, bits8 = model, mode == "diloco8"
         averager = DiLoCo(
@@ -97,18 +99,18 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     while step < stop:
         for x, y in loader:
             loss = torch.zeros(())
-            if mode == "parts":
-                for part, target in ddp.accumulate(2, x, y):
+            if parts > 1:
+                for part, target in ddp.accumulate(parts, x, y):
                     part_loss = F.cross_entropy(ddp(part), target)
                     part_loss.backward()
-                    loss += part_loss.detach() / 2
+                    loss += part_loss.detach() / parts
             elif mode == "accumulate":
                 with ddp.no_sync():
                     (F.cross_entropy(ddp(x[:2]), y[:2]) / 2).backward()
                 loss = F.cross_entropy(ddp(x[2:]), y[2:]) / 2
             else:
                 loss = F.cross_entropy(ddp(x), y)
-            if mode != "parts":
+            if parts == 1:
                 loss.backward()
             if mode == "clip":
                 nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -130,7 +132,7 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
         dist.broadcast(model[2].running_mean, 0)
         dist.broadcast(model[2].running_var, 0)
     for tensor in model.state_dict().values():
-        tensor = tensor.full_tensor() if mode == "sharded" and hasattr(tensor, "full_tensor") else tensor
+        tensor = tensor.full_tensor() if sharded and hasattr(tensor, "full_tensor") else tensor
         digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
     hashes: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hashes, digest.hexdigest())

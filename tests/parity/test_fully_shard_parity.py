@@ -1,4 +1,4 @@
-"""`fully_shard`, `FullyShardedDataParallel` and DDP's rarer options on two ranks against PyTorch's over Gloo: losses, parameters, rows."""
+"""`fully_shard`, `FullyShardedDataParallel`, also on a mesh of 2 x 2, and DDP's rarer options against PyTorch's over Gloo."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("program", ["fully_shard.py", "fsdp1.py", "ddp_options.py"])
-def test_losses_and_parameters_are_pytorchs(program: str, tmp_path: Path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [("fully_shard.py", "2"), ("fsdp1.py", "2"), ("ddp_options.py", "2"), ("fsdp_hybrid.py", "4")],
+)
+def test_losses_and_parameters_are_pytorchs(program: str, ranks: str, tmp_path: Path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port"]
     theirs = found([*torchrun, str(free_port())], program, tmp_path / "theirs")
-    ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", "2"], program, tmp_path / "ours")
+    ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", ranks], program, tmp_path / "ours")
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         assert len(ours[name]) == len(expected), name

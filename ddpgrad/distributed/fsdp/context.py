@@ -8,31 +8,62 @@ import numpy as np
 
 from ...autograd import engine
 from ...core.errors import DistributedError
+from ...core.tensor import Tensor
+from ..communicator.communicator import Communicator
+from ..ddp.averages import Averages
 from .group import Group
 
 
-class Context:
+class Context(Averages):
     """The groups of a root module.
 
     root: whatever stands for that module. order: of first uses in the last forward; backward comes in the opposite one,
-    and the next group is gathered while one is in use.
+    and the next group is gathered while one is in use. spoiled: whether this rank's part of an average is not finite.
     """
 
-    def __init__(self, root: object, groups: Sequence[Group]) -> None:
+    def __init__(
+        self, root: object, groups: Sequence[Group], communicator: Communicator, nonfinite: str | None
+    ) -> None:
+        super().__init__(communicator, nonfinite)
         self.root, self.groups = root, list(groups)
         self.order: list[Group] = []
-        self.in_backward = False
+        self.in_backward = self.spoiled = False
         self._reducing: Group | None = None
         self._room: np.ndarray | None = None
+        # Of the backward that runs, once gradients are averaged; and what waits for the last average.
+        self._factors: tuple[float, int] | None = None
+        self._waiting: list[Tensor] = []
         for group in groups:
             group.prepare(self)
+        members = [(m, group) for group in groups for m in group.members]
+        for i, (m, _) in enumerate(members):
+            m.index = i
+        self.names, self.hooks = [m.name for m, _ in members], []
+        self.parameters, self.owners = [m.gathered for m, _ in members], [m.sharded for m, _ in members]
+        self.accumulators = [m.accumulator for m, _ in members]
+        self._dtypes = [group.reduce_dtype for _, group in members]
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the next backward averages gradients."""
+        return all(group.syncs and group.all_reduces for group in self.groups)
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:  # type: ignore[override]
+        for group in self.groups:
+            group.syncs = value
+
+    def summed_in(self, i: int) -> np.dtype:
+        """The dtype of parameter i's gradient when it is averaged."""
+        return self._dtypes[i]
 
     def begin_forward(self) -> None:
         """The root's forward begins."""
         if engine.running():
             return
         if self.in_backward:
-            self.in_backward = False
+            self.in_backward = self.spoiled = False
+            self._factors, self._waiting = None, []
             for group in self.groups:
                 group.give_up()
             raise DistributedError(
@@ -41,7 +72,7 @@ class Context:
             )
         self.order = []
 
-    def used(self, group: Group) -> None:
+    def uses(self, group: Group) -> None:
         """A forward uses `group`."""
         if not engine.running() and group not in self.order:
             self.order.append(group)
@@ -57,6 +88,8 @@ class Context:
     def gather_for_backward(self, group: Group) -> None:
         """Gather `group`, and begin with the one that comes next."""
         self.enter_backward()
+        if self._reducing is not None:
+            self._reducing.reduction.go_on()
         if group.memory is not None:
             return
         for other in self.groups:
@@ -76,6 +109,39 @@ class Context:
             group.stop_gathering()
         self.finish()
         self.in_backward = False
+        if self._factors is not None:
+            self._complete()
+
+    def _complete(self) -> None:
+        """All averages of a backward are there."""
+        self._factors, failed = None, None
+        self.used.clear()
+        if self.nonfinite is not None:
+            from ..ddp.nonfinite import settle, shared  # here, as few programs ask
+
+            spoiled, self.spoiled = shared(self.communicator, self.spoiled), False
+            failed = settle(self, self.nonfinite) if spoiled else None
+        self.steps += 1
+        self.finite.step(self.steps)
+        waiting, self._waiting = self._waiting, []
+        for p in waiting:
+            if p._grad is not None:
+                _call_hooks(p)
+        if failed is not None:
+            raise failed
+
+    def factors_now(self) -> tuple[float, int]:
+        """`factors`, once in a backward: all averages of one have the same."""
+        if self._factors is None:
+            self._factors = self.factors()
+        return self._factors
+
+    def averaged(self, p: Tensor) -> None:
+        """The gradient of `p` has its average, which is dropped again if others are not finite."""
+        if self.nonfinite is None:
+            _call_hooks(p)
+        else:
+            self._waiting.append(p)
 
     # -- reductions --------------------------------------------------------------------------
 
@@ -83,19 +149,23 @@ class Context:
         """Memory for the whole gradients of `group`, until its reduction has ended. There is room for one."""
         self.finish()
         if self._room is None:
-            most = max(g.part_size * g.communicator.size * g.reduce_dtype.itemsize for g in self.groups)
-            self._room = group.communicator.allocate(most, np.uint8)
-        self._reducing = group
-        size = group.part_size * group.communicator.size
-        return self._room[: size * group.reduce_dtype.itemsize].view(group.reduce_dtype)
+            most = max(g.reduction.length * g.reduction.sent.itemsize for g in self.groups)
+            self._room = group.reduction.first.allocate(most, np.uint8)
+        self._reducing, dtype = group, group.reduction.sent
+        return self._room[: group.reduction.length * dtype.itemsize].view(dtype)
 
     def advance(self) -> None:
         """Advance the reduction under way, without waiting."""
         if self._reducing is not None:
-            self._reducing.poll()
+            self._reducing.reduction.poll()
 
     def finish(self) -> None:
         """Wait for the reduction under way."""
         if self._reducing is not None:
             self._reducing.finish()
             self._reducing = None
+
+
+def _call_hooks(p: Tensor) -> None:
+    for hook in list((p._post_accumulate_hooks or {}).values()):
+        hook(p)

@@ -7,19 +7,21 @@ https://arxiv.org/abs/1910.02054 (stages 2 and 3)
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeVar
 
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
+from ..ddp.averages import checked_action
 from ..ddp.data_parallel import DistributedDataParallel
 from ..ddp.model_check import check_module, verify, wrapped_part
 from ..ddp.replica_check import broadcast
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..process_group import get_world_size, init_process_group, is_initialized
 from ..tensor.dtensor import DTensor, ShardedParameter
-from ..tensor.layout import Layout, Shard, placed
+from ..tensor.layout import Layout, Replicate, Shard, placed
+from .context import Context
 from .group import Group, Member
 from .policies import MixedPrecisionPolicy, OffloadPolicy
 from .state import State, state_of, states_below
@@ -35,6 +37,7 @@ def fully_shard(
     mp_policy: MixedPrecisionPolicy | None = None,
     offload_policy: OffloadPolicy | None = None,
     ignored_params: Iterable[Tensor] = (),
+    nonfinite_gradients: Literal["skip", "stop", "raise"] | None = None,
 ) -> M:
     """Give every rank its rows (`Shard(0)`) of each parameter of `module`; returns the module, which is changed in place.
 
@@ -49,13 +52,17 @@ def fully_shard(
     ranks and processes. The ranks compare the parameters by name, shape and dtype, and take over rank 0's values,
     buffers included. Parameters stay the same objects, so that an optimizer without state may be older.
 
-    mesh: the ranks, a mesh of one dimension; by default the world. reshard_after_forward: False keeps whole parameters from
-    forward to backward; None is False for the module that is used by itself, and True for those below it. mp_policy: see
-    `MixedPrecisionPolicy`. offload_policy: parameters lie in host memory either way. ignored_params: each rank's own.
+    mesh: the ranks, by default the world. On a mesh of two dimensions parameters are divided along the second, and each line
+    along the first has replicas: `init_device_mesh("cpu", (R, S), mesh_dim_names=("replicate", "shard"))`. Gradients are averages
+    over all R x S ranks, with the bits that DistributedDataParallel gives these. reshard_after_forward: False keeps whole
+    parameters from forward to backward; None is False for the module that is used by itself, and True for those below it.
+    mp_policy: see `MixedPrecisionPolicy`. offload_policy: parameters lie in host memory either way. ignored_params: each rank's own.
+    nonfinite_gradients: as for DistributedDataParallel, said in the outermost call; it costs a pass over this rank's part of the
+    averages and a collective of a byte. Hooks of `register_post_accumulate_grad_hook` then come when all averages are known.
     Parameters on meta get values later: `module.to_empty(device="cpu")`, then `reset_parameters` or `load_state_dict`.
 
-    There are no meshes of two dimensions, no numbers for `reshard_after_forward`, no lists of modules, and no parameters on
-    a GPU here. Buffers are each rank's own after the beginning.
+    There are no numbers for `reshard_after_forward`, no lists of modules, and no parameters on a GPU here. Buffers are each rank's
+    own after the beginning.
     Raises ValueError for what cannot be sharded, RuntimeError for what is already, MismatchError where ranks differ.
     """
     policy = mp_policy or MixedPrecisionPolicy()
@@ -72,9 +79,10 @@ def fully_shard(
         if not is_initialized():
             init_process_group()
         mesh = init_device_mesh("cpu", (get_world_size(),))
-    if mesh.ndim != 1:
-        raise NotImplementedError(f"fully_shard: meshes have one dimension here, got {mesh}")
-    c = mesh.get_group().communicator
+    if mesh.ndim > 2:
+        raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
+    checked_action("fully_shard", nonfinite_gradients)
+    c = mesh._flatten().get_group().communicator
     ignored = {id(p) for p in ignored_params}
     found = _own_parameters(module, mesh, ignored)
     own = [(name, module.get_parameter(name)) for name in found]
@@ -82,6 +90,7 @@ def fully_shard(
         "reshard_after_forward": reshard_after_forward,
         "param_dtype": str(policy.param_dtype),
         "reduce_dtype": str(policy.reduce_dtype),
+        "nonfinite_gradients": nonfinite_gradients,
     }
     verify(c, own, options, "fully_shard")
     values = [p for _, p in own if not p.is_meta]
@@ -93,7 +102,7 @@ def fully_shard(
         by_dtype.setdefault(p.dtype, []).append(member)
     reshards = reshard_after_forward is not False
     groups = [Group(members, policy, reshards) for members in by_dtype.values()]
-    state = State(module, groups, policy, reshard_after_forward)
+    state = State(module, groups, policy, mesh, reshard_after_forward, nonfinite_gradients)
     vars(module)["_fsdp_state"] = state
     module.__class__ = _class_of(type(module))
     state.listen()
@@ -142,7 +151,7 @@ def _own_parameters(
 
 def _sharded(p: Parameter, mesh: DeviceMesh) -> tuple[ShardedParameter, Layout]:
     """Make `p`, which stays the same object, hold this rank's rows."""
-    layout = Layout(mesh, [Shard(0)], tuple(p.shape))
+    layout = Layout(mesh, [Replicate(), Shard(0)][-mesh.ndim :], tuple(p.shape))
     rows: Any = p._array[layout.rows()]
     sharded: Any = p
     sharded.__class__ = ShardedParameter
@@ -186,6 +195,11 @@ class FSDPModule(Module):
         for group in self._groups(recurse):
             group.syncs = requires_gradient_sync
 
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """As `set_requires_gradient_sync`: a mesh of two dimensions averages over all ranks at once, or not yet."""
+        for group in self._groups(recurse):
+            group.all_reduces = requires_all_reduce
+
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
         """As the argument of `fully_shard`, later."""
         for state in states_below(self) if recurse else [state_of(self)]:
@@ -195,6 +209,34 @@ class FSDPModule(Module):
         """False: keep whole parameters after backward, for one that adds to the same gradients without an update between."""
         for group in self._groups(recurse):
             group.reshards_after_backward = reshard_after_backward
+
+    def accumulate(self, k: int, *batch: Any) -> Iterator[Any]:
+        """As `DistributedDataParallel.accumulate`, with the same bits: `for x, y in model.accumulate(k, x, y):`.
+
+        A rank has whole gradients until its last micro-batch, as without `set_requires_gradient_sync`, and about log2(k) of
+        them. Buffers are rank 0's before and after it. `reduce_dtype` has 32 bits or more; micro-batches add up in it.
+        """
+        from ..ddp.accumulate import accumulate  # here, as few programs do
+
+        context, buffers = self._context("accumulate"), list(self.buffers())
+        yield from accumulate(context, self, buffers, k, batch)
+        if self.training:
+            broadcast(context.communicator, buffers, "buffers of rank 0")
+
+    def loss_weight(self, n: float | Tensor) -> None:
+        """As `DistributedDataParallel.loss_weight`: how much the next batch's loss, a mean, counts."""
+        context = self._context("loss_weight")
+        context.weighted().attach(context)
+        context.weighted().add(n)
+
+    def _context(self, caller: str) -> Context:
+        state = state_of(self)
+        context = state.ready()
+        if context.root is not state:
+            raise RuntimeError(
+                f"{caller}: this module is part of another that is sharded; call it of that one"
+            )
+        return context
 
     def _groups(self, recurse: bool) -> list[Group]:
         states = states_below(self) if recurse else [state_of(self)]

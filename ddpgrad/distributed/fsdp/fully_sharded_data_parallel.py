@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
@@ -16,8 +16,9 @@ from ...nn.parameter import Parameter
 from ...nn.utils.clip_grad import clip_grad_norm_
 from ...optim.optimizer import Optimizer
 from ..checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, numbered_state_dict
-from ..device_mesh import DeviceMesh
-from ..process_group import ProcessGroup, get_rank, resolve
+from ..device_mesh import DeviceMesh, init_device_mesh
+from ..process_group import ProcessGroup, get_rank, get_world_size, resolve
+from ..ranks.world import current
 from ..tensor import DTensor
 from .api import (
     BackwardPrefetch,
@@ -49,12 +50,14 @@ class FullyShardedDataParallel(Module):
     """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
 
     auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
-    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP. ignored_modules,
+    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; HYBRID_SHARD or
+    _HYBRID_SHARD_ZERO2 likewise within groups of ranks, on which parameters are the same: device_mesh has two dimensions then,
+    or process_group is (this rank's group that shards, the one that replicates); by default the ranks of a host shard. ignored_modules,
     ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
     it some; by default `to_empty` and `reset_parameters`. Other parameters and buffers become rank 0's, also
     without sync_module_states. Parameters are the module's own, as DTensors, also without use_orig_params.
     cpu_offload, backward_prefetch, forward_prefetch, limit_all_gathers, device_id: accepted; parameters lie on the CPU, and
-    one group is on its way while another is used.
+    one group is on its way while another is used. nonfinite_gradients, `accumulate`, `loss_weight`: as in `fully_shard`.
     """
 
     adds_no_name = True
@@ -62,7 +65,7 @@ class FullyShardedDataParallel(Module):
     def __init__(
         self,
         module: Module,
-        process_group: ProcessGroup | None = None,
+        process_group: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None = None,
         sharding_strategy: ShardingStrategy | None = None,
         cpu_offload: CPUOffload | None = None,
         auto_wrap_policy: Policy | None = None,
@@ -77,19 +80,27 @@ class FullyShardedDataParallel(Module):
         use_orig_params: bool = False,
         ignored_states: Iterable[Any] | None = None,
         device_mesh: DeviceMesh | None = None,
+        *,
+        nonfinite_gradients: Literal["skip", "stop", "raise"] | None = None,
     ) -> None:
         super().__init__()
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        if strategy not in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP):
+        if strategy is ShardingStrategy.NO_SHARD:
             raise NotImplementedError(
-                f"FullyShardedDataParallel: {strategy} is not there; DistributedDataParallel keeps whole parameters on each rank, "
-                "and all ranks form one group"
+                f"FullyShardedDataParallel: {strategy} is not there; DistributedDataParallel keeps whole parameters on each rank"
             )
+        hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
         precision = mixed_precision or MixedPrecision()
         if precision.keep_low_precision_grads:
             raise NotImplementedError("FullyShardedDataParallel: gradients of rows keep the rows' dtype")
+        if process_group is not None and device_mesh is not None:
+            raise ValueError("Cannot pass both process_group and device_mesh at the same time.")
         if device_mesh is None:
-            device_mesh = DeviceMesh.from_group(resolve(process_group), "cpu")
+            device_mesh = _hybrid_mesh(process_group) if hybrid else _flat_mesh(process_group)
+        if device_mesh.ndim != 1 + hybrid:
+            raise ValueError(
+                f"Expected device_mesh to have ndim={1 + hybrid} for {strategy} but got {device_mesh.ndim}: {device_mesh}"
+            )
         states = list(ignored_states or ())
         outside = [*(ignored_modules or ()), *(s for s in states if isinstance(s, Module))]
         alone = {id(m): m for top in outside for m in top.modules()}
@@ -108,13 +119,15 @@ class FullyShardedDataParallel(Module):
                 cast_forward_inputs=precision.cast_forward_inputs
                 or (root and precision.cast_root_forward_inputs),
             )
-            reshards = False if strategy is ShardingStrategy.SHARD_GRAD_OP else None
+            kept = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
+            reshards = False if strategy in kept else None
             fully_shard(
                 part,
                 mesh=device_mesh,
                 mp_policy=policy,
                 reshard_after_forward=reshards,
                 ignored_params=ignored,
+                nonfinite_gradients=nonfinite_gradients if root else None,
             )
 
         if auto_wrap_policy is not None:
@@ -317,6 +330,31 @@ class FullyShardedDataParallel(Module):
         if load_directly:
             optim.load_state_dict(state)
         return state
+
+
+def _flat_mesh(group: Any) -> DeviceMesh:
+    """The ranks that have different rows."""
+    if isinstance(group, (tuple, list)):
+        raise ValueError("FullyShardedDataParallel: a pair of process groups is for HYBRID_SHARD")
+    return DeviceMesh.from_group(resolve(group), "cpu")
+
+
+def _hybrid_mesh(groups: Any) -> DeviceMesh:
+    """The mesh of (the group that shards, the group that replicates); of hosts and their ranks where these are not given."""
+    if groups is None:
+        ranks, here = get_world_size(), current().local_world_size
+        if ranks % here:
+            raise ValueError(
+                f"FullyShardedDataParallel: {ranks} ranks on hosts of which this one has {here} are no grid: pass device_mesh of two dimensions"
+            )
+        return init_device_mesh("cpu", (ranks // here, here))
+    if not isinstance(groups, (tuple, list)) or len(groups) != 2:
+        raise ValueError(
+            f"FullyShardedDataParallel: HYBRID_SHARD takes process_group=(the group that shards, the group that replicates), got {groups}"
+        )
+    shards, replicas = map(resolve, groups)
+    rows = replicas.communicator.all_gather_object(list(shards.ranks))
+    return DeviceMesh.from_group([replicas, shards], "cpu", rows)
 
 
 def _unless_sharded(part: Module, shard: Callable[[Module], None]) -> None:

@@ -4,7 +4,7 @@ Between uses a rank has its rows of each (`ShardedParameter`), which the modules
 the rows of all ranks are gathered into fresh memory, and ordinary parameters with views of it take the modules' places;
 resharding drops the memory. What the graph keeps of it for backward is kept as a place in the group (`graph_places.py`),
 not as an array. When all gradients have arrived they are averaged and dealt to the ranks, in the order of the tree, as
-DistributedDataParallel's buckets are: so both have the same bits.
+DistributedDataParallel's buckets are: so both have the same bits (`reduction.py`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import ArrayWork
+from ..ddp.averages import is_finite
 from ..ddp.reducer import arrival
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.layout import Layout, PartialBackend, ShardArray, placed
 from . import graph_places
 from .policies import MixedPrecisionPolicy
+from .reduction import Reduction
 
 if TYPE_CHECKING:
     from .context import Context
@@ -40,8 +42,8 @@ _ALIGN = 64  # bytes: where a whole parameter begins
 class Member:
     """One parameter: its rows, and what stands for it while it is gathered.
 
-    places: the modules that have it, with their names for it. part: where its rows lie in what a rank sends; whole:
-    where all of it lies in the gathered memory, both counted in elements.
+    places: the modules that have it, with their names for it. index: its number among all below the root. part: where its
+    rows lie in what a rank sends; whole: where all of it lies in the gathered memory, both counted in elements.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class Member:
         "gathered",
         "grad",
         "hook",
+        "index",
         "layout",
         "name",
         "own_name",
@@ -67,12 +70,7 @@ class Member:
         self.accumulator: AccumulateGrad
         self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
         self.hook: Any = None
-        self.part = self.whole = 0
-
-    @property
-    def width(self) -> int:
-        """Elements in a row."""
-        return math.prod(self.layout.shape[1:])
+        self.index = self.part = self.whole = 0
 
     def stand(self, parameter: Tensor) -> None:
         """Let `parameter` stand in the modules."""
@@ -103,20 +101,22 @@ add_backend(
 class Group:
     """See the module's text. All members have one dtype.
 
-    reshards: after forward, unless it runs within backward. syncs: average gradients, instead of adding them up locally.
+    reshards: after forward, unless it runs within backward. syncs, all_reduces: average gradients, instead of adding them up
+    locally; if both.
     """
 
     def __init__(self, members: Sequence[Member], policy: MixedPrecisionPolicy, reshards: bool) -> None:
         self.members, self.policy, self.reshards = list(members), policy, reshards
         self.name = ""
-        self.reshards_after_backward = self.syncs = True
+        self.reshards_after_backward = self.syncs = self.all_reduces = True
         self.handed_over = False  # in the backward that runs
         self.communicator = members[0].layout.communicator
+        self.reduction = Reduction(members[0].layout)
         self.context: Context | None = None
         self.memory: np.ndarray | None = None  # of the whole parameters, while they are gathered
         self._versions: list[int] = []
         self._gathering: tuple[np.ndarray, ArrayWork] | None = None
-        self._reducing: tuple[np.ndarray, list[Member], ArrayWork] | None = None
+        self._reducing: list[Member] = []
         self._arrived: list[Member] = []
         self._gradients: ShardArray | None = None
 
@@ -153,12 +153,13 @@ class Group:
         part = whole = 0
         for m in self.members:
             m.part, m.whole = part, whole
-            part += m.layout.chunk * m.width
+            part += m.layout.part_size
             whole += -(-math.prod(m.layout.shape) // step) * step
             m.gathered = wrap(_absent(m.layout.shape, self.dtype), Parameter)
             m.accumulator = accumulator(m.gathered)
             m.hook = m.accumulator.register_hook(arrival(ref(self), m))
-        self.part_size, self.whole_size = part, whole
+        self.reduction.prepare(part, self.reduce_dtype)
+        self.part_size, self.whole_size = self.reduction.part_size, whole
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class Group:
         for m in self.members:
             rows = m.sharded._array
             sent[m.part : m.part + rows.size] = rows.reshape(-1)
-            sent[m.part + rows.size : m.part + m.layout.chunk * m.width] = 0
+            sent[m.part + rows.size : m.part + m.layout.part_size] = 0
         self._versions = self._now()
         self._gathering = self.communicator.start_all_gather(sent, f"parameters of '{self.name}'")
 
@@ -191,7 +192,7 @@ class Group:
             memory = np.empty(self.whole_size, self.dtype)
             for m in self.members:
                 m.gathered._array = whole = _part_of(memory, m)
-                _join(whole, rows[:, m.part : m.part + m.layout.chunk * m.width], m.layout)
+                _join(whole, rows[:, m.part : m.part + m.layout.part_size])
             self._forget_memory()
             self.memory = memory
             graph_places.know(memory, self)
@@ -248,6 +249,7 @@ class Group:
         if any(m is other for other in self._arrived):
             raise second_gradient(m.name)
         self._arrived.append(m)
+        self.context.arrives(m.index)
         self.context.advance()
         if len(self._arrived) == sum(other.sharded._requires_grad for other in self.members):
             self.hand_over()
@@ -255,10 +257,14 @@ class Group:
     def hand_over(self) -> None:
         """Begin to average the gradients that have arrived, and reshard."""
         assert self.context is not None
-        arrived, self._arrived = sorted(self._arrived, key=lambda m: m.part), []
-        self.handed_over = self.handed_over or bool(arrived)
-        if arrived and self.syncs:
-            self._start_reducing(arrived)
+        came, self._arrived = self._arrived, []
+        self.handed_over = self.handed_over or bool(came)
+        if self.syncs and self.all_reduces:
+            for m in set(self.members) - set(came):
+                self.context.finish_parts(m.index)
+            # What only an earlier backward has used, which did not average, has its turn too.
+            if arrived := [m for m in self.members if m.gathered._grad is not None]:
+                self._start_reducing(arrived)
         if self.reshards_after_backward:
             self.reshard()
 
@@ -272,40 +278,40 @@ class Group:
 
     def _start_reducing(self, arrived: list[Member]) -> None:
         assert self.context is not None
-        c = self.communicator
         memory = self.context.room(self)
-        sent = memory.reshape(c.size, self.part_size)
         for m in arrived:
-            grad = m.gathered._grad
-            assert grad is not None
-            _deal(grad._array, sent[:, m.part : m.part + m.layout.chunk * m.width], m.layout)
+            array = m.gathered._grad._array  # type: ignore[union-attr]
+            if self.context.finite.enabled:
+                self.context.finite.look(array.reshape(-1), lambda m=m, array=array: [(m.name, array)])
+            self.reduction.deal(memory, array, m.layout.part_size, m.part)
             m.gathered._grad = None
-        label = ", ".join(m.name for m in arrived)
-        part, work = c.start_reduce_scatter(memory, "avg", label)
-        self._reducing = part, arrived, work
-
-    def poll(self) -> None:
-        """Advance the reduction that is under way, if one is."""
-        if self._reducing is not None:
-            self._reducing[2].poll()
+        self.reduction.start(memory, ", ".join(m.name for m in arrived))
+        self._reducing = arrived
 
     def finish(self) -> None:
         """Wait for the averages, and add them to the gradients of this rank's rows."""
-        if self._reducing is None:
+        if not self._reducing:
             return
-        (part, arrived, work), self._reducing = self._reducing, None
-        work.wait()
+        assert self.context is not None
+        arrived, self._reducing = self._reducing, []
+        part = self.reduction.finish()
+        factor, parts = self.context.factors_now()
         for m in arrived:
             rows, p = m.sharded._array, m.sharded
-            averaged = part[m.part : m.part + rows.size].reshape(rows.shape)
+            averaged = part[m.part : m.part + rows.size].astype(rows.dtype, copy=False)
+            if factor != 1.0:
+                averaged *= factor
+            if parts > 1:
+                averaged /= parts
+            if self.context.nonfinite is not None:
+                self.context.spoiled |= not is_finite(averaged)
             if p._grad is None:
                 p._grad = self._gradient_of(m)
-                p._grad._array.plain()[...] = averaged
+                p._grad._array.plain()[...] = averaged.reshape(rows.shape)
             else:
-                p._grad._array.plain()[...] += averaged.astype(rows.dtype, copy=False)
+                p._grad._array.plain()[...] += averaged.reshape(rows.shape)
             p._grad._versions[0] += 1
-            for hook in list((p._post_accumulate_hooks or {}).values()):
-                hook(p)
+            self.context.averaged(p)
 
     def _gradient_of(self, m: Member) -> DTensor:
         """The gradient of a member's rows: always the same, and neighbour to the next one's."""
@@ -326,7 +332,7 @@ def _part_of(memory: np.ndarray, m: Member) -> np.ndarray:
     return memory[m.whole : m.whole + math.prod(m.layout.shape)].reshape(m.layout.shape)
 
 
-def _join(whole: np.ndarray, parts: np.ndarray, layout: Layout) -> None:
+def _join(whole: np.ndarray, parts: np.ndarray) -> None:
     """Fill `whole` from the rows of all ranks: `parts` (ranks, elements of a full part)."""
     ranks, size = parts.shape
     flat = whole.reshape(-1)
@@ -337,17 +343,3 @@ def _join(whole: np.ndarray, parts: np.ndarray, layout: Layout) -> None:
         start = min(rank * size, flat.size)
         stop = min(start + size, flat.size)
         flat[start:stop] = parts[rank, : stop - start]
-
-
-def _deal(whole: np.ndarray, parts: np.ndarray, layout: Layout) -> None:
-    """The inverse of `_join`; what is left of the parts of ranks with fewer rows is zero."""
-    ranks, size = parts.shape
-    flat = whole.reshape(-1)
-    if flat.size == ranks * size:
-        parts[...] = flat.reshape(ranks, size)
-        return
-    for rank in range(ranks):
-        start = min(rank * size, flat.size)
-        stop = min(start + size, flat.size)
-        parts[rank, : stop - start] = flat[start:stop]
-        parts[rank, stop - start :] = 0

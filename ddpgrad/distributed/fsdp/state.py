@@ -12,18 +12,26 @@ from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...utils._pytree import tree_iter
 from ..ddp.mixed_precision import cast_floating
+from ..device_mesh import DeviceMesh
 from .context import Context
 from .group import Group
 from .policies import MixedPrecisionPolicy
 
 
 class State:
-    """groups: of the module's own parameters, one for each dtype. reshards: as `fully_shard` was told."""
+    """groups: of the module's own parameters, one for each dtype. mesh, reshards, nonfinite: as `fully_shard` was told."""
 
     def __init__(
-        self, module: Module, groups: list[Group], policy: MixedPrecisionPolicy, reshards: bool | None
+        self,
+        module: Module,
+        groups: list[Group],
+        policy: MixedPrecisionPolicy,
+        mesh: DeviceMesh,
+        reshards: bool | None,
+        nonfinite: str | None,
     ) -> None:
         self.module, self.groups, self.policy, self.reshards = module, groups, policy, reshards
+        self.mesh, self.nonfinite = mesh, nonfinite
         self.context: Context | None = None
 
     def listen(self) -> None:
@@ -43,11 +51,23 @@ class State:
         """The context; made when a module is used that lies below no other that was used before."""
         if self.context is None:
             states = dict(_named_states_below(self.module))
+            mine = self.mesh._flatten().get_group()
             for prefix, state in states.items():
+                if state.mesh._flatten().get_group().ranks != mine.ranks:
+                    raise ValueError(
+                        f"fully_shard: '{prefix}' lies on {state.mesh}, and the module around it on {self.mesh}: the parts of a "
+                        "model lie on the same ranks"
+                    )
+                if state.nonfinite not in (None, self.nonfinite):
+                    raise ValueError(
+                        f"fully_shard: '{prefix}' has nonfinite_gradients={state.nonfinite!r}, and the module around it "
+                        f"{self.nonfinite!r}: pass it to the outermost call, which decides"
+                    )
                 for group in state.groups:
                     group.name_below(prefix)
                     group.reshards = state is not self if state.reshards is None else state.reshards
-            context = Context(self, [group for state in states.values() for group in state.groups])
+            groups = [group for state in states.values() for group in state.groups]
+            context = Context(self, groups, mine.communicator, self.nonfinite)
             for state in states.values():
                 state.context = context
         return self.context  # type: ignore[return-value]
@@ -58,7 +78,7 @@ class State:
         if context.root is self:
             context.begin_forward()
         for group in self.groups:
-            context.used(group)
+            context.uses(group)
             group.gather()
         dtype = self.policy.param_dtype
         if dtype is not None and self.policy.cast_forward_inputs:

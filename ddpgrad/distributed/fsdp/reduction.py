@@ -1,0 +1,115 @@
+"""How whole gradients become averages over all ranks, of which each rank gets its rows, in the order of the tree.
+
+On a mesh of one dimension that is a reduce-scatter. On one of two dimensions, where replicas have the same rows, the ranks that
+have different rows make sums first where these are parts of the tree by themselves: where there are 2, 4, 8 ... of them, with
+neighbouring numbers. Replicas then add up what they have. In any other grid each rank averages a piece of its rows over all ranks,
+and replicas gather the pieces: the bits are the same, and more goes between them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..communicator.communicator import ArrayWork, Communicator
+from ..protocol.tree import wide_dtype
+from ..tensor.layout import Layout
+
+
+class Reduction:
+    """The reductions of one group, one after the other; `layout` is that of its parameters.
+
+    all_ranks: those of the mesh. first: those of the first step. in_parts: sums are made by the ranks that have different
+    rows first. places: the row in which the memory that is reduced has what goes to a rank, by replica and by rank among
+    those with different rows. dtype: of averages; sent: of the memory that is reduced. part_size: elements of a full part.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        mesh, dim = layout.mesh, layout.dim or 0
+        group = mesh._flatten().get_group()
+        self.all_ranks: Communicator = group.communicator
+        self._replicas = mesh.get_group(1 - dim).communicator if mesh.ndim == 2 else None
+        ranks = np.moveaxis(mesh.mesh.numpy(), dim, -1).reshape(-1, layout.communicator.size)
+        places = np.sort(np.searchsorted(group.ranks, ranks))  # groups count their ranks in ascending order
+        shards = places.shape[1]
+        neighbours = np.array_equal(places, np.arange(places.size).reshape(places.shape))
+        self.in_parts = len(places) > 1 and shards & (shards - 1) == 0 and neighbours
+        self.first = layout.communicator if self.in_parts else self.all_ranks
+        self.places = places[:1] if self.in_parts else places
+        self._label = ""
+        self._work: ArrayWork | None = None
+        self._part: Any = None
+        self._between = False
+
+    def prepare(self, part_size: int, dtype: np.dtype[Any]) -> None:
+        """Say what is reduced: parts of so many elements at least."""
+        self._piece = -(-part_size // len(self.places))
+        self.part_size = self._piece * len(self.places)
+        # Sums of a part of the ranks are not rounded to 16 bits.
+        self.dtype, self.sent = dtype, wide_dtype(dtype) if self.in_parts else dtype
+
+    @property
+    def length(self) -> int:
+        """Elements of the memory that is reduced."""
+        return self.places.size * self._piece
+
+    def deal(self, memory: np.ndarray, whole: np.ndarray, size: int, part: int) -> None:
+        """Put a whole gradient where a rank has `size` elements of it, from element `part` on."""
+        rows = memory.reshape(-1, self._piece)
+        flat = whole.reshape(-1)
+        if self.sent != self.dtype:
+            flat = flat.astype(self.dtype, copy=False)
+        for replica, places in enumerate(self.places):
+            start = max(part, replica * self._piece)
+            count = min(part + size, (replica + 1) * self._piece) - start
+            if count > 0:
+                _deal(flat, size, start - part, rows[:, start - replica * self._piece :][:, :count], places)
+
+    def start(self, memory: np.ndarray, label: str) -> None:
+        """Begin to reduce `memory`."""
+        op = "sum" if self.in_parts else "avg"
+        self._label, self._between = label, False
+        self._part, self._work = self.first.start_reduce_scatter(memory, op, label)
+
+    def go_on(self) -> None:
+        """Begin what replicas do; all ranks call it at the same place of the program."""
+        if self._replicas is None or self._work is None or self._between:
+            return
+        self._work.wait()
+        self._between = True
+        if self.in_parts:
+            self._work = self._replicas.all_reduce(self._part, "sum", self._label, async_op=True)
+        else:
+            self._part, self._work = self._replicas.start_all_gather(self._part, self._label)
+
+    def poll(self) -> None:
+        """Advance what is under way, without waiting."""
+        if self._work is not None:
+            self._work.poll()
+
+    def finish(self) -> np.ndarray:
+        """Wait for the averages of this rank's part."""
+        self.go_on()
+        assert self._work is not None
+        self._work.wait()
+        part, self._part, self._work = self._part.reshape(-1), None, None
+        if self.in_parts:
+            part /= self.all_ranks.size
+        return part.astype(self.dtype, copy=False)
+
+
+def _deal(flat: np.ndarray, size: int, first: int, to: np.ndarray, places: np.ndarray) -> None:
+    """Put a stretch of each rank's part of `flat`, from element `first` on, into its row of `to` (rows, elements).
+
+    size: elements of a full part; places: by rank, its row. Where a rank has fewer elements, zeros follow.
+    """
+    count = to.shape[1]
+    if flat.size == len(places) * size:
+        to[places] = flat.reshape(-1, size)[:, first : first + count]
+        return
+    for rank, place in enumerate(places):
+        start = min(rank * size + first, flat.size)
+        stop = min(start + count, flat.size)
+        to[place, : stop - start] = flat[start:stop]
+        to[place, stop - start :] = 0

@@ -1,0 +1,266 @@
+"""`accumulate`, `loss_weight` and `nonfinite_gradients` under `fully_shard`: the same names and bits as DistributedDataParallel's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replicas import perceptron, ranks
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+from ddpgrad.distributed.fsdp import FullyShardedDataParallel as FSDP
+from ddpgrad.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from ddpgrad.errors import DistributedError, MismatchError
+from ddpgrad.nn.parallel import DistributedDataParallel as DDP
+from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+def network() -> nn.Module:
+    """Random numbers and running statistics."""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(6, 17), nn.BatchNorm1d(17), nn.ReLU(), nn.Dropout(0.4))
+    return nn.Sequential(body, nn.Linear(17, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def divided(model: nn.Module, **options: Any) -> Any:
+    inner = {name: value for name, value in options.items() if name != "nonfinite_gradients"}
+    fully_shard(model[0], **inner)
+    fully_shard(model[1], **inner)
+    return fully_shard(model, **options)
+
+
+def whole(tensor: Any) -> np.ndarray:
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()).numpy().copy()
+
+
+def trained(wrap: Any, n: int, k: int) -> tuple[list[np.ndarray], list[list[str]]]:
+    """Parameters, buffers and the last norm after some steps of n ranks with k micro-batches each, and all losses."""
+
+    def program():
+        torch.manual_seed(3)
+        data = TensorDataset(torch.randn(200, 6), torch.randint(0, 4, (200,)))
+        sampler = DistributedSampler(data, accumulate=k)
+        loader = DataLoader(data, batch_size=2 * k, sampler=sampler, drop_last=True)
+        net = wrap(network())
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
+        torch.manual_seed(5 + 7 * dist.get_rank())
+        losses, norm = [], torch.zeros(())
+        for _, batch in zip(range(4), loader, strict=False):
+            optimizer.zero_grad()
+            for x, y in net.accumulate(k, *batch):
+                loss = F.cross_entropy(net(x), y)
+                loss.backward()
+                losses.append(loss.item().hex())
+            norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+        return [*map(whole, net.state_dict().values()), norm.numpy()], losses
+
+    results = ranks(n, program)
+    if wrap is not DDP:  # whose buffers are rank 0's in the next forward
+        for state, _ in results[1:]:
+            assert all(map(np.array_equal, state, results[0][0]))
+    steps = [[loss for _, losses in results for loss in losses[k * s : k * s + k]] for s in range(4)]
+    return results[0][0], steps
+
+
+@pytest.mark.parametrize("layouts", [[(1, 8), (2, 4), (4, 2), (8, 1)], [(1, 6), (3, 2), (6, 1)]])
+def test_micro_batches_have_the_bits_of_ddp_and_of_any_number_of_ranks(layouts):
+    expected, losses = trained(DDP, *layouts[0])
+    for wrap in (divided, FSDP):
+        for n, k in layouts:
+            state, found = trained(wrap, n, k)
+            assert found == losses
+            for got, other in zip(state, expected, strict=True):
+                np.testing.assert_array_equal(got, other)
+
+
+def test_micro_batches_of_16_bits_add_up_in_the_dtype_of_the_average():
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    states = [trained(lambda m: fully_shard(m, mp_policy=policy), n, k) for n, k in ((1, 4), (2, 2), (4, 1))]
+    for state, losses in states[1:]:
+        assert losses == states[0][1]
+        assert all(map(np.array_equal, state, states[0][0]))
+
+
+class Rare(nn.Module):
+    """A part that only the first micro-batch uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.rare = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor, first: bool) -> torch.Tensor:
+        return self.rare(self.body(x)) if first else self.body(x)
+
+
+def test_what_the_last_micro_batch_does_not_use_is_averaged_too():
+    def program(sharded: bool, synced: bool):
+        model = Rare()
+        net: Any = fully_shard(model) if sharded else DDP(model, find_unused_parameters=True)
+        x = torch.arange(6.0).reshape(1, 6) + dist.get_rank()
+        if synced:
+            for i in net.accumulate(4):
+                net(x + i, i == 0).square().mean().backward()
+        else:
+            for last in (False, True):
+                if sharded:
+                    net.set_requires_gradient_sync(last)
+                else:
+                    net.require_backward_grad_sync = last
+                net(x + last, not last).square().mean().backward()
+        return [whole(p.grad) for p in model.parameters()]
+
+    for synced in (True, False):
+        for got, expected in zip(
+            ranks(2, lambda s=synced: program(True, s)),
+            ranks(2, lambda s=synced: program(False, s)),
+            strict=True,
+        ):
+            assert len(got) == 4 and all(map(np.array_equal, got, expected))
+
+
+def weighted(wrap: Any, k: int) -> list[np.ndarray]:
+    """Gradients of 8 samples in batches of 1, 2, 4 and 1; twice, so that what is left of the first time would count."""
+    net = wrap(perceptron())
+    torch.manual_seed(1)
+    x, y = torch.randn(8, 6), torch.randint(0, 4, (8,))
+    sizes, found = [1, 2, 4, 1], []
+    for _ in range(2):
+        net.zero_grad()
+        for i in net.accumulate(k):
+            place = k * dist.get_rank() + i
+            rows = slice(sum(sizes[:place]), sum(sizes[: place + 1]))
+            net.loss_weight(sizes[place])
+            F.cross_entropy(net(x[rows]), y[rows]).backward()
+        found += [whole(p.grad) for p in net.parameters()]
+    return found
+
+
+def test_weights_of_losses_have_the_bits_of_ddp():
+    alone = perceptron()
+    torch.manual_seed(1)
+    F.cross_entropy(alone(torch.randn(8, 6)), torch.randint(0, 4, (8,))).backward()
+    for n, k in ((1, 4), (2, 2), (4, 1)):
+        expected = ranks(n, lambda k=k: weighted(DDP, k))[0]
+        found = ranks(n, lambda k=k: weighted(divided, k))
+        assert all(all(map(np.array_equal, got, expected)) for got in found)
+        for got, p in zip(expected, alone.parameters(), strict=False):
+            np.testing.assert_allclose(got, p.grad.numpy(), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("action", ["skip", "raise", "stop"])
+def test_all_ranks_decide_alike_about_gradients_that_are_not_finite(action, caplog):
+    def program(wrap):
+        model = wrap(perceptron(), nonfinite_gradients=action)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        told = []
+        if hasattr(model, "unshard"):
+            for p in model.parameters():
+                p.register_post_accumulate_grad_hook(
+                    lambda p: told.append(bool(p.grad.full_tensor().isfinite().all()))
+                )
+        found: list[Any] = []
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 6)).square().mean()
+            try:
+                (loss * float("inf") if step == 1 and dist.get_rank() == 1 else loss).backward()
+            except (DistributedError, SystemExit) as error:
+                found.append((type(error), str(error).replace("bias", "weight")))
+            assert (model[0].weight if wrap is divided else model.module[0].weight).grad is None or step != 1
+            optimizer.step()
+            found.append([whole(p).tobytes() for p in model.parameters()])
+        assert all(told)
+        return found
+
+    expected = ranks(3, lambda: program(DDP))
+    warned = [record.getMessage().replace("bias", "weight") for record in caplog.records]
+    caplog.clear()
+    found = ranks(3, lambda: program(divided))
+    assert found == expected
+    assert [record.getMessage().replace("bias", "weight") for record in caplog.records] == warned
+    assert ("is not finite" in str(warned)) == (action == "skip")
+
+
+def second(net):
+    for _ in net.accumulate(2):
+        net(torch.ones(2, 6)).sum().backward()
+        net(torch.ones(2, 6)).sum().backward()
+
+
+def changed(net):
+    for _ in net.accumulate(2):
+        net(torch.ones(2, 6)).sum().backward()
+        with torch.no_grad():
+            net[0].weight.mul_(2)
+
+
+def no_last(net):
+    for i in net.accumulate(2):
+        if i == 0:
+            net(torch.ones(2, 6)).sum().backward()
+
+
+def again(net):
+    for _ in range(2):
+        for _ in net.accumulate(2):
+            net(torch.ones(2, 6)).sum().backward()
+
+
+def unfit(net):
+    for _ in range(2):
+        net.loss_weight(2)
+        net(torch.ones(2, 6)).sum().backward()
+
+
+def unsynced(net):
+    net.set_requires_gradient_sync(False)
+    next(net.accumulate(2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (lambda net: next(net.accumulate(3)), ValueError, "must be a power of 2, got 3"),
+        (lambda net: next(net.accumulate(1 + dist.get_rank())), MismatchError, "rank [01] has [12] micro-batches"),
+        (second, DistributedError, "got a second gradient in micro-batch 0"),
+        (changed, DistributedError, "was changed between micro-batches 0 and 1"),
+        (no_last, DistributedError, r"called no backward\(\) for the last of its 2 micro-batches"),
+        (again, RuntimeError, r"has a gradient from before. Call optimizer.zero_grad\(\)"),
+        (unfit, DistributedError, "has the average of earlier batches in its .grad"),
+        (unsynced, RuntimeError, "not within no_sync"),
+        (lambda net: (net.loss_weight(0), net(torch.ones(1, 6)).sum().backward()), DistributedError, "sum to 0"),
+        (lambda net: (net(torch.ones(1, 6)), next(net[0].accumulate(2))), RuntimeError, "call it of that one"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_an_error(wrong, error, text):
+    def program():
+        model = perceptron()
+        fully_shard(model[0])
+        with pytest.raises(error, match=text):
+            wrong(fully_shard(model))
+
+    ranks(2, program)
+
+
+def test_options_that_do_not_fit_are_refused():
+    def inner():
+        model = perceptron()
+        fully_shard(model[0], nonfinite_gradients="skip")
+        fully_shard(model)(torch.ones(1, 6))
+
+    def narrow():
+        next(fully_shard(perceptron(), mp_policy=MixedPrecisionPolicy(torch.bfloat16)).accumulate(2))
+
+    for program, error, text in (
+        (inner, ValueError, "'0' has nonfinite_gradients='skip', and the module around it None"),
+        (narrow, NotImplementedError, "the gradient of '0.weight' is averaged in bfloat16"),
+        (lambda: fully_shard(perceptron(), nonfinite_gradients="ignore"), ValueError, "must be one of"),
+    ):
+        with pytest.raises(error, match=text):
+            ranks(1, program)
