@@ -1,5 +1,7 @@
 """Gradients of replicas: averaged over the ranks, in buckets, also where parameters are unused."""
 
+import re
+
 import numpy as np
 import pytest
 from replicas import Words, assert_close, batch_for, convolution, gradients, perceptron, ranks, share
@@ -179,6 +181,9 @@ def test_unused_parameters_are_named():
     assert "rank" in message and "4 of 8 parameters" in message
     assert "'spare.weight', 'spare.bias'" in message
     assert "find_unused_parameters=True" in message
+    assert re.search(
+        r"nothing of '(left|right)', 'spare' was used\), or call requires_grad_\(False\)", message
+    )
 
 
 def test_unused_parameters_count_as_zeros_where_that_is_asked_for():

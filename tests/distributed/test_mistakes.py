@@ -165,7 +165,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         part_unused,
         DistributedError,
         "rank …: backward ended, but 2 of 4 parameters got no gradient: '2.weight', '2.bias'. Either the forward pass did not "
-        "use them, or the loss does not depend on them. If that is meant, wrap with "
+        "use them, or the loss does not depend on them. Let forward and the loss use them (nothing of '2' was used), or call "
+        "requires_grad_(False) on them before the model is wrapped. If that is meant, wrap with "
         "DistributedDataParallel(model, find_unused_parameters=True).",
     ),
     "nothing to train": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...core.errors import DistributedError
@@ -11,6 +11,26 @@ if TYPE_CHECKING:
     from .reducer import Reducer
 
 _UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
+
+
+def unused_modules(names: Iterable[str], unused: Iterable[str]) -> list[str]:
+    """The paths of the outermost modules none of whose parameters was used. names: of all parameters, with their paths."""
+    used = {path for name in {*names} - {*unused} for path in _above(name)}
+    found = [next((path for path in _above(name) if path not in used), "") for name in unused]
+    return [path for path in dict.fromkeys(found) if path]
+
+
+def _above(name: str) -> list[str]:
+    """The paths of the modules that a parameter is in, the outermost first."""
+    parts = name.split(".")[:-1]
+    return [".".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def advice(names: Iterable[str], unused: Sequence[str]) -> str:
+    """What to do about `unused`, with the modules that nothing used."""
+    modules = ", ".join(f"'{path}'" for path in unused_modules(names, unused)[:8])
+    reached = f" (nothing of {modules} was used)" if modules else ""
+    return f"Let forward and the loss use them{reached}, or call requires_grad_(False) on them before the model is wrapped."
 
 
 def use_error(reducer: Reducer, unused: Sequence[int]) -> DistributedError:
@@ -53,13 +73,16 @@ def _changed(reducer: Reducer) -> str:
 
 
 def _unused(reducer: Reducer, unused: Sequence[int]) -> str:
-    shown = ", ".join(f"'{reducer.names[i]}'" for i in unused[:8])
+    """The error for a backward that left parameters `unused` without a gradient."""
+    names, parameters = reducer.names, reducer.parameters
+    missing = [names[i] for i in unused]
+    shown = ", ".join(f"'{name}'" for name in missing[:8])
     more = f" and {len(unused) - 8} more" if len(unused) > 8 else ""
-    cause = "Either the forward pass did not use them, or the loss does not depend on them."
-    if not all(reducer.parameters[i].requires_grad for i in unused):
+    cause = f"Either the forward pass did not use them, or the loss does not depend on them. {advice(names, missing)}"
+    if not all(parameters[i].requires_grad for i in unused):
         cause = "Their requires_grad was turned off after the model was wrapped: wrap it again."
     return (
-        f"rank {reducer.communicator.rank}: backward ended, but {len(unused)} of {len(reducer.parameters)} parameters got "
+        f"rank {reducer.communicator.rank}: backward ended, but {len(unused)} of {len(parameters)} parameters got "
         f"no gradient: {shown}{more}. {cause} If that is meant, wrap with "
         "DistributedDataParallel(model, find_unused_parameters=True)."
     )
