@@ -57,10 +57,20 @@ def test_unused_parameters_are_named_by_rank():
     def program():
         model = DDP(Idle(), find_unused_parameters=True)
         trained(model, 2)
-        return model.explain(), str(model.explain()), model._get_ddp_logging_data()["unused_parameter_size"]
+        data = model._get_ddp_logging_data()
+        return (
+            model.explain(),
+            str(model.explain()),
+            data["unused_parameter_size"],
+            model.explain(collective=True),
+        )
 
     first, second = ranks(2, program)
     assert first[0]["unused"] == [] and first[2] == 0 and "without a gradient" not in first[1]
     assert second[0]["unused"] == ["idle.bias", "idle.weight"][::-1] and second[2] == 112
     assert "without a gradient on rank 1 in the last backward: idle.weight, idle.bias." in second[1]
+    assert "(nothing of 'idle' was used), or call requires_grad_(False)" in second[1]
     assert "when backward has ended, and bucket 0 with them" in second[1]
+    for *_, together in (first, second):
+        assert together["unused_by_rank"] == {0: [], 1: ["idle.weight", "idle.bias"]}
+        assert "without a gradient on rank 1 in the last backward: idle.weight" in str(together)

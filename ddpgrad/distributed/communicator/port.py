@@ -11,13 +11,17 @@ from ..transports.mail import Message
 
 
 class ArrayWork:
-    """A collective under way. Its arrays must not be touched before `wait` returns."""
+    """A collective under way. Its arrays must not be touched before `wait` returns.
 
-    __slots__ = ("_finish", "_pending")
+    carried: when it is complete, from when to when another thread worked on it (see `Pending`), if one did.
+    """
+
+    __slots__ = ("_finish", "_pending", "carried")
 
     def __init__(self, pending: Pending, finish: Callable[[], None] | None = None) -> None:
         self._pending = pending
         self._finish = finish
+        self.carried: tuple[float, float] | None = None
 
     def wait(self) -> None:
         """Return when the collective is complete; raises `DistributedError` if it cannot be."""
@@ -36,6 +40,7 @@ class ArrayWork:
         return self.poll()
 
     def _settle(self) -> None:
+        self.carried = self._pending.carried or self.carried
         self._pending = COMPLETED
         finish, self._finish = self._finish, None
         if finish is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 import numpy as np
 
@@ -92,6 +93,17 @@ def _surely_finite(flat: Any) -> bool:
 def is_finite(flat: Any) -> bool:
     """Whether all elements are finite."""
     return _surely_finite(flat) or bool(np.isfinite(flat).all())
+
+
+def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
+    """A hook for an accumulator, which calls `owner.arrived(which)`. It does not keep the owner and its memory alive."""
+
+    def hook(inputs: Any, outputs: Any) -> None:
+        alive = owner()
+        if alive is not None:
+            alive.arrived(which)
+
+    return hook
 
 
 class Averages:

@@ -33,13 +33,31 @@ def usual_cap(total_bytes: int) -> int:
     return min(_USUAL_BYTES, max(FIRST_BYTES, total_bytes // _AT_LEAST))
 
 
-def refuse_caps(cap_mb: float | None, cap_mb_list: Sequence[float] | None) -> None:
+def refuse_caps(cap_mb: float | str | None, cap_mb_list: Sequence[float] | None) -> None:
     """Raise for caps that no bucket can have."""
+    if isinstance(cap_mb, str) and (cap_mb != "auto" or cap_mb_list):
+        other = " together with bucket_cap_mb_list" if cap_mb_list else ""
+        raise ValueError(
+            f"DistributedDataParallel: bucket_cap_mb must be a number of MiB, None or 'auto', got {cap_mb!r}{other}"
+        )
     for name, caps in (("", [cap_mb]), ("_list", cap_mb_list or ())):
-        if any(cap is not None and cap <= 0 for cap in caps):
+        if any(not isinstance(cap, str) and cap is not None and cap <= 0 for cap in caps):
             raise ValueError(
                 f"DistributedDataParallel: bucket_cap_mb{name} must be positive, got {', '.join(map(str, caps))}"
             )
+
+
+def cap_of(cap_mb: float | str | None, parameters: Sequence[tuple[str, Tensor]]) -> int:
+    """The bytes of a bucket; `usual_cap` for None, and to begin with for "auto"."""
+    for name, p in parameters if cap_mb == "auto" else ():
+        if p.device.type != "cpu":
+            raise NotImplementedError(
+                f"DistributedDataParallel: bucket_cap_mb='auto' is for CPUs, and '{name}' lies on {p.device}, where the program "
+                "does not know when gradients are computed: give a number of MiB, or None"
+            )
+    if cap_mb is None or isinstance(cap_mb, str):
+        return usual_cap(sum(p.nbytes for _, p in parameters))
+    return int(cap_mb * MIB)
 
 
 @dataclass(frozen=True)
@@ -115,10 +133,11 @@ def _lay_out(gradients: Sequence[Gradient], indices: Sequence[int]) -> Layout:
 class Times:
     """When, in the last backward, a bucket had all its gradients, was handed over, and had its average.
 
-    exposed: the seconds that the program stood still for it. waits: for the gradient of a parameter elsewhere, too.
+    exposed: the seconds that the program stood still for it. took: the seconds for which another thread worked on its
+    average; 0.0 if none did. waits: for the gradient of a parameter elsewhere, too.
     """
 
-    ready = launched = finished = exposed = 0.0
+    ready = launched = finished = exposed = took = 0.0
     waits = False
 
 
@@ -195,7 +214,11 @@ class Bucket(Times):
             name, track = f"{backend}:all_reduce", spans.COMMUNICATION
             spans.tell_detail("collective", name, self.began, track, shapes=[[self.layout.length]])
             self.began = 0.0
-        averaged, self.work = isinstance(self.work, ArrayWork), None
+        averaged = isinstance(self.work, ArrayWork)
+        if isinstance(self.work, ArrayWork) and self.work.carried is not None:
+            began, self.finished = self.work.carried
+            self.took = self.finished - began
+        self.work = None
         if self.stage is not None and averaged:
             self.stage.from_host(self.flat)
         for view in self.views:

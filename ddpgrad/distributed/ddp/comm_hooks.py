@@ -81,6 +81,10 @@ def bind(hook: Callable[[Any, GradBucket], Any], state: Any, reducer: Reducer) -
             f"register_comm_hook: hooks get flat buckets, and the gradients of {names} are sparse; make these modules "
             "with sparse=False"
         )
+    if reducer.tunes:
+        raise NotImplementedError(
+            "register_comm_hook: bucket_cap_mb='auto' chooses by the times of plain averages; give a number, or None"
+        )
     if reducer.skips_unused:
         raise NotImplementedError(
             "register_comm_hook: hooks are told which bucket is the last, and with skip_all_reduce_unused_params=True that is "

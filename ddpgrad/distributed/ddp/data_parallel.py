@@ -31,7 +31,9 @@ class DistributedDataParallel(Module):
 
     At construction the ranks compare the model's parameters by name, shape and dtype, and, with `init_sync`,
     take over rank 0's values. bucket_cap_mb: size of a gradient bucket in MiB;
-    by default 25, and less for models below 400 MiB, so that the last bucket is a small part. bucket_cap_mb_list:
+    by default 25, and less for models below 400 MiB, so that the last bucket is a small part. "auto": after 11 steps by
+    default all ranks take the size with which rank 0's times, replayed, end backward first (see `explain`), and then keep it;
+    the bits of training are the same. Only on CPUs and without communication hooks. bucket_cap_mb_list:
     instead the size of each bucket in the order of backward; the last counts for all that follow.
     forward_sync_buffers: before each forward in training, and the first in evaluation after it, buffers become
     rank 0's. broadcast_buffers: PyTorch's older name of it, under which False means that they are not rank 0's at
@@ -67,7 +69,7 @@ class DistributedDataParallel(Module):
         broadcast_buffers: bool | None = None,
         init_sync: bool = True,
         process_group: ProcessGroup | None = None,
-        bucket_cap_mb: float | None = None,
+        bucket_cap_mb: float | Literal["auto"] | None = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = True,
@@ -142,10 +144,6 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
             )
         self.device = trained[0][1].device
-        if self.bucket_cap_mb is None:
-            cap = bucket.usual_cap(sum(p.nbytes for _, p in trained))
-        else:
-            cap = int(self.bucket_cap_mb * MIB)
         delayed: Sequence[int] = ()
         if self.delayed != (None, None):
             from .delayed import places  # here and below, as few programs do
@@ -155,7 +153,7 @@ class DistributedDataParallel(Module):
             [n for n, _ in trained],
             [p for _, p in trained],
             c,
-            cap,
+            bucket.cap_of(self.bucket_cap_mb, trained),
             self.find_unused_parameters,
             self.static_graph,
             self.process_group.backend,
@@ -174,6 +172,7 @@ class DistributedDataParallel(Module):
             from .recompute import RecomputedSums
 
             self.reducer.sums = RecomputedSums(c, self.process_group.ranks, every, self.reducer.finite)
+        self.reducer.tunes = self.bucket_cap_mb == "auto"
         self.reducer.watch(self.nonfinite_gradients)
         self.replica_check = ReplicaCheck(shared, c, self.check_replicas_every, self.reducer.finite)
         self.replica_check.attend(self)
@@ -327,17 +326,16 @@ class DistributedDataParallel(Module):
         """Before `module` is wrapped: its parameters and buffers of these names are each rank's own."""
         vars(module)["_ddp_params_and_buffers_to_ignore"] = list(params_and_buffers_to_ignore)
 
-    def explain(self) -> Explanation:
-        """Where the time of this rank's last steps went, up to 20 since buckets were laid out: print it, or read it as a dict.
+    def explain(self, collective: bool = False) -> Explanation:
+        """Where the time of this rank's last steps went, and what other buckets would give; see `explain.Explanation`.
 
-        buckets: of each its `parameters`, `bytes`, and in seconds since backward began, medians, when it had all gradients
-        (`ready`), was handed over (`launched`) and had its average (`finished`); `exposed`: how long the program
-        stood still for it. unused: parameters without a gradient in the last backward. forward, backward, exposed: of a
-        step. Not collective: one rank may ask. `ddprun --trace` tells more, of all ranks.
+        collective: all ranks call it together, between backward passes: all-reduces of 64 KiB, 512 KiB and 4 MiB are timed,
+        six of each, for the predictions, and unused parameters are told of every rank. Otherwise one rank may ask, and the
+        times of its buckets say what an all-reduce costs. `ddprun --trace` tells more, of all ranks.
         """
         from .explain import explain  # here and below, as few programs ask
 
-        return explain(self.reducer)
+        return explain(self.reducer, collective)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """What is known of this model and its last steps, by PyTorch's names; see `logging_data`."""

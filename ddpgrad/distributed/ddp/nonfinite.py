@@ -10,10 +10,11 @@ import numpy as np
 from ...core.errors import DistributedError
 from ..communicator.communicator import Communicator
 from ..protocol.guard import blaming
-from .averages import ADVICE
+from .averages import ADVICE, is_finite
 
 if TYPE_CHECKING:
     from .averages import Averages
+    from .reducer import Reducer
 
 _log = logging.getLogger("ddpgrad.distributed")
 
@@ -23,6 +24,14 @@ def shared(c: Communicator, spoiled: bool) -> bool:
     told = np.array([spoiled], np.uint8)
     c.all_reduce(told, "max", "whether gradients are finite")
     return bool(told[0])
+
+
+def settle_buckets(reducer: Reducer, action: str) -> BaseException | None:
+    """`settle` where the averages of `reducer` are not finite; None where they are."""
+    spoiled = not all(is_finite(bucket.flat) for bucket in reducer.buckets)
+    if reducer.sparse or reducer.hook is not None:  # results that a rank may have for itself
+        spoiled = shared(reducer.communicator, spoiled)
+    return settle(reducer, action) if spoiled else None
 
 
 def settle(averages: Averages, action: str) -> BaseException | None:

@@ -9,8 +9,8 @@ reducer waits for what is still under way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 from weakref import ref
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...core import spans
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
-from .averages import Averages, is_finite
+from .averages import Averages, arrival
 from .bucket import Bucket, Gradient, Layout, plan
 
 if TYPE_CHECKING:
@@ -29,21 +29,11 @@ if TYPE_CHECKING:
     from .sparse_bucket import SparseBucket
 
 
-_Four = tuple[float, float, float, float]
-
 TRIGGER = -1
 """Stands among the numbers of parameters for the one that delayed buckets wait for."""
 
-
-def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
-    """A hook for an accumulator, which calls `owner.arrived(which)`. It does not keep the owner and its memory alive."""
-
-    def hook(inputs: Any, outputs: Any) -> None:
-        alive = owner()
-        if alive is not None:
-            alive.arrived(which)
-
-    return hook
+NOTED_STEPS = 10
+"""Backward passes of which it is noted when each gradient arrives."""
 
 
 class Reducer(Averages):
@@ -83,13 +73,20 @@ class Reducer(Averages):
         self.expected: frozenset[int] | None = None  # what backward passes here use, once that is known
         self.rebuilt = False
         self.unused: list[int] = []  # in the last backward
-        self.forward_began = self.backward_began = self.computed = 0.0
+        self.forward_began = self.backward_began = self.computed = self.calculated = 0.0
+        self.stood = 0.0  # seconds for which the program stood still before this backward's end
         # Of each of the last steps: when forward, backward and what comes after it began, and the times of its buckets.
-        self.timed: deque[tuple[float, float, float, list[_Four]]] = deque(maxlen=20)
+        self.timed: deque[tuple[float, float, float, list[tuple[float, ...]]]] = deque(maxlen=20)
+        # Of some: after how many seconds each gradient had arrived and backward had ended, less what `stood`; how long it all took.
+        self.noted: deque[tuple[dict[int, float], float, float]] = deque(maxlen=NOTED_STEPS)
+        self.steps_to_note = 0
+        self.tunes = False  # whether `choose` is to find the size of buckets
         self.hook: Hook | None = None
-        # Order of the first backward, until the buckets are laid out by it. Where parameters may be
+        # Whether buckets are laid out anew by the order of the first backward. Where parameters may be
         # unused there is no such order: each rank would have its own.
-        self.arrivals: list[int] | None = None if find_unused and not static else []
+        self.reorders = not find_unused or static
+        self.arrival_order: Sequence[int] = range(len(parameters))[::-1]
+        self.arrivals: dict[int, float] | None = None  # of this backward, if it is noted
         self.sparse = frozenset(sparse)
         self.gradients = [
             Gradient(n, p.numel(), p.itemsize, (p.dtype.name, str(p.device), i if i in self.sparse else None))
@@ -104,11 +101,25 @@ class Reducer(Averages):
         self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
         for i in self.sparse:
             self.accumulators[i].metadata[Reducer] = id(self)
-        self._build(self._plan(range(len(parameters))[::-1]))
+        self._build(self.planned(cap_bytes, caps))
+        self.note_arrivals()
 
-    def _plan(self, order: Sequence[int]) -> list[Layout]:
-        """The buckets for gradients that arrive in `order`. Those of delayed ones come before that of their trigger."""
-        layouts = plan(self.gradients, [i for i in order if i not in self.delayed], self.cap_bytes, self.caps)
+    def note_arrivals(self) -> None:
+        """Note of the next backward passes when each gradient arrives: `NOTED_STEPS`, besides one to warm up."""
+        if not self.backward_runs:
+            self.steps_to_note, self.arrivals = 1 + NOTED_STEPS, {}
+
+    def lay_out(self, order: Sequence[int], cap_bytes: int, caps: Sequence[int]) -> None:
+        """Deal the gradients to buckets. Collective; between backward passes."""
+        self.arrival_order, self.cap_bytes, self.caps = order, cap_bytes, caps
+        layouts = self.planned(cap_bytes, caps)
+        if layouts != [bucket.layout for bucket in self.buckets]:
+            self._build(layouts)
+
+    def planned(self, cap_bytes: int, caps: Sequence[int]) -> list[Layout]:
+        """The buckets of that size, in the order of arrival. Those of delayed gradients come before that of their trigger."""
+        order = [i for i in self.arrival_order if i not in self.delayed]
+        layouts = plan(self.gradients, order, cap_bytes, caps)
         at = (n for n, b in enumerate(layouts) for i in b.indices if self.accumulators[i] is self.trigger)
         first = next(at, len(layouts))
         everything = [sum(g.size * g.itemsize for g in self.gradients) + 1]
@@ -119,6 +130,7 @@ class Reducer(Averages):
         self.buckets: list[Bucket | SparseBucket] = [self._bucket(layout) for layout in layouts]
         self.place = {}
         self.timed.clear()
+        self.noted.clear()
         self.order = list(self.buckets)  # in which they are handed over
         for bucket in self.buckets:
             bucket.waits = bucket.layout.indices[0] in self.delayed
@@ -157,7 +169,7 @@ class Reducer(Averages):
         self.backward_runs = False
         self.staged: Bucket | None = None  # on its way to the host
         if self.arrivals:
-            self.arrivals = []
+            self.arrivals = {}
         for bucket in self.buckets:
             bucket.missing = len(bucket.layout.indices) + bucket.waits
 
@@ -181,7 +193,7 @@ class Reducer(Averages):
             raise second_gradient(self.names[i])
         self.ready.add(i)
         if self.arrivals is not None:
-            self.arrivals.append(i)
+            self.arrivals[i] = spans.now() - self.backward_began - self.stood
         self.adopt(i)
         if self._less_missing(bucket) == 0:
             self._hand_over()
@@ -190,6 +202,7 @@ class Reducer(Averages):
         if not self.backward_runs:
             self.backward_runs = True
             self.backward_began = spans.now()
+            self.stood = 0.0
             engine.queue_callback(self._finish)
 
     def _release(self) -> None:
@@ -231,6 +244,7 @@ class Reducer(Averages):
                 bucket.start(self.sums)
                 self.staged = bucket if bucket.stage is not None else None
             bucket.exposed = spans.now() - bucket.launched
+            self.stood += bucket.exposed
             self.next += 1
         began = spans.now()
         for bucket in self.order[: self.next]:
@@ -239,6 +253,7 @@ class Reducer(Averages):
             done = bucket.work.poll()
             ended = spans.now()
             bucket.exposed += ended - began
+            self.stood += ended - began
             began = ended
             if done:
                 bucket.finished = ended
@@ -265,6 +280,7 @@ class Reducer(Averages):
     def _finish(self) -> None:
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
         self.computed = spans.now()
+        self.calculated = self.computed - self.backward_began - self.stood
         self.unused = unused = [i for i in range(len(self.parameters)) if i not in self.ready]
         refused = [] if self.find_unused else [i for i in unused if i not in self.delayed]
         if refused or self.expected not in (None, self.used):
@@ -305,8 +321,10 @@ class Reducer(Averages):
             bucket.exposed += ended - began
             bucket.finished = bucket.finished or ended
         if self.backward_runs:
-            times = [(b.ready, b.launched, b.finished, b.exposed) for b in self.buckets]
+            times = [(b.ready, b.launched, b.finished, b.exposed, b.took) for b in self.buckets]
             self.timed.append((self.forward_began, self.backward_began, self.computed, times))
+            if self.arrivals is not None:
+                self.noted.append((self.arrivals, self.calculated, spans.now() - self.backward_began))
         scale, parts = self.factors()
         if scale != 1.0 or parts > 1:
             for bucket in self.buckets:
@@ -316,27 +334,24 @@ class Reducer(Averages):
         if self.static and self.used:  # a rank that had no batch has seen nothing
             self.expected = frozenset(self.used)
         self.used.clear()
-        failed = None if self.nonfinite is None else self._settled(self.nonfinite)
+        failed = None
+        if self.nonfinite is not None:
+            from .nonfinite import settle_buckets  # here, as few programs ask
+
+            failed = settle_buckets(self, self.nonfinite)
         self.steps += 1
         self.finite.step(self.steps)
         arrivals, self.arrivals = self.arrivals, None
         self._begin()
         if arrivals is not None:
-            self._rebuild(arrivals)
+            self._noted(arrivals)
+        if self.tunes and self.steps > NOTED_STEPS:
+            from .what_if import choose  # here, as few programs ask for it
+
+            self.tunes = False
+            choose(self)
         if failed is not None:
             raise failed
-
-    def _settled(self, action: str) -> BaseException | None:
-        """What is to be raised where averages are not finite, once all ranks have dropped them."""
-        spoiled = not all(is_finite(bucket.flat) for bucket in self.buckets)
-        apart = bool(self.sparse) or self.hook is not None  # results that a rank may have for itself
-        if not (spoiled or apart):
-            return None
-        from .nonfinite import settle, shared  # here, as it is rare
-
-        if apart:
-            spoiled = shared(self.communicator, spoiled)
-        return settle(self, action) if spoiled else None
 
     def _share_used(self) -> None:
         """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
@@ -353,15 +368,18 @@ class Reducer(Averages):
             # What some rank did not use now may come late again: nothing else waits for it.
             self.order = sorted(self.buckets, key=lambda bucket: late[list(bucket.layout.indices)].any())
 
-    def _rebuild(self, arrivals: Sequence[int]) -> None:
-        """Lay the buckets out in the order in which rank 0's gradients arrived."""
-        # What has not arrived stays as it was: all, of a rank that had no batch (`DistributedDataParallel.join`).
-        rest = (i for bucket in self.buckets for i in bucket.layout.indices if i not in arrivals)
-        order = self.communicator.broadcast_object([*arrivals, *rest])
-        layouts = self._plan(order)
-        if layouts != [bucket.layout for bucket in self.buckets]:
-            self._build(layouts)
-        self.rebuilt = True
+    def _noted(self, arrivals: Mapping[int, float]) -> None:
+        """After a backward that was noted. Buckets are laid out by the order of rank 0's first one."""
+        if self.steps == 1:
+            self.noted.clear()  # the first takes longer
+            if self.reorders:
+                # What has not arrived stays as it was: all, of a rank that had no batch (`DistributedDataParallel.join`).
+                known = [*arrivals, *(i for b in self.buckets for i in b.layout.indices if i not in arrivals)]
+                self.lay_out(self.communicator.broadcast_object(known), self.cap_bytes, self.caps)
+                self.rebuilt = True
+        self.steps_to_note -= 1
+        if self.steps_to_note:
+            self.arrivals = {}
 
     def prepare_for_backward(self, outputs: Sequence[Tensor] = ()) -> None:
         """For programs that do what DistributedDataParallel does: a backward that begins needs nothing more."""

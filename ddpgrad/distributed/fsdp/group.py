@@ -24,8 +24,7 @@ from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import ArrayWork
-from ..ddp.averages import is_finite
-from ..ddp.reducer import arrival
+from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.layout import Layout, PartialBackend, ShardArray, placed

@@ -200,16 +200,21 @@ class _WatchedPort:
 class _WatchedPending(Pending):
     """A collective, with the times at which the program was held up by it."""
 
-    __slots__ = ("began", "call", "inner")
+    __slots__ = ("_carried", "began", "call", "inner")
 
     def __init__(self, inner: Pending, call: Call, began: float) -> None:
         self.inner: Pending | None = inner
+        self._carried: tuple[float, float] | None = None
         self.call = call
         self.began = began
 
     @property
     def external(self) -> bool:
         return self.inner is not None and self.inner.external
+
+    @property
+    def carried(self) -> tuple[float, float] | None:
+        return self._carried
 
     def poll(self) -> bool:
         if self.inner is None:
@@ -237,8 +242,8 @@ class _WatchedPending(Pending):
     def complete(self) -> None:
         """The result is there."""
         assert self.inner is not None
-        carried, self.inner = self.inner.carried, None
-        began, ended = carried or (self.began, spans.now())
+        self._carried, self.inner = self.inner.carried, None
+        began, ended = self._carried or (self.began, spans.now())
         name, dtype, shape, label = self.call.signature.fields[:4]
         span = spans.Span(
             spans.caller(), spans.COMMUNICATION, "communication", name, began, ended,
