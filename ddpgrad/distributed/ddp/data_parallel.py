@@ -317,7 +317,8 @@ class DistributedDataParallel(Module):
                     f"constructed; {self.reducer.steps} backward passes have run"
                 )
             )
-        self.static_graph = self.reducer.static = self.reducer.find_unused = True
+        self.static_graph = True
+        self.reducer.make_static()
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(

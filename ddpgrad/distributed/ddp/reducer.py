@@ -13,8 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import ref
 
-import numpy as np
-
 from ...autograd import engine
 from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...core import spans
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from .comm_hooks import Hook
     from .recompute import RecomputedSums
     from .sparse_bucket import SparseBucket
+    from .static_graph import StaticGraph
 
 
 TRIGGER = -1
@@ -66,11 +65,11 @@ class Reducer(Averages):
         self.names, self.parameters = list(names), list(parameters)
         self.owners = self.parameters
         self.sums: Communicator | RecomputedSums = communicator  # who makes the averages of buckets
-        self.cap_bytes, self.caps, self.find_unused = cap_bytes, caps, find_unused or static
-        self.static, self.backend, self.delayed = static, backend, list(delayed)
+        self.cap_bytes, self.caps, self.find_unused = cap_bytes, caps, find_unused
+        self.static: StaticGraph | None = None
+        self.backend, self.delayed = backend, list(delayed)
         self.enabled = True
         self.skips_unused = False  # buckets without any gradient, which are the same on all ranks
-        self.expected: frozenset[int] | None = None  # what backward passes here use, once that is known
         self.rebuilt = False
         self.unused: list[int] = []  # in the last backward
         self.forward_began = self.backward_began = self.computed = self.calculated = 0.0
@@ -103,6 +102,14 @@ class Reducer(Averages):
             self.accumulators[i].metadata[Reducer] = id(self)
         self._build(self.planned(cap_bytes, caps))
         self.note_arrivals()
+        if static:
+            self.make_static()
+
+    def make_static(self) -> None:
+        """As `static`, before the first backward."""
+        from .static_graph import StaticGraph  # here, as few programs have one
+
+        self.static, self.find_unused = StaticGraph(), True
 
     def note_arrivals(self) -> None:
         """Note of the next backward passes when each gradient arrives: `NOTED_STEPS`, besides one to warm up."""
@@ -170,6 +177,8 @@ class Reducer(Averages):
         self.staged: Bucket | None = None  # on its way to the host
         if self.arrivals:
             self.arrivals = {}
+        if self.static is not None:
+            self.static.begin()
         for bucket in self.buckets:
             bucket.missing = len(bucket.layout.indices) + bucket.waits
 
@@ -180,13 +189,18 @@ class Reducer(Averages):
         if i == TRIGGER:
             self._release()
             return
-        (bucket, view), node = self.place[i], self.accumulators[i]
+        view, node = self.place[i][1], self.accumulators[i]
         if node.bucket is not view or (view is None and node.metadata[Reducer] != id(self)):
             return
         self.arrives(i)
         if not self.enabled:
             return
         self._enter_backward()
+        if self.static is None or self.static.is_last(i):
+            self._complete_on_this_rank(i)
+
+    def _complete_on_this_rank(self, i: int) -> None:
+        bucket = self.place[i][0]
         if i in self.ready:
             from .use_errors import second_gradient  # here and below, as few programs come to it
 
@@ -201,8 +215,7 @@ class Reducer(Averages):
     def _enter_backward(self) -> None:
         if not self.backward_runs:
             self.backward_runs = True
-            self.backward_began = spans.now()
-            self.stood = 0.0
+            self.backward_began, self.stood = spans.now(), 0.0
             engine.queue_callback(self._finish)
 
     def _release(self) -> None:
@@ -281,9 +294,11 @@ class Reducer(Averages):
         """At the end of backward: account for unused parameters, wait, prepare the next pass."""
         self.computed = spans.now()
         self.calculated = self.computed - self.backward_began - self.stood
+        for i in () if self.static is None else self.static.ended():
+            self._complete_on_this_rank(i)
         self.unused = unused = [i for i in range(len(self.parameters)) if i not in self.ready]
         refused = [] if self.find_unused else [i for i in unused if i not in self.delayed]
-        if refused or self.expected not in (None, self.used):
+        if refused or (self.static is not None and self.static.used not in (None, self.used)):
             from .use_errors import use_error
 
             raise self.logged(use_error(self, refused))
@@ -330,9 +345,11 @@ class Reducer(Averages):
             for bucket in self.buckets:
                 bucket.scale_by(scale, parts)
         if self.find_unused:
-            self._share_used()
-        if self.static and self.used:  # a rank that had no batch has seen nothing
-            self.expected = frozenset(self.used)
+            from .unused import share_used  # here, as most programs use all
+
+            share_used(self)
+        if self.static is not None and self.used:  # a rank that had no batch has seen nothing
+            self.static.used = frozenset(self.used)
         self.used.clear()
         failed = None
         if self.nonfinite is not None:
@@ -352,21 +369,6 @@ class Reducer(Averages):
             choose(self)
         if failed is not None:
             raise failed
-
-    def _share_used(self) -> None:
-        """A parameter that some rank used has a gradient on all; one that none used keeps what it had."""
-        used, late = told = np.zeros((2, len(self.parameters)), np.uint8)
-        used[list(self.used)] = 1
-        if self.backward_runs:
-            late[self.unused] = 1
-        self.communicator.all_reduce(told, "max", "which parameters were used")
-        for i in np.flatnonzero(used).tolist():
-            view = self.place[i][1]
-            if view is not None:
-                self.parameters[i]._grad = view
-        if self.hook is None:
-            # What some rank did not use now may come late again: nothing else waits for it.
-            self.order = sorted(self.buckets, key=lambda bucket: late[list(bucket.layout.indices)].any())
 
     def _noted(self, arrivals: Mapping[int, float]) -> None:
         """After a backward that was noted. Buckets are laid out by the order of rank 0's first one."""

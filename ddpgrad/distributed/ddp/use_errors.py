@@ -55,7 +55,7 @@ def cut_short(rank: int) -> DistributedError:
 
 
 def _changed(reducer: Reducer) -> str:
-    expected = reducer.expected or frozenset()
+    expected = (reducer.static and reducer.static.used) or frozenset()
     new, gone = sorted(reducer.used - expected), sorted(expected - reducer.used)
     what = "one parameter is unused in first iteration, but then got used in the second iteration"
     if gone:
