@@ -36,9 +36,9 @@ class Player:
         """
         return all(answer["ready"] for answer in self._tell(order))
 
-    def turn(self, count: int) -> list[float]:
-        """Seconds of each of `count` repetitions, as the slowest rank saw them."""
-        answers = self._tell({"do": "turn", "count": count})
+    def turn(self, count: int, reduces: bool = True) -> list[float]:
+        """Seconds of each of `count` repetitions, as the slowest rank saw them. reduces: steps of models average gradients."""
+        answers = self._tell({"do": "turn", "count": count, "reduces": reduces})
         return [max(times) for times in zip(*(a["seconds"] for a in answers), strict=True)]
 
     def close(self) -> None:

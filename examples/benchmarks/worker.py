@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -92,9 +93,10 @@ def training_step(stack: Any, name: str, autocast: str | None) -> Callable[[], N
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", autocast and getattr(torch, autocast), autocast is not None):
-            loss = job.loss(model, batch)
-        loss.backward()
+        with nullcontext() if stack.reduces else model.no_sync():
+            with torch.autocast("cpu", autocast and getattr(torch, autocast), autocast is not None):
+                loss = job.loss(model, batch)
+            loss.backward()
         optimizer.step()
 
     return step
@@ -141,6 +143,7 @@ def main() -> None:
             work = stack.all_reduce(order["bytes"] // 4)
             answer(ready=True)
         else:
+            stack.reduces = order["reduces"]
             stack.barrier()
             answer(seconds=timed(work, order["count"]))
     stack.leave()
