@@ -18,12 +18,13 @@ pytestmark = pytest.mark.torch
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
+def found(command: list[Any], program: str, file: Path, ends_well: bool = True) -> dict[str, list[Any]]:
+    """What the program wrote at its end; ends_well: and the process has no error after that."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, PROGRAMS / program, file], env=env, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0 or (file.exists() and not ends_well), done.stderr[-4000:]
     return json.loads(file.read_text())
 
 
@@ -33,7 +34,8 @@ def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
 )
 def test_losses_and_parameters_are_pytorchs(program: str, ranks: str, tmp_path: Path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port"]
-    theirs = found([*torchrun, str(free_port())], program, tmp_path / "theirs")
+    # A thread of Gloo's sometimes aborts PyTorch's process as that ends.
+    theirs = found([*torchrun, str(free_port())], program, tmp_path / "theirs", ends_well=False)
     ours = found([sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n", ranks], program, tmp_path / "ours")
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
