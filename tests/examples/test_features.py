@@ -19,6 +19,21 @@ def said(example: str, ranks: int, procs: int) -> str:
     return done.stdout
 
 
+SAYS = {
+    "accumulate": "running statistics", "buckets": "the same bits with other buckets: True", "diloco": "%",
+    "exact_evaluation": "66", "exact_mean": "loss", "fully_shard": "rank 0 keeps",
+    "hybrid": "the bits of plain DDP: True", "one_decision": "of which 1 was left out",
+    "overlapped_zero": "numbers of AdamW's state",
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("example", sorted(path.stem for path in FEATURES.glob("*.py")))
+def test_every_example_runs(example, ranks):
+    assert SAYS[example] in said(f"{example}.py", ranks, 2)
+
+
 def test_fully_shard():
     assert "rank 0 keeps 2277 of 4554 parameters" in said("fully_shard.py", 2, 2)
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from stream import Stream
+from samples import Stream
 
 import ddpgrad
 from ddpgrad import distributed, launcher, nn

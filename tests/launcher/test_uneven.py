@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from samples import Numbered, Several
 
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
@@ -15,28 +16,9 @@ from ddpgrad.distributed import simulate
 from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.errors import RankFailedError
 from ddpgrad.nn.parallel import DistributedDataParallel
-from ddpgrad.utils.data import DataLoader, Dataset, IterableDataset
+from ddpgrad.utils.data import DataLoader
 
 RANKS, EPOCHS = 4, 3
-
-
-class Numbered(Dataset):
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, i: int):
-        return i, torch.tensor([float(i), 1.0, i % 3.0]), torch.tensor(i % 2)
-
-
-class Several(IterableDataset):
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __iter__(self):
-        return map(Numbered(1000).__getitem__, range(self.size))
 
 
 def data(kind: str, size: int, workers: int = 0):
