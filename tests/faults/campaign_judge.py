@@ -31,7 +31,11 @@ def _of_the_end(run: Run, undisturbed: str) -> Iterator[str]:
         return
     ddprun = MODES[draw.mode].ddprun
     wanted = [
-        (None if ddprun else planted.fault.alone) or planted.fault.ends.get(planted.phase, planted.fault.end)
+        # Before MPI has begun nobody knows how a rank ended: the others say that it has.
+        MISSED
+        if draw.mode == "mpirun" and planted.phase in BEFORE
+        else (None if ddprun else planted.fault.alone)
+        or planted.fault.ends.get(planted.phase, planted.fault.end)
         for number, planted in enumerate(draw.planted)
         if number in run.fired and planted.attempt == 0
     ]

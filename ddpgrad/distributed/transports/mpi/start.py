@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,23 +69,27 @@ class _Watch:
     def _run(self) -> None:
         deadline = time.monotonic() + self._limit
         neighbours = _Neighbours()
-        missed_at = None
+        missed_at, gone = None, None
         while not self._met.wait(_LOOK_S):
             now = time.monotonic()
-            missed = neighbours.missed()
-            missed_at = (missed_at or now) if missed else None
-            if missed_at is not None and now > missed_at + _GRACE_S:
-                self._end(missed)
+            if missed_at is None:
+                gone = neighbours.gone()  # those that end after the first do so because of it
+                missed_at = None if gone is None else now
+            elif now > missed_at + _GRACE_S:
+                self._end(f"{_named(gone) or 'one'} of this host has ended", gone or ())
             if now > deadline:
                 self._end(f"not all of them have come within {self._limit:g} s (DDPGRAD_TIMEOUT)")
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, gone: Sequence[str] = ()) -> None:
         rank = environment.launch().ranks.start
         stack = "".join(traceback.format_stack(sys._current_frames()[self._main]))
         sys.stderr.write(
             f"Stack (most recent call last):\n{stack}rank {rank} waits for all ranks to start MPI, and {why}. "
             "Every rank calls init_process_group, or none does.\n"
         )
+        if gone:
+            what = f"ddpgrad: {_named(gone)} failed (ended while others wait to meet it); all ranks were ended.\n"
+            sys.stderr.write(what)
         sys.stderr.flush()
         mpi_shared_memory.remove_mapped()
         os._exit(1)
@@ -108,12 +113,19 @@ class _Neighbours:
             self._pids = {rank: child for rank, child in found.items() if rank is not None}
             self._size = placed[1] if mine in self._pids else 0
 
-    def missed(self) -> str:
-        """That one of them has ended, in words; '' if none has, or that cannot be told."""
-        alive = [rank for rank, pid in self._pids.items() if not process_monitor.has_ended(pid)]
+    def gone(self) -> list[str] | None:
+        """The ranks that have ended, as far as their numbers are known; None if none has, or that cannot be told."""
+        alive = {rank for rank, pid in self._pids.items() if not process_monitor.has_ended(pid)}
         if len(alive) >= self._size:
-            return ""
-        return f"of the {self._size} ranks of this host only {', '.join(sorted(alive, key=int))} still runs"
+            return None
+        known = {*self._pids}  # of some that ended before, only where all ranks are here
+        if self._size == environment.launch().world_size:
+            known.update(map(str, range(self._size)))
+        return sorted(known - alive, key=int)
+
+
+def _named(ranks: Sequence[str] | None) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}" if ranks else ""
 
 
 def _rank_of(pid: int) -> str | None:
