@@ -31,9 +31,9 @@ def _of_the_end(run: Run, undisturbed: str) -> Iterator[str]:
         return
     ddprun = MODES[draw.mode].ddprun
     wanted = [
-        # Before MPI has begun nobody knows how a rank ended: the others say that it has.
+        # Before they have met nobody but a launcher knows how a rank ended: the others say that it did not come.
         MISSED
-        if draw.mode == "mpirun" and planted.phase in BEFORE
+        if not ddprun and planted.phase in BEFORE
         else (None if ddprun else planted.fault.alone)
         or planted.fault.ends.get(planted.phase, planted.fault.end)
         for number, planted in enumerate(draw.planted)
@@ -83,8 +83,12 @@ def _failed(run: Run, planted: Planted, wanted: End) -> Iterator[str]:
         code = 1 if run.draw.mode == "by hand" else code
         if end.code != code:
             yield f"exit code {end.code} instead of {code}"
-    elif run.draw.mode == "mpirun" or wanted == MISSED:
+    elif run.draw.mode == "mpirun":
         return  # mpiexec kills the others before they can speak
+    elif wanted == MISSED:
+        if not re.search(rf"ranks? (\d+, )*{planted.who}\b", end.err):
+            yield f"{planted.who}, which did not come, is not named"
+        return
     if run.draw.planted[0].fault.sent:
         if not re.search(wanted.text, end.err):
             yield f"{wanted.text!r} is not in what was said"
