@@ -189,11 +189,10 @@ def evaluate(model: GPT, windows: Windows, batch: int, device: str) -> float:
     count = min(len(windows), VALIDATION_WINDOWS)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     chosen = np.linspace(0, len(windows) - 1, count).astype(int)
-    mean = dist.Mean()
-    for start in range(
-        0, -(-count // ranks), batch
-    ):  # as often on all ranks, which gather a sharded model together
-        mine = chosen[rank::ranks][start : start + batch]
+    share, mean = chosen[rank::ranks], dist.Mean()
+    # As often on all ranks, which gather a sharded model together.
+    for start in range(0, -(-count // ranks), batch):
+        mine = share[start : start + batch]
         pairs = [windows[int(i)] for i in (mine if len(mine) else chosen[:1])]
         x, y = (torch.stack(part).to(device) for part in zip(*pairs, strict=True))
         mean.update(F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)), y.numel() if len(mine) else 0)

@@ -15,49 +15,30 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import models
+
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-import ddpgrad.nn.functional as F
-from ddpgrad import nn
 from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.nn.parallel import DistributedDataParallel
-
-
-class Block(nn.Module):
-    """Attention and a perceptron, each added to its input."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = nn.MultiheadAttention(width, 6, batch_first=True)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.norm1(x)
-        x = x + self.attention(h, h, h, need_weights=False)[0]
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 def step_of(kind: str, args: argparse.Namespace) -> Callable[[], None]:
     """A step of the model wrapped as `kind` says."""
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Embedding(256, args.width),
-        *(Block(args.width) for _ in range(args.layers)),
-        nn.Linear(args.width, 256),
-    )
+    job = models.gpt(torch, layers=args.layers, width=args.width, size=args.batch)
+    model = job.model
     if kind == "ddp":
-        wrapped = DistributedDataParallel(model)
+        model = DistributedDataParallel(model)
     else:
-        for block in model[1:-1]:
+        for block in model.blocks:
             fully_shard(block)
-        wrapped = fully_shard(model)
-    optimizer = torch.optim.AdamW(wrapped.parameters())
-    x = torch.randint(0, 256, (args.batch, 129))
+        fully_shard(model)
+    optimizer, batch = job.optimizer(model.parameters()), job.batch(dist.get_rank())
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(wrapped(x[:, :-1]).reshape(-1, 256), x[:, 1:].reshape(-1)).backward()
+        job.loss(model, batch).backward()
         optimizer.step()
 
     return step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,9 @@ from ...core.errors import DistributedError, MismatchError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...random import Generator, default_generator, get_rng_state, set_rng_state
-from .loss_weight import has_gradient
+from .averages import Averages, has_gradient
 from .replica_check import broadcast
 from .sync_batchnorm import SyncBatchNorm
-
-if TYPE_CHECKING:
-    from .averages import Averages
 
 
 class MicroBatches:

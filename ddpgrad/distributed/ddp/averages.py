@@ -95,6 +95,14 @@ def is_finite(flat: Any) -> bool:
     return _surely_finite(flat) or bool(np.isfinite(flat).all())
 
 
+def has_gradient(owner: Tensor) -> bool:
+    """Whether this rank's part of `owner.grad` has an element that is not zero."""
+    grad: Any = owner.grad
+    if grad is None:
+        return False
+    return bool((grad.to_local() if hasattr(grad, "to_local") else grad).count_nonzero())
+
+
 def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
     """A hook for an accumulator, which calls `owner.arrived(which)`. It does not keep the owner and its memory alive."""
 

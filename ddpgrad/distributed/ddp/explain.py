@@ -126,9 +126,9 @@ def explain(reducer: Reducer, collective: bool) -> Explanation:
 def _predicted(reducer: Reducer, collective: bool) -> dict[str, Any]:
     """`cost`, `caps` and `unpredicted`."""
     # The ranks measure together: also where one of them has no times, to which it would apply.
-    alike = what_if.never_known(reducer)
-    measured = what_if.measure(reducer.communicator) if collective and not alike else None
-    why, cost = alike or what_if.unknown(reducer), measured
+    together = collective and not what_if.never_known(reducer)
+    measured = what_if.measure(reducer.communicator) if together else None
+    why, cost = what_if.unknown(reducer), measured
     if not why and cost is None:
         cost = what_if.fitted(reducer)
         if cost is None:

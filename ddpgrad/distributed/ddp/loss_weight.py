@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,7 @@ from ...core.errors import DistributedError
 from ...core.modes import mode
 from ...core.tensor import Tensor
 from ...ops.creation.factories import zeros_like
-
-if TYPE_CHECKING:
-    from .averages import Averages
-
-
-def has_gradient(owner: Tensor) -> bool:
-    """Whether this rank's part of `owner.grad` has an element that is not zero."""
-    grad: Any = owner.grad
-    if grad is None:
-        return False
-    return bool((grad.to_local() if hasattr(grad, "to_local") else grad).count_nonzero())
+from .averages import Averages, has_gradient
 
 
 class LossWeights:

@@ -18,7 +18,7 @@ import numpy as np
 from ...core.errors import MismatchError
 from ..communicator.communicator import ArrayWork, Communicator
 from ..protocol import tree
-from ..protocol.guard import blaming
+from ..protocol.guard import blaming, named
 from ..ranks import world
 from .averages import FiniteWatch
 
@@ -137,8 +137,7 @@ class _Twice(ArrayWork):
         return []
 
     def _named(self, ranks: Sequence[int]) -> str:
-        numbers = [str(self._sums.launch.world_rank(rank)) for rank in ranks]
-        return f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        return named([self._sums.launch.world_rank(rank) for rank in ranks])
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -200,7 +200,6 @@ class Reducer(Averages):
             self._complete_on_this_rank(i)
 
     def _complete_on_this_rank(self, i: int) -> None:
-        bucket = self.place[i][0]
         if i in self.ready:
             from .use_errors import second_gradient  # here and below, as few programs come to it
 
@@ -209,7 +208,7 @@ class Reducer(Averages):
         if self.arrivals is not None:
             self.arrivals[i] = spans.now() - self.backward_began - self.stood
         self.adopt(i)
-        if self._less_missing(bucket) == 0:
+        if self._less_missing(self.place[i][0]) == 0:
             self._hand_over()
 
     def _enter_backward(self) -> None:
@@ -311,7 +310,8 @@ class Reducer(Averages):
                 if not self.find_unused:
                     self.parameters[i]._grad = view
             self._less_missing(bucket)
-        self._release()
+        if self.delayed:
+            self._release()
         self._hand_over()
         self._complete()
 

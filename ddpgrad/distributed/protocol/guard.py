@@ -266,6 +266,11 @@ def _listing(fields: Mapping[int, Sequence[str]]) -> list[str]:
     return [f"  {_ranks(ranks)}: {text}" for text, ranks in groups.items()]
 
 
+def named(ranks: Sequence[int | str]) -> str:
+    """`rank 3`, `ranks 0, 1`: each by itself."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
 def _ranks(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-2, 5`."""
     spans: list[list[int]] = []

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....core import environment
 from ... import mpi_shared_memory
-from ...protocol import progress
+from ...protocol import guard, progress
 from .. import process_monitor
 from ..base import limit
 
@@ -76,7 +76,7 @@ class _Watch:
                 gone = neighbours.gone()  # those that end after the first do so because of it
                 missed_at = None if gone is None else now
             elif now > missed_at + _GRACE_S:
-                self._end(f"{_named(gone) or 'one'} of this host has ended", gone or ())
+                self._end(f"{guard.named(gone) if gone else 'one'} of this host has ended", gone or ())
             if now > deadline:
                 self._end(f"not all of them have come within {self._limit:g} s (DDPGRAD_TIMEOUT)")
 
@@ -88,7 +88,7 @@ class _Watch:
             "Every rank calls init_process_group, or none does.\n"
         )
         if gone:
-            what = f"ddpgrad: {_named(gone)} failed (ended while others wait to meet it); all ranks were ended.\n"
+            what = f"ddpgrad: {guard.named(gone)} failed (ended while others wait to meet it); all ranks were ended.\n"
             sys.stderr.write(what)
         sys.stderr.flush()
         mpi_shared_memory.remove_mapped()
@@ -122,10 +122,6 @@ class _Neighbours:
         if self._size == environment.launch().world_size:
             known.update(map(str, range(self._size)))
         return sorted(known - alive, key=int)
-
-
-def _named(ranks: Sequence[str] | None) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}" if ranks else ""
 
 
 def _rank_of(pid: int) -> str | None:
