@@ -114,6 +114,25 @@ def test_every_way_to_meet_one_after_the_other(program):
     assert second == [[1, 2, 3.0]] * 7 + [[0, 2, 3.0]]
 
 
+TURNED = """
+import time
+dist.init_process_group("gloo", timeout=120)
+rank, waiting = dist.get_rank(), f"{os.path.dirname(__file__)}/waiting"
+if rank == 0:
+    while not all(os.path.exists(f"{waiting}{other}") for other in (1, 2)): time.sleep(0.01)
+    time.sleep(0.3)
+dist.destroy_process_group()
+open(f"{waiting}{rank}", "w").close()
+dist.init_process_group("gloo", rank=(rank + 1) % 3, world_size=3, timeout=120)
+print(json.dumps([rank, dist.get_rank()]))
+"""
+
+
+def test_ranks_that_change_their_numbers_wait_until_the_world_before_is_left_by_all(program):
+    program.write(TURNED)
+    assert program.ranks(3) == [[0, 1], [1, 2], [2, 0]]
+
+
 AFTER_FAILURE = """
 from ddpgrad.core.errors import StallError
 dist.init_process_group("gloo", timeout=1.0)

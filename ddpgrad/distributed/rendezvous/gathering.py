@@ -139,9 +139,8 @@ class _Chair:
 
     def run(self) -> Roster:
         """Call until all ranks have answered."""
-        before = _state(self._store)
-        if self._place.served and before.get("roster"):
-            _refuse_latecomer(self._place, self._mine, _roster(before))
+        if self._place.served:
+            self._await_the_end_before()
         self._publish()
         full_since = 0.0
         for _ in _pauses(self._place, self._until):
@@ -168,6 +167,23 @@ class _Chair:
             {*range(self._place.world_size)} - {e.rank for e in _entries(self._store) if self._answered(e)}
         )
         raise _not_met(self._place, [rank for rank in missing if rank != 0], self._began)
+
+    def _await_the_end_before(self) -> None:
+        """Wait until the process that serves has left the world that met here before: its end clears what is said here.
+
+        Raises LaunchError for a world that this process was no rank of: it is not going to end for this one.
+        """
+        before: dict[str, Any] = {}
+        for _ in _pauses(self._place, self._until):
+            before = _state(self._store)
+            if not before.get("roster") or _roster(before).entries[0].process == self._mine.process:
+                return
+            _refuse_latecomer(self._place, self._mine, _roster(before))
+        raise TransportError(
+            f"rank 0 of {self._place.world_size} waited {time.monotonic() - self._began:.0f} s at {self._place.text} for "
+            f"{before['chair']}, which was rank 0 there, to leave the world before. Let all ranks call "
+            "destroy_process_group before any of them meets the others anew."
+        )
 
     def _publish(self, **more: Any) -> None:
         self._store.set(_STATE, json.dumps({"call": self._call, "chair": str(self._mine), **more}))
@@ -220,18 +236,18 @@ def forget(store: Store) -> None:
 
 
 def _refuse_latecomer(place: Place, mine: Entry, roster: Roster) -> None:
-    """Raise LaunchError if `mine` can never be on the list of the job that runs there."""
+    """Raise LaunchError if `mine` can never be on the list of the job that runs there, nor is a rank that left it."""
+    if any(mine.process == entry.process for entry in roster.entries):
+        return
     there = f"the job at {place.text} has {len(roster.entries)} ranks, all of which are there"
     if len(roster.entries) != mine.world_size:
         raise LaunchError(
             f"{there}; rank {mine.rank} ({mine}) has WORLD_SIZE {mine.world_size}: all ranks must be given the same."
         )
-    holder = roster.entries[mine.rank]
-    if holder.process != mine.process:
-        raise LaunchError(
-            f"{there}: two processes have RANK {mine.rank}: {holder} and {mine}. Give each its own, or give another "
-            "job another MASTER_PORT."
-        )
+    raise LaunchError(
+        f"{there}: two processes have RANK {mine.rank}: {roster.entries[mine.rank]} and {mine}. Give each its own, or "
+        "give another job another MASTER_PORT."
+    )
 
 
 def _not_met(place: Place, missing: list[int], began: float) -> DistributedError:
