@@ -89,6 +89,12 @@ def _maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
+def _burst(rate: str) -> int:
+    """Bytes that may pass at once, of 2 ms: a bucket must not fit in, or links would seem faster than they are."""
+    number, scale = re.fullmatch(r"([\d.]+)([kmg])bit", rate).groups()  # type: ignore[union-attr]
+    return max(4 * _MTU, int(float(number) * {"k": 1e3, "m": 1e6, "g": 1e9}[scale] / 8 * 2e-3))
+
+
 def why_not(rate: str | None = None) -> str | None:
     """What is missing here for `hosts`; None if nothing is."""
     if os.geteuid() != 0:
@@ -138,7 +144,9 @@ def hosts(count: int, rate: str | None = None, timeout: float = 180) -> Iterator
                 _sh(f"ip -n {name} addr add {net}.{number}/24 dev eth0 && ip -n {name} link set eth0 up")
                 _sh(f"ip -n {name} link set lo up")
                 if rate:
-                    _sh(f"tc -n {name} qdisc add dev eth0 root tbf rate {rate} burst 1mb latency 50ms")
+                    _sh(
+                        f"tc -n {name} qdisc add dev eth0 root tbf rate {rate} burst {_burst(rate)} latency 50ms"
+                    )
             yield run
         finally:
             for number in numbers:

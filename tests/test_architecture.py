@@ -73,7 +73,7 @@ ROOMS = {
     "launcher": [
         ["as_torch", "elastic", "preemption"],
         ["torch_shim", "checkpoint", "job"],
-        ["sharding", "run_folder"],
+        ["sharding", "run_folder", "bench"],
         ["shared_loop", "cli"],
         ["__main__"],
     ],

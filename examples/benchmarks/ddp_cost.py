@@ -9,9 +9,10 @@ each other by running side by side is in both, and is no cost of the reduction.
 import argparse
 from statistics import median
 
-import models
 from players import players
 from vs_torch import duration
+
+from ddpgrad.launcher.bench import models
 
 
 def main() -> None:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import models
-
 import ddpgrad as torch
 from ddpgrad import nn
+from ddpgrad.launcher.bench import models
 
 JOBS: dict[str, Callable[[], models.Job]] = {
     "MLP": lambda: models.mlp(torch, 64, 96, 16),

@@ -18,11 +18,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import models
-
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.bench import models
 from ddpgrad.nn.parallel import DistributedDataParallel
 
 EVERY = 100  # steps between two checks of the replicas, as by default

@@ -15,11 +15,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import models
-
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed.fsdp import fully_shard
+from ddpgrad.launcher.bench import models
 from ddpgrad.nn.parallel import DistributedDataParallel
 
 

@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any
 
 import layer_steps
-import models
+
+from ddpgrad.launcher.bench import models
 
 Reduce = Callable[[], Any]
 

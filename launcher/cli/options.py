@@ -47,6 +47,7 @@ sub-commands:
   ddprun doctor                check the parts of this machine that ddpgrad can use; with --gpu, its GPUs
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
+  ddprun bench --help          measure how training and collectives scale with ranks
   ddprun resize PID --procs P  let a job that runs go on in P processes
   ddprun examples              list programs to begin with; ddprun examples copy NAME
 
@@ -74,7 +75,7 @@ def _parser() -> tuple[_Parser, list[argparse.Action]]:
     return parser, [action for title, rows in _OPTIONS.items() for action in _add_group(parser, title, rows)]
 
 
-def _add_group(parser: _Parser, title: str, rows: Sequence[_Row]) -> list[argparse.Action]:
+def _add_group(parser: _Parser, title: str, rows: Sequence[Row]) -> list[argparse.Action]:
     into = parser.add_argument_group(title)
     actions = []
     for names, how in rows:
@@ -96,71 +97,71 @@ def _share_of_sums(text: str) -> int:
     return int(number)
 
 
-def _row(*names: str, **how: Any) -> _Row:
+def row(*names: str, **how: Any) -> Row:
     return names, how
 
 
-_Row = tuple[tuple[str, ...], dict[str, Any]]
-SUB_COMMANDS = ("doctor", "ckpt", "trace", "examples", "resize")
+Row = tuple[tuple[str, ...], dict[str, Any]]
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "bench", "examples", "resize")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
-_OPTIONS: dict[str, Sequence[_Row]] = {
+_OPTIONS: dict[str, Sequence[Row]] = {
     "ranks and processes": (
-        _row("-n", "-np", "--nproc-per-node", metavar="RANKS",
+        row("-n", "-np", "--nproc-per-node", metavar="RANKS",
              help="number of ranks (default: 1, in a Slurm allocation its tasks); with --nnodes above 1, on each of them; "
              "'gpu': one per GPU, 'cpu': one per usable core, 'auto': the one or, without GPUs, the other"),
-        _row("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
-        _row("--threads", type=int, metavar="K",
+        row("--procs", type=int, metavar="P", help="processes that host the ranks (default: one per rank)"),
+        row("--threads", type=int, metavar="K",
              help="BLAS and Numba threads per process (default: 1, or what OMP_NUM_THREADS etc. say)"),
-        _row("--as-torch", action="store_true", help="answer the script's imports of torch with ddpgrad"),
-        _row("-m", "--module", action="store_true", help="the script is a module's name, as in python -m"),
-        _row("--debug", action="store_true", help="all ranks in one process on this terminal, no time limits"),
-        _row("--only-rank", type=int, metavar="K", help="with --debug: breakpoint() stops rank K only"),
+        row("--as-torch", action="store_true", help="answer the script's imports of torch with ddpgrad"),
+        row("-m", "--module", action="store_true", help="the script is a module's name, as in python -m"),
+        row("--debug", action="store_true", help="all ranks in one process on this terminal, no time limits"),
+        row("--only-rank", type=int, metavar="K", help="with --debug: breakpoint() stops rank K only"),
     ),
     "hosts": (
-        _row("--mpi", action="store_true", help="let mpiexec start the processes"),
-        _row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
-        _row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
-        _row("--hostfile", metavar="FILE", help="the same from a file, with a line A:4 or A slots=4 for each"),
-        _row("--nnodes", default="1", metavar="N",
+        row("--mpi", action="store_true", help="let mpiexec start the processes"),
+        row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
+        row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
+        row("--hostfile", metavar="FILE", help="the same from a file, with a line A:4 or A slots=4 for each"),
+        row("--nnodes", default="1", metavar="N",
              help="ddprun is started on each of N hosts, with the same --rdzv-endpoint (needs MPICH); in a Slurm "
              "allocation: once, for N of its hosts"),
-        _row("--node-rank", type=int, metavar="K",
+        row("--node-rank", type=int, metavar="K",
              help="the number of this host; default: 0 where the endpoint is its own address, else any"),
-        _row("--rdzv-endpoint", metavar="HOST:PORT",
+        row("--rdzv-endpoint", metavar="HOST:PORT",
              help="where the first host is reached; scripts read it as MASTER_ADDR and MASTER_PORT"),
-        _row("--master-addr", metavar="HOST", help="the same, as two options (default: 127.0.0.1)"),
-        _row("--master-port", type=int, metavar="PORT", help="(default: 29500)"),
-        _row("--rdzv-id", metavar="ID", help="a name of the job; hosts that give another are refused"),
-        _row("--rdzv-backend", metavar="NAME", help=f"{_FOR_TORCHRUN}: c10d or static"),
-        _row("--standalone", action="store_true", help="use this host alone, in a Slurm allocation, too"),
+        row("--master-addr", metavar="HOST", help="the same, as two options (default: 127.0.0.1)"),
+        row("--master-port", type=int, metavar="PORT", help="(default: 29500)"),
+        row("--rdzv-id", metavar="ID", help="a name of the job; hosts that give another are refused"),
+        row("--rdzv-backend", metavar="NAME", help=f"{_FOR_TORCHRUN}: c10d or static"),
+        row("--standalone", action="store_true", help="use this host alone, in a Slurm allocation, too"),
     ),
     "supervision": (
-        _row("--watchdog", type=float, metavar="S",
+        row("--watchdog", type=float, metavar="S",
              help="seconds without a collective, an optimizer step or launcher.alive() after which a rank has "
              "stalled (default: no limit)"),
-        _row("--timeout", type=float, metavar="S", help="seconds a rank may wait for the others (default 600)"),
-        _row("--max-restarts", type=int, default=0, metavar="N",
+        row("--timeout", type=float, metavar="S", help="seconds a rank may wait for the others (default 600)"),
+        row("--max-restarts", type=int, default=0, metavar="N",
              help="start all ranks again after a failure, up to N times, on the hosts that remain (default 0)"),
-        _row("--min-procs", type=int, metavar="P",
+        row("--min-procs", type=int, metavar="P",
              help="let the same ranks go on with fewer processes, P at least: one fewer after each that was killed, and "
              "without those of a host that was lost (default: all of them, which needs slots on other hosts)"),
-        _row("--spares", type=int, default=0, metavar="N",
+        row("--spares", type=int, default=0, metavar="N",
              help="after the first step start N processes that load what the ranks have loaded, and wait to take over "
              "at a restart (default 0; as many as processes: a restart starts none)"),
-        _row("--verify", type=_share_of_sums, default=0, metavar="recompute=1/N",
+        row("--verify", type=_share_of_sums, default=0, metavar="recompute=1/N",
              help="let another process sum one in N buckets of gradients, too, and compare the bits: finds a processor or "
              "memory that errs (default: none)"),
     ),
     "output": (
-        _row("--log-dir", type=Path, metavar="DIR",
+        row("--log-dir", type=Path, metavar="DIR",
              help="keep all output in DIR/rank_K.log, and failure.json; the screen shows rank 0"),
-        _row("-t", "--tee", metavar="WHAT",
+        row("-t", "--tee", metavar="WHAT",
              help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
-        _row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
-        _row("--local-ranks-filter", metavar="K,L,...", help="show only these ranks, counted on each host from 0"),
-        _row("--trace", type=Path, metavar="DIR", help="record a timeline of each rank there; see ddprun trace"),
-        _row("--version", action="version", version=f"ddprun {version.__version__}", help="print the version, and end"),
+        row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
+        row("--local-ranks-filter", metavar="K,L,...", help="show only these ranks, counted on each host from 0"),
+        row("--trace", type=Path, metavar="DIR", help="record a timeline of each rank there; see ddprun trace"),
+        row("--version", action="version", version=f"ddprun {version.__version__}", help="print the version, and end"),
     ),
 }  # fmt: skip
 

@@ -13,16 +13,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch_here import pytorch, wait
 
 import ddpgrad
-
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "benchmarks"))
-
-import models
+from ddpgrad.launcher.bench import models
 
 SIZES: dict[str, tuple[Callable[[Any], models.Job], Callable[[Any], models.Job], str, int, int]] = {
     "GPT-2 124M": (

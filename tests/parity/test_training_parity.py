@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,10 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ddpgrad
+from ddpgrad.launcher.bench import models
 
 pytorch: Any = pytest.importorskip("torch", reason="PyTorch, to compare with, is not installed")
 pytestmark = pytest.mark.torch
-
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "benchmarks"))
-import models  # noqa: E402
 
 STEPS = 100
 # The benchmark's models in sizes that a test can wait for, and learning rates at which these learn.

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ...core.spans import now
-from .bucket import MIB
+from .bucket import MIB, Gradient, plan
 from .cost_model import Cost, Prediction, fit, replay
 
 if TYPE_CHECKING:
@@ -32,6 +32,50 @@ class Prospect:
     cap_bytes: int
     caps: tuple[int, ...]
     predicted: Prediction
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The computation of a backward, as medians of recorded steps, without what the program stood still in them.
+
+    gradients: name, elements, bytes of an element and dtype of each, in the order in which they arrive; arrived: when, in
+    seconds since backward began; computed: when all of backward is computed; cap_bytes: of the buckets it had.
+    """
+
+    gradients: list[tuple[str, int, int, str]]
+    arrived: list[float]
+    computed: float
+    cap_bytes: int
+
+    def buckets(self, cap_bytes: int) -> list[tuple[int, float]]:
+        """Bytes of each bucket of up to `cap_bytes`, and when its last gradient is there, in their order."""
+        gradients = [Gradient(*each) for each in self.gradients]
+        layouts = plan(gradients, range(len(gradients)), cap_bytes)
+        return [
+            (layout.length * gradients[layout.indices[0]].itemsize, max(self.arrived[i] for i in layout.indices))
+            for layout in layouts
+        ]
+
+
+def recorded(reducer: Reducer) -> Recording | None:
+    """What is recorded of the last steps; None if no step was, or gradients are computed on a GPU."""
+    if not reducer.noted or reducer.parameters[0].device.type != "cpu":
+        return None
+    computed = median(ended for _, ended, _ in reducer.noted)
+    arrived = {i: _arrived(reducer, i) for i in reducer.arrival_order}
+    order = sorted(arrived, key=lambda i: arrived[i])
+    gradients = [reducer.gradients[i] for i in order]
+    return Recording(
+        [(g.name, g.size, g.itemsize, str(g.key)) for g in gradients],
+        [arrived[i] for i in order],
+        computed,
+        reducer.cap_bytes,
+    )
+
+
+def _arrived(reducer: Reducer, i: int) -> float:
+    """When the gradient of parameter `i` is computed, in seconds since backward began; one without, when all is."""
+    return median(times.get(i, ended) for times, ended, _ in reducer.noted)
 
 
 def never_known(reducer: Reducer) -> str:
@@ -92,7 +136,7 @@ def prospects(reducer: Reducer, cost: Cost) -> Iterator[Prospect]:
     """
     count = len(reducer.parameters)
     computed = median(ended for _, ended, _ in reducer.noted)
-    arrived = [median(times.get(i, ended) for times, ended, _ in reducer.noted) for i in range(count)]
+    arrived = [_arrived(reducer, i) for i in range(count)]
     lacking: float | None = None
     total = sum(p.nbytes for p in reducer.parameters)
     sizes = [(reducer.cap_bytes, tuple(reducer.caps)), *((mb * MIB, ()) for mb in CAPS_MB), (total, (total,))]

@@ -1,13 +1,19 @@
 """The benchmark's models and batches. The same source builds them on PyTorch and on ddpgrad.
 
-Every function takes the module `torch`, which is either, and returns a `Job`. Weights are
+Every function takes the module `torch`, which is either, and `size`, the samples of a batch; it returns a `Job`. Weights are
 drawn by the stack that builds them. `fused=True` gives PyTorch its fastest optimizers.
 """
 
+from __future__ import annotations
+
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
+from ddpgrad.core.errors import LaunchError
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,24 @@ class Job:
     loss: Callable[[Any, tuple[Any, Any]], Any]
     batch: Callable[[int], tuple[Any, Any]]
     optimizer: Callable[..., Any]
+
+
+def named(text: str) -> Callable[..., Job]:
+    """The function that makes the job: one of `MODELS`, or a file's, as PATH:FUNCTION.
+
+    Raises LaunchError if there is none.
+    """
+    if text in MODELS:
+        return MODELS[text]
+    path, colon, name = text.rpartition(":")
+    if not colon:
+        raise LaunchError(f"--model {text!r} is none of {', '.join(MODELS)}, nor PATH:FUNCTION")
+    if not Path(path).is_file():
+        raise LaunchError(f"--model {text!r}: there is no file {path}")
+    found: dict[str, Any] = runpy.run_path(path)
+    if not callable(found.get(name)):
+        raise LaunchError(f"--model {text!r}: {path} has no function {name}")
+    return found[name]
 
 
 def _classifier(torch: Any, model: Any, shape: tuple[int, ...], classes: int = 10) -> Job:
@@ -45,9 +69,9 @@ def _layers(torch: Any, widths: list[int]) -> Any:
     return nn.Sequential(*hidden, nn.Linear(widths[-2], widths[-1]))
 
 
-def tiny_mlp(torch: Any) -> Job:
+def tiny_mlp(torch: Any, size: int = 32) -> Job:
     """12 layers of 32 on batches of 32: what the runtime itself costs, next to no arithmetic."""
-    return _classifier(torch, _layers(torch, [32] * 12 + [10]), (32, 32))
+    return _classifier(torch, _layers(torch, [32] * 12 + [10]), (size, 32))
 
 
 def mlp(torch: Any, inputs: int = 784, width: int = 3072, size: int = 64) -> Job:
@@ -94,6 +118,36 @@ def resnet18_cifar(torch: Any, width: int = 64, size: int = 8) -> Job:
     stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(a, 10))
     return _classifier(torch, model, (size, 3, 32, 32))
+
+
+def resnet50(torch: Any, size: int = 8, side: int = 224) -> Job:
+    """ResNet-50 for ImageNet (the stride in the 3x3 convolution), on batches of 8: 25.6 million parameters.
+
+    Source: https://arxiv.org/abs/1512.03385
+    """
+    nn, F = torch.nn, torch.nn.functional
+
+    def convolution(a: int, b: int, kernel: int, stride: int = 1) -> Any:
+        return nn.Sequential(nn.Conv2d(a, b, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(b))
+
+    class Block(nn.Module):
+        def __init__(self, a: int, b: int, stride: int) -> None:
+            super().__init__()
+            self.narrow, self.wide = convolution(a, b, 1), convolution(b, 4 * b, 1)
+            self.middle = convolution(b, b, 3, stride)
+            self.short = nn.Identity() if a == 4 * b else convolution(a, 4 * b, 1, stride)
+
+        def forward(self, x: Any) -> Any:
+            return F.relu(self.wide(F.relu(self.middle(F.relu(self.narrow(x))))) + self.short(x))
+
+    blocks, a = [], 64
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for n in range(count):
+            blocks.append(Block(a, 64 << stage, 2 if n == 0 < stage else 1))
+            a = 256 << stage
+    stem = [convolution(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(a, 1000))
+    return _classifier(torch, model, (size, 3, side, side), 1000)
 
 
 def gpt(
@@ -151,6 +205,6 @@ def gpt(
     )
 
 
-MODELS: dict[str, Callable[[Any], Job]] = {
-    f.__name__: f for f in (tiny_mlp, mlp, mnist_cnn, resnet18_cifar, gpt)
+MODELS: dict[str, Callable[..., Job]] = {
+    f.__name__: f for f in (tiny_mlp, mlp, mnist_cnn, resnet18_cifar, resnet50, gpt)
 }

@@ -1,0 +1,72 @@
+"""What `ddprun bench --predict` says of a step on several hosts, against what it takes (as root, with MPICH: pip install mpich).
+
+    python examples/benchmarks/prediction.py
+    python examples/benchmarks/prediction.py --models mnist_cnn --hosts 2 4 --rates 50mbit 200mbit 1gbit none
+
+The hosts are network namespaces of this machine, with one rank each. The prediction knows how as many ranks of one host
+compute, which share this machine's cores as the hosts do, and what each host may send; nothing of it is fitted to the hosts.
+The link that nothing limits is one of `--unlimited`.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+from ddpgrad.launcher.bench import cluster, jobs
+from ddpgrad.launcher.bench.training import MARK, Training
+
+sys.path.append(str(Path(__file__).parents[2] / "cluster"))
+
+import namespaces
+
+
+def on_hosts(job: jobs.Job, rate: str | None) -> Training:
+    """The job with one rank on each of as many hosts."""
+    with namespaces.hosts(job.ranks, rate, timeout=900) as run:
+        ended = run(1, [sys.executable, "-m", f"ddpgrad.launcher.bench.{job.module}", *job.arguments])
+    if ended.returncode:
+        sys.exit(ended.stderr)
+    [told] = [line.partition(MARK)[2] for line in ended.stdout.splitlines() if MARK in line]
+    return Training(**json.loads(told))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=["mnist_cnn", "gpt"])
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4])
+    parser.add_argument(
+        "--rates", nargs="+", default=["50mbit", "200mbit", "1gbit", "none"], help="as tc writes them"
+    )
+    parser.add_argument("--unlimited", default="20gbit")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    given = parser.parse_args()
+    if reason := namespaces.why_not(next((rate for rate in given.rates if rate != "none"), None)):
+        sys.exit(f"prediction.py {reason}")
+    errors = []
+    print(f"{'model':>12}{'hosts':>7}{'link':>10}{'predicted ms':>14}{'measured ms':>13}{'error':>8}")
+    for model in given.models:
+        for hosts in given.hosts:
+            words = f"--stack ddpgrad --model {model} --device cpu --workers 0 --seconds {given.seconds}"
+            job = jobs.Job("ddpgrad", hosts, "training", tuple(words.split()))
+            here = Training(**jobs.run(job))
+            for rate in given.rates:
+                link = given.unlimited if rate == "none" else rate
+                wanted = cluster.parse(f"hosts={hosts},link={link}")
+                inside = cluster.within(wanted, "cpu", [])
+                assert inside is not None
+                *_, forecast = cluster.forecasts(wanted, here, inside)
+                measured = median(on_hosts(job, None if rate == "none" else rate).steps)
+                errors.append(forecast.step / measured - 1)
+                print(
+                    f"{model:>12}{hosts:>7}{rate:>10}{forecast.step * 1e3:14.1f}{measured * 1e3:13.1f}{errors[-1]:8.1%}",
+                    flush=True,
+                )
+    print(f"median of the absolute errors: {median(map(abs, errors)):.1%}")
+
+
+if __name__ == "__main__":
+    main()
