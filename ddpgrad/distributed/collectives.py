@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..backend.registry import SparseArray
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup, resolve
-from .tensor_work import Work, collective, give_back, host_of, root_of, run, store, sum_sparse
+from .tensor_work import Work, collective, give_back, host_of, room_in, root_of, run, store, sum_sparse
 
 
 class ReduceOp:
@@ -193,20 +194,16 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """Fill `output_tensor` with the elements of all ranks, one rank after the other, in whatever shape it has."""
     c = resolve(group).communicator
-    host = host_of("all_gather_into_tensor", input_tensor, c)
-    shape = tuple(output_tensor.shape)
+    host, shape = host_of("all_gather_into_tensor", input_tensor, c), tuple(output_tensor.shape)
     if math.prod(shape) != c.size * host.size:
         raise ValueError(
             f"all_gather_into_tensor(): the output must have {c.size * host.size} elements for inputs of shape "
             f"{list(host.shape)} from {c.size} ranks, got shape {list(shape)}"
         )
-    rows, work = c.start_all_gather(host, "", async_op)
-    return run(
-        work,
-        lambda: store("all_gather_into_tensor", output_tensor, rows.reshape(shape)),
-        [output_tensor],
-        async_op,
-    )
+    room = room_in(output_tensor, host)
+    rows, work = c.start_all_gather(host, "", async_op, room)
+    finish = partial(store, "all_gather_into_tensor", output_tensor, rows.reshape(shape), room is not None)
+    return run(work, finish, [output_tensor], async_op)
 
 
 @collective("tensor")
@@ -272,22 +269,20 @@ def reduce_scatter_tensor(
             f"reduce_scatter_tensor(): the input must have {c.size} times (once a rank) as many elements as the "
             f"output of shape {list(output.shape)}, got shape {list(input.shape)}"
         )
-    part, work = _start_reduce_scatter(c, host, op, async_op)
-    return run(
-        work,
-        lambda: store("reduce_scatter_tensor", output, part.reshape(output._array.shape)),
-        [output],
-        async_op,
-    )
+    room = room_in(output, host)
+    part, work = _start_reduce_scatter(c, host, op, async_op, room)
+    shaped = part.reshape(output._array.shape)
+    finish = partial(store, "reduce_scatter_tensor", output, shaped, room is not None)
+    return run(work, finish, [output], async_op)
 
 
 def _start_reduce_scatter(
-    c: Communicator, host: np.ndarray, op: Any, async_op: bool
+    c: Communicator, host: np.ndarray, op: Any, async_op: bool, room: np.ndarray | None = None
 ) -> tuple[np.ndarray, ArrayWork]:
     if isinstance(op, PremulSum):
         host = host.copy()
     plain = _prepared(host, op)
-    return c.start_reduce_scatter(host.reshape(c.size, -1), plain, background=async_op)
+    return c.start_reduce_scatter(host.reshape(c.size, -1), plain, "", async_op, room)
 
 
 @collective("input_list")
@@ -340,13 +335,18 @@ def all_to_all_single(
     expected = output_split_sizes or None
     if expected and splits is None:  # equal parts on one side only
         splits = [array.shape[0] // c.size] * c.size
-    rows, work = c.start_all_to_all(array, splits, async_op)
+    room = room_in(output, array) if splits is None and output._array.shape == array.shape else None
+    rows, work = c.start_all_to_all(array, splits, async_op, room)
     got = [len(part) for part in rows]
     if expected and list(expected) != got:
         raise ValueError(
             f"all_to_all_single(): output_split_sizes {list(expected)} on rank {c.rank}, but the ranks sent {got} rows"
         )
-    return run(work, lambda: store("all_to_all_single", output, np.concatenate(rows)), [output], async_op)
+
+    def finish() -> None:
+        store("all_to_all_single", output, np.concatenate(rows) if room is None else room, room is not None)
+
+    return run(work, finish, [output], async_op)
 
 
 @collective("input_tensor_list")

@@ -212,7 +212,19 @@ def host_of(name: str, tensor: Any, c: Communicator | None = None) -> np.ndarray
     return on_host(tensor)
 
 
-def store(name: str, out: Tensor, row: np.ndarray) -> None:
+def room_in(out: Tensor, sent: np.ndarray) -> np.ndarray | None:
+    """The memory of `out`, if a result can be written there as it arrives: nothing of `sent`, or its dtype, stands against it."""
+    array = out._array
+    if type(array) is not np.ndarray or type(sent) is not np.ndarray or array.dtype != sent.dtype:
+        return None
+    return array if array.flags.carray and not np.may_share_memory(array, sent) else None
+
+
+def store(name: str, out: Tensor, row: np.ndarray, there: bool = False) -> None:
+    """Put `row` into `out`; there: it lies there already. ValueError where shapes or dtypes differ."""
+    if there:
+        out._versions[0] += 1
+        return
     if out._array.shape != row.shape or out._array.dtype != row.dtype:
         raise ValueError(
             f"{name}(): an output has shape {list(out.shape)} and dtype {out.dtype.name}, but a rank sent shape "

@@ -21,6 +21,7 @@ def check(backend: str | None = None) -> str:
         _groups()
         _rooted()
         _exchanges()
+        _outputs()
         _messages()
         _objects()
         _differentiable()
@@ -178,6 +179,28 @@ def _exchanges() -> None:
     work = dist.all_gather(everyone, torch.tensor([rank, 0.5]), async_op=True)
     assert work is not None
     assert [t[0].item() for t in work.get_future().then(lambda f: f.value()).wait()] == list(range(size))
+
+
+def _outputs() -> None:
+    """What is sent may lie in the output, and the output anywhere: small, and more than passes at once."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for n in (3, 200_000):
+        whole = torch.zeros(size, n)
+        whole[rank] = rank + 1.0
+        version = whole._version
+        dist.all_gather_into_tensor(whole, whole[rank])
+        assert whole.mean(1).tolist() == [r + 1.0 for r in range(size)] and whole._version > version
+        apart = torch.zeros(n, size).t()
+        dist.all_gather_into_tensor(apart, torch.full((n,), rank + 1.0))
+        assert apart.equal(whole)
+        dist.reduce_scatter_tensor(whole[rank], whole)
+        assert whole[:, n // 2].tolist() == [(r + 1.0) * (size if r == rank else 1) for r in range(size)]
+        rows = torch.arange(size).repeat_interleave(n) + 10 * rank
+        dist.all_to_all_single(rows, rows)
+        assert rows.equal(torch.arange(size).repeat_interleave(n) * 10 + rank)
+        for half in (torch.zeros(2 * size * n)[1::2], torch.zeros(2 * size * n)[1 : 1 + size * n]):
+            dist.all_to_all_single(half, torch.full((size * n,), float(rank)))
+            assert half.reshape(size, n)[:, -1].tolist() == [float(r) for r in range(size)]
 
 
 def _messages() -> None:

@@ -19,6 +19,11 @@ def new(like: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.empty_like(like, shape=shape, order="C")
 
 
+def filled(out: np.ndarray | None, like: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of `shape` that a result fills: `out`, whose elements are in order and not among those sent, or a new one."""
+    return new(like, shape) if out is None else out.reshape(shape)
+
+
 def write_back(array: np.ndarray, flat: np.ndarray) -> None:
     """Put elements in order back where they came from."""
     array[...] = flat.reshape(array.shape)

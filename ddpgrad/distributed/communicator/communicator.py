@@ -26,9 +26,10 @@ from ..transports.calls import (
     Gather,
     Reduce,
     ReduceScatter,
+    equal_counts,
 )
 from ..transports.mail import ANY, Message
-from .arrays import check_array, in_order, new, refuse_objects, write_back
+from .arrays import check_array, filled, in_order, new, refuse_objects, write_back
 from .port import Alone, ArrayWork, Port
 
 __all__ = ["Alone", "ArrayWork", "Communicator", "Port"]
@@ -142,10 +143,10 @@ class Communicator:
         return list(self._gather(array, "all_gather", label))
 
     def start_all_gather(
-        self, array: np.ndarray, label: str = "", background: bool = True
+        self, array: np.ndarray, label: str = "", background: bool = True, out: np.ndarray | None = None
     ) -> tuple[np.ndarray, ArrayWork]:
-        """As `all_gather` without waiting: the array (size, *shape) that fills, and the work."""
-        return self._start_gather(array, "all_gather", label, background)
+        """As `all_gather` without waiting: the array (size, *shape) that fills, and the work. out: see `arrays.filled`."""
+        return self._start_gather(array, "all_gather", label, background, out)
 
     def all_to_all(self, array: np.ndarray, splits: Sequence[int] | None = None) -> list[np.ndarray]:
         """Send rows of `array` to every rank: rank r gets `splits[r]` of them. Returns the rows received, by rank.
@@ -158,11 +159,11 @@ class Communicator:
         return parts
 
     def start_all_to_all(
-        self, array: np.ndarray, splits: Sequence[int] | None = None, background: bool = True
-    ) -> tuple[list[np.ndarray], ArrayWork]:
-        """As `all_to_all` without waiting for the rows: the parts, which fill, and the work.
+        self, array: np.ndarray, splits: Sequence[int] | None = None, background: bool = True, out: np.ndarray | None = None,
+    ) -> tuple[list[np.ndarray], ArrayWork]:  # fmt: skip
+        """As `all_to_all` without waiting for the rows: the parts, which fill, and the work. out: see `arrays.filled`.
 
-        With `splits` it waits until all ranks have said theirs.
+        With `splits` it waits until all ranks have said theirs; `out` is left alone then.
         """
         check_array("all_to_all", array)
         if array.ndim == 0 or (splits is None and array.shape[0] % self.size):
@@ -171,29 +172,29 @@ class Communicator:
                 f"split by input_split_sizes, got shape {array.shape}"
             )
         if splits is None:
-            shape, table = array.shape, np.full((self.size, self.size), array.shape[0] // self.size)
-        else:
-            if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
-                raise ValueError(
-                    f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
-                    f"{array.shape[0]} rows of the input"
-                )
-            shape = array.shape[1:]
-            table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
-        width = prod(array.shape[1:])
-        signature = guard.signature("all_to_all", array.dtype, shape)
-        result, work = self._all_to_all(signature, array, table * width, background)
+            signature = guard.signature("all_to_all", array.dtype, array.shape)
+            counts = equal_counts(self.size, array.size // self.size)
+            result, work = self._all_to_all(signature, array, counts, background, out)
+            return list(result.reshape(self.size, array.shape[0] // self.size, *array.shape[1:])), work
+        if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
+            raise ValueError(
+                f"all_to_all: split sizes {list(splits)} must be {self.size} numbers that sum to the "
+                f"{array.shape[0]} rows of the input"
+            )
+        table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
+        counts = Counts(table * prod(array.shape[1:]))
+        signature = guard.signature("all_to_all", array.dtype, array.shape[1:])
+        result, work = self._all_to_all(signature, array, counts, background)
         received = table[:, self.rank]
         rows = result.reshape(int(received.sum()), *array.shape[1:])
         return np.split(rows, np.cumsum(received)[:-1]), work
 
     def _all_to_all(
-        self, signature: guard.Signature, array: np.ndarray, table: np.ndarray, background: bool
-    ) -> tuple[np.ndarray, ArrayWork]:
-        """The elements that the ranks have for this one, one after the other, and the work. table: see `Counts`."""
-        result = new(array, (int(table[:, self.rank].sum()),))
-        flat = in_order(array)
-        call = AllToAll(signature, flat, result, Counts(table), background)
+        self, signature: guard.Signature, array: np.ndarray, counts: Counts, background: bool, out: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ArrayWork]:  # fmt: skip
+        """The elements that the ranks have for this one, one after the other, and the work."""
+        result = filled(out, array, (int(counts.table[:, self.rank].sum()),))
+        call = AllToAll(signature, in_order(array), result, counts, background)
         return result, ArrayWork(self._post(call))
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> ArrayWork:
@@ -242,7 +243,7 @@ class Communicator:
         table = np.zeros((self.size, self.size), np.int64)
         table[:, dst] = array.size
         signature = guard.signature(f"gather(dst={dst})", array.dtype, array.shape, label)
-        rows, work = self._all_to_all(signature, array, table, background)
+        rows, work = self._all_to_all(signature, array, Counts(table), background)
         return rows.reshape(self.size if self.rank == dst else 0, *array.shape), work
 
     def scatter(
@@ -252,13 +253,8 @@ class Communicator:
         self.start_scatter(array, chunks, src, label, background=False).wait()
 
     def start_scatter(
-        self,
-        array: np.ndarray,
-        chunks: Sequence[np.ndarray] | None = None,
-        src: int = 0,
-        label: str = "",
-        background: bool = True,
-    ) -> ArrayWork:
+        self, array: np.ndarray, chunks: Sequence[np.ndarray] | None = None, src: int = 0, label: str = "", background: bool = True,
+    ) -> ArrayWork:  # fmt: skip
         """As `scatter` without waiting."""
         self._check_rank("scatter: src", src)
         check_array("scatter", array, writes=True)
@@ -277,7 +273,7 @@ class Communicator:
         table = np.zeros((self.size, self.size), np.int64)
         table[src] = array.size
         signature = guard.signature(f"scatter(src={src})", array.dtype, array.shape, label)
-        result, work = self._all_to_all(signature, rows, table, background)
+        result, work = self._all_to_all(signature, rows, Counts(table), background)
         return ArrayWork(work._pending, partial(write_back, array, result))
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
@@ -290,9 +286,9 @@ class Communicator:
         return part
 
     def start_reduce_scatter(
-        self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True
-    ) -> tuple[np.ndarray, ArrayWork]:
-        """As `reduce_scatter` without waiting: this rank's part, which fills, and the work."""
+        self, array: np.ndarray, op: str = "sum", label: str = "", background: bool = True, out: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ArrayWork]:  # fmt: skip
+        """As `reduce_scatter` without waiting: this rank's part, which fills, and the work. out: see `arrays.filled`."""
         check_array("reduce_scatter", array)
         if array.ndim == 0 or array.shape[0] % self.size:
             raise ValueError(
@@ -300,7 +296,7 @@ class Communicator:
                 f"ranks), got shape {array.shape}"
             )
         tree.check(op, array.dtype, "reduce_scatter")
-        part = new(array, (array.shape[0] // self.size, *array.shape[1:]))
+        part = filled(out, array, (array.shape[0] // self.size, *array.shape[1:]))
         signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
         flat = in_order(array)
         call = ReduceScatter(signature, flat, part.reshape(-1), op, background)
@@ -368,11 +364,11 @@ class Communicator:
         return rows
 
     def _start_gather(
-        self, array: np.ndarray, name: str, label: str, background: bool = False
-    ) -> tuple[np.ndarray, ArrayWork]:
+        self, array: np.ndarray, name: str, label: str, background: bool = False, out: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ArrayWork]:  # fmt: skip
         check_array(name, array)
         flat = in_order(array)
-        rows = new(array, (self.size, flat.size))
+        rows = filled(out, array, (self.size, flat.size))
         signature = guard.signature(name, array.dtype, array.shape, label)
         call = Gather(signature, flat, rows, background)
         return rows.reshape(self.size, *array.shape), ArrayWork(self._post(call))

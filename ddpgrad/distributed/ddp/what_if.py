@@ -52,7 +52,10 @@ class Recording:
         gradients = [Gradient(*each) for each in self.gradients]
         layouts = plan(gradients, range(len(gradients)), cap_bytes)
         return [
-            (layout.length * gradients[layout.indices[0]].itemsize, max(self.arrived[i] for i in layout.indices))
+            (
+                layout.length * gradients[layout.indices[0]].itemsize,
+                max(self.arrived[i] for i in layout.indices),
+            )
             for layout in layouts
         ]
 

@@ -7,6 +7,7 @@ memory or in shared memory, `complete` makes the results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -181,15 +182,25 @@ class Counts:
     most          the most that a rank contributes
     """
 
-    __slots__ = ("most", "received_at", "sent_at", "table")
+    __slots__ = ("_blocks", "most", "received_at", "sent_at", "table")
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = table
         self.sent_at = np.cumsum(table, axis=1) - table
         self.received_at = np.cumsum(table, axis=0) - table
         self.most = int(table.sum(axis=1).max())
+        self._blocks: dict[tuple[int, int], tuple[slice, slice]] = {}
 
     def block(self, source: int, target: int) -> tuple[slice, slice]:
         """The elements from `source` to `target`: where `source` has them, and where `target` wants them."""
-        n, at, to = (int(a[source, target]) for a in (self.table, self.sent_at, self.received_at))
-        return slice(at, at + n), slice(to, to + n)
+        found = self._blocks.get((source, target))
+        if found is None:
+            n, at, to = (int(a[source, target]) for a in (self.table, self.sent_at, self.received_at))
+            found = self._blocks[source, target] = slice(at, at + n), slice(to, to + n)
+        return found
+
+
+@lru_cache(maxsize=64)
+def equal_counts(world: int, elements: int) -> Counts:
+    """Each of `world` ranks has so many elements for each other one."""
+    return Counts(np.full((world, world), elements))
