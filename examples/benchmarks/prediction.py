@@ -4,8 +4,8 @@
     python examples/benchmarks/prediction.py --models mnist_cnn --hosts 2 4 --rates 50mbit 200mbit 1gbit none
 
 The hosts are network namespaces of this machine, with one rank each. The prediction knows how as many ranks of one host
-compute, which share this machine's cores as the hosts do, and what each host may send; nothing of it is fitted to the hosts.
-The link that nothing limits is one of `--unlimited`.
+compute, which share this machine's cores as the hosts do, what sums of some sizes take over hosts whose links nothing limits
+(`ddprun bench collectives`), and what each link lets through. No training over the hosts is part of it.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import json
 import sys
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from ddpgrad.launcher.bench import cluster, jobs
+from ddpgrad.launcher.bench.collectives import Collectives, Row
 from ddpgrad.launcher.bench.training import MARK, Training
 
 sys.path.append(str(Path(__file__).parents[2] / "cluster"))
@@ -22,14 +24,23 @@ sys.path.append(str(Path(__file__).parents[2] / "cluster"))
 import namespaces
 
 
-def on_hosts(job: jobs.Job, rate: str | None) -> Training:
-    """The job with one rank on each of as many hosts."""
+def on_hosts(job: jobs.Job, rate: str | None) -> dict[str, Any]:
+    """What the job says with one rank on each of as many hosts."""
     with namespaces.hosts(job.ranks, rate, timeout=900) as run:
         ended = run(1, [sys.executable, "-m", f"ddpgrad.launcher.bench.{job.module}", *job.arguments])
     if ended.returncode:
         sys.exit(ended.stderr)
     [told] = [line.partition(MARK)[2] for line in ended.stdout.splitlines() if MARK in line]
-    return Training(**json.loads(told))
+    return json.loads(told)
+
+
+def sums(hosts: int) -> Collectives:
+    """All-reduces over hosts with links that nothing limits."""
+    words = "--ops all_reduce --sizes 4096 65536 1048576 4194304 --rounds 5 --device cpu"
+    told = on_hosts(jobs.Job("ddpgrad", hosts, "collectives", tuple(words.split())), None)
+    return Collectives(
+        rows=[Row(**row) for row in told.pop("rows")], **{**told, "hosts": [str(n) for n in range(hosts)]}
+    )
 
 
 def main() -> None:
@@ -41,7 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--rates", nargs="+", default=["50mbit", "200mbit", "1gbit", "none"], help="as tc writes them"
     )
-    parser.add_argument("--unlimited", default="20gbit")
+    parser.add_argument("--unlimited", default="100gbit", help="what stands for none (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0)
     given = parser.parse_args()
     if reason := namespaces.why_not(next((rate for rate in given.rates if rate != "none"), None)):
@@ -52,14 +63,14 @@ def main() -> None:
         for hosts in given.hosts:
             words = f"--stack ddpgrad --model {model} --device cpu --workers 0 --seconds {given.seconds}"
             job = jobs.Job("ddpgrad", hosts, "training", tuple(words.split()))
-            here = Training(**jobs.run(job))
+            here, measured_sums = Training(**jobs.run(job)), [sums(hosts)]
             for rate in given.rates:
                 link = given.unlimited if rate == "none" else rate
                 wanted = cluster.parse(f"hosts={hosts},link={link}")
                 inside = cluster.within(wanted, "cpu", [])
                 assert inside is not None
-                *_, forecast = cluster.forecasts(wanted, here, inside)
-                measured = median(on_hosts(job, None if rate == "none" else rate).steps)
+                *_, forecast = cluster.forecasts(wanted, here, inside, cluster.between(wanted, measured_sums))
+                measured = median(on_hosts(job, None if rate == "none" else rate)["steps"])
                 errors.append(forecast.step / measured - 1)
                 print(
                     f"{model:>12}{hosts:>7}{rate:>10}{forecast.step * 1e3:14.1f}{measured * 1e3:13.1f}{errors[-1]:8.1%}",
