@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure.channel import Failure
 from ddpgrad.distributed.failure.report_files import write_failure
 from ddpgrad.distributed.failure.watchdog import Progress
+
+EVENTS = "events.jsonl"
 
 
 class Logs:
@@ -22,6 +26,7 @@ class Logs:
     rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
     config.json      the job as it was started (run_config.py)
     failure.json     the first failure, the others, and every rank's last collectives
+    events.jsonl     what ddprun said of the job, if anything: failures, restarts, slow ranks; each with its time
 
     A folder serves one job at a time. A restart adds to the files.
     """
@@ -79,6 +84,15 @@ class Logs:
     def problem(self) -> str:
         """One line about an error of the log files; '' if there was none."""
         return f"ddprun: the logs in {self.folder} are incomplete: {self._broken}\n" if self._broken else ""
+
+    def note(self, text: str) -> None:
+        """Keep what ddprun says of the job. (failure.json has the last failure only.)"""
+        if self.folder is not None and self._broken is None:
+            event = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "text": text.strip()}
+            try:
+                os.write(self._open(EVENTS), json.dumps(event).encode() + b"\n")
+            except OSError as error:
+                self._broken = error
 
     def failure(
         self,

@@ -75,7 +75,8 @@ class Relay:
                 stream.close()
 
     def say(self, text: str) -> None:
-        """Print a message of the launcher on standard error, on a line of its own."""
+        """Print a message of the launcher on standard error, on a line of its own, and keep it."""
+        self._logs.note(text)
         data = self._err.lines.close() + text.encode(errors="replace")
         self._err.put(data)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ddpgrad.distributed.failure.channel import Failure
@@ -31,7 +31,9 @@ class Restarts:
     program, and would come again.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, note: Callable[[str], None] = lambda text: None) -> None:
+        """note: is told what is said, to keep it."""
+        self._note = note
         self._left = plan.max_restarts
         self._pause = _FIRST_PAUSE_S
         self._before_first_step: str | None = None
@@ -47,29 +49,29 @@ class Restarts:
             return None
         steps = max(steps, failure.step or 0)  # the failure tells of steps since the last heartbeat
         if failure.cause in _HOPELESS:
-            _say(f"no restart: a {failure.cause} comes again")
+            self._say(f"no restart: a {failure.cause} comes again")
             return None
         if steps == 0 and self._before_first_step == failure.error and not _from_outside(failure):
-            _say("no restart: the same error came before the first optimizer step twice")
+            self._say("no restart: the same error came before the first optimizer step twice")
             return None
         self._before_first_step = failure.error if steps == 0 else None
         if steps:
             self._pause = _FIRST_PAUSE_S
         if self._left == 0:
-            _say(f"no restart: {plan.max_restarts} were allowed and made")
+            self._say(f"no restart: {plan.max_restarts} were allowed and made")
             return None
         hosts = tuple(host for host in plan.hosts if host.name not in lost)
         procs = min(plan.procs, slots(hosts)) if lost else plan.procs
         least = plan.procs if plan.min_procs is None else plan.min_procs
         if procs < least:
-            _say(
+            self._say(
                 f"no restart: without {', '.join(lost)} there are slots for {procs} processes, on {spelt(hosts)}, and "
                 f"the job needs {least}; --min-procs {procs} would let it go on"
             )
             return None
         self._left -= 1
         if lost:
-            _say(
+            self._say(
                 f"going on without {', '.join(lost)}: {plan.world_size} ranks in {procs} processes on {spelt(hosts)}"
             )
         elif failure.reason == "killed by SIGKILL" and plan.min_procs is not None:
@@ -79,7 +81,7 @@ class Restarts:
 
     def pause(self, selector: selectors.BaseSelector, signals: Signals) -> bool:
         """Wait before the next attempt; False when a signal came instead."""
-        _say(f"restarting in {self._pause:g} s from the newest whole checkpoint")
+        self._say(f"restarting in {self._pause:g} s from the newest whole checkpoint")
         until = time.monotonic() + self._pause
         self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
         while not signals.pending and (left := until - time.monotonic()) > 0:
@@ -87,12 +89,13 @@ class Restarts:
                 key.data(key.fd)
         return not signals.pending
 
+    def _say(self, text: str) -> None:
+        said = f"ddprun: {text}."
+        print(said, file=sys.stderr, flush=True)
+        self._note(said)
+
 
 def _from_outside(failure: Failure) -> bool:
     """Whether a signal from outside ended the rank; Python makes an exception of SIGINT."""
     killed = failure.reason.startswith("killed by ") and failure.reason not in _CRASHES
     return killed or failure.error.partition(":")[0] == "KeyboardInterrupt"
-
-
-def _say(text: str) -> None:
-    print(f"ddprun: {text}.", file=sys.stderr, flush=True)

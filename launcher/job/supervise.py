@@ -80,7 +80,7 @@ def run(plan: Plan) -> int:
         Control(selector) as control,
     ):
         plan = replace(run_config.described(plan), snapshots=snapshots)
-        restarts = Restarts(plan)
+        restarts = Restarts(plan, logs.note)
         if plan.nodes is not None:
             plan.nodes.watch(selector, signals.pending.append)
         while True:

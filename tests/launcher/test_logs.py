@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 
 import pytest
 from matrices import thinned
@@ -73,6 +74,19 @@ def test_ranks_that_share_a_stream_have_files_of_their_own(ddprun, request, way)
     assert (result.out.splitlines(), result.err) == (["[rank 2] out"], "")
     for rank in range(3):
         assert sorted((ddprun.folder / "logs" / f"rank_{rank}.log").read_text().split()) == ["err", "out"]
+
+
+def test_what_ddprun_says_of_failures_and_restarts_is_kept(ddprun):
+    script = ddprun.script(
+        "if rank == 1 and os.environ['DDPRUN_RESTART_COUNT'] == '0': raise ValueError('boom')"
+    )
+    result = ddprun.run("-n", "2", "--log-dir", "logs", "--max-restarts", "1", script)
+    assert result.code == 0
+    events = [json.loads(line) for line in (ddprun.folder / "logs" / "events.jsonl").read_text().splitlines()]
+    failed, restarted = (event["text"] for event in events)
+    assert failed in result.err and failed.endswith("ValueError: boom")
+    assert restarted == "ddprun: restarting in 0.5 s from the newest whole checkpoint."
+    assert all(time.strptime(event["time"], "%Y-%m-%dT%H:%M:%S%z") for event in events)
 
 
 def test_two_jobs_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
