@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
 
     try:
         run = timeline.read(given.folder)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise LaunchError(str(error)) from None
     output = given.output or given.folder / "trace.json"
     output.write_text(json.dumps(timeline.chrome(run.spans, run.hosts)))

@@ -47,6 +47,7 @@ def of(run: trace_files.Run, rank: int, kind: str, name: str = "") -> list[Span]
 
 def check(run: trace_files.Run, ranks: int) -> None:
     assert list(run.hosts) == list(range(ranks)) and run.missing == []
+    assert run.memory[0] and all(1 << 20 < taken < 1 << 40 for _, taken in run.memory[0])
     for rank in range(ranks):
         for kind in ("loader", "forward", "backward", "optimizer", "user"):
             assert len(of(run, rank, kind)) == STEPS, kind
@@ -117,7 +118,17 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path):
     (tmp_path / "timeline-0.jsonl").write_text("\n".join(map(json.dumps, (head, row))) + '\n[0, 0, "back')
     run = trace_files.read(tmp_path)
     assert run.spans == [Span(0, PROGRAM, "forward", "forward", 1.0, 2.0)]
-    assert run.missing == [1]
+    assert (run.missing, run.cut) == ([1], [0])
+
+
+@pytest.mark.parametrize(
+    "head, row", [("[]", "{}"), ("", "[0, 0]"), ("", '[0, 0, "forward", "f", 1, NaN, null]')]
+)
+def test_what_is_no_recording_is_named(tmp_path: Path, head: str, row: str):
+    head = head or json.dumps({"job": "a", "attempt": 0, "procs": 1, "host": "h", "name": "one"})
+    (tmp_path / "timeline-0.jsonl").write_text(f"{head}\n{row}\n")
+    with pytest.raises(ValueError, match=r"timeline-0\.jsonl, line \d: n"):
+        trace_files.read(tmp_path)
 
 
 def test_clocks_of_other_machines_are_set_right(tmp_path: Path):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,24 @@ Times = list[tuple[float, float]]
 class Run:
     """What all processes of a run recorded, by one clock.
 
-    hosts: the host of each rank. missing: processes whose files are not there.
+    hosts: the host of each rank. missing: processes whose files are not there; cut: those whose file ends within a line,
+    or is damaged there. memory: of each process, when it took how many bytes.
     """
 
     spans: list[Span]
     hosts: dict[int, str]
     missing: list[int]
+    cut: list[int] = field(default_factory=list)
+    memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
 
 
 def read(folder: Path) -> Run:
-    """The spans of the last run that was recorded in `folder`. FileNotFoundError if there is none."""
+    """The last run that was recorded in `folder`.
+
+    FileNotFoundError if there is none; ValueError, with file and line, for what is no recording.
+    """
     files = [
-        (json.loads(first), path) for path in folder.glob("timeline-*.jsonl") if (first := _first_line(path))
+        (_head(path, first), path) for path in folder.glob("timeline-*.jsonl") if (first := _first_line(path))
     ]
     if not files:
         raise FileNotFoundError(
@@ -49,38 +56,73 @@ def read(folder: Path) -> Run:
     reference = parts.get(0, next(iter(parts.values())))
     spans: list[Span] = []
     hosts: dict[int, str] = {}
-    for head, clock, rows in parts.values():
+    memory: dict[int, list[tuple[float, int]]] = {}
+    for proc, (head, clock, rows, taken, _) in parts.items():
         # Processes of one machine read one clock; between machines the measured difference counts.
         ahead = 0.0 if head["host"] == reference[0]["host"] else clock - reference[1]
+        memory[proc] = [(at - ahead, nbytes) for at, nbytes in taken]
         for rank, track, kind, name, began, ended, details in rows:
             hosts[rank] = head["name"]
             spans.append(Span(rank, track, kind, name, began - ahead, ended - ahead, details))
     spans.sort(key=lambda span: span.began)
-    return Run(spans, dict(sorted(hosts.items())), sorted(set(range(newest["procs"])) - set(parts)))
+    missing = sorted(set(range(newest["procs"])) - set(parts))
+    cut = sorted(proc for proc, part in parts.items() if not part[-1])
+    return Run(spans, dict(sorted(hosts.items())), missing, cut, dict(sorted(memory.items())))
 
 
 def _first_line(path: Path) -> str:
-    with path.open() as file:
+    with path.open(errors="replace") as file:
         return file.readline()
+
+
+def _head(path: Path, line: str) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        head = json.loads(line)
+        kinds = {"job": str | None, "attempt": int, "procs": int, "host": str, "name": str}
+        if isinstance(head, dict) and all(isinstance(head.get(key), kind) for key, kind in kinds.items()):
+            if _number(path) < head["procs"] < 1 << 20:
+                return head
+    raise ValueError(f"{path}, line 1: not the head of a recording")
 
 
 def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
 
 
-def _content(path: Path) -> tuple[float, list[Any]]:
-    """How far ahead the process's clock was, and its spans."""
-    clock, rows = 0.0, []
-    for line in path.read_text().splitlines()[1:]:
+def _content(path: Path) -> tuple[float, list[Any], list[tuple[float, int]], bool]:
+    """How far ahead the process's clock was, its spans, when it took how many bytes, and whether all lines are whole."""
+    clock, rows, taken, whole = 0.0, [], [], True
+    for number, line in enumerate(path.read_text(errors="replace").rstrip("\n").split("\n")[1:], 2):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:  # the process was killed while it wrote its last line
+        except (ValueError, RecursionError):  # the process was killed while it wrote its last line
+            whole = False
             break
-        if isinstance(row, dict):
-            clock = row["clock"]
-        else:
+        if _is_span(row):
             rows.append(row)
-    return clock, rows
+        elif isinstance(row, dict) and _is_time(row.get("clock")):
+            clock = row["clock"]
+        elif isinstance(row, dict) and _is_time(row.get("at")):
+            if _is_time(row.get("memory")):
+                taken.append((row["at"], row["memory"]))
+        else:
+            raise ValueError(f"{path}, line {number}: neither a span, a clock nor memory")
+    return clock, rows, taken, whole
+
+
+def _is_span(row: Any) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == 7
+        and all(isinstance(part, int) for part in row[:2])
+        and all(isinstance(part, str) for part in row[2:4])
+        and all(_is_time(part) for part in row[4:6])
+        and isinstance(row[6], dict | None)
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) < 1e18  # not NaN either
 
 
 def chrome(spans: Iterable[Span], hosts: dict[int, str] | None = None) -> dict[str, Any]:
@@ -132,9 +174,13 @@ COLUMNS = ("whole", "loader", "forward", "backward", "optimizer", "communication
 def steps(spans: Sequence[Span], rank: int) -> list[Step]:
     """The steps of `rank`: each from the end of an optimizer's step to the end of its next."""
     mine = [span for span in spans if span.rank == rank]
-    updates = [span for span in mine if span.kind == "optimizer"]
-    ends = [span.ended for span in updates if span.name == updates[0].name]
-    return [_step(mine, low, high) for low, high in pairwise(ends)]
+    return [_step(mine, low, high) for low, high in bounds(mine)]
+
+
+def bounds(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """When each step began and ended, by the `spans` of one rank."""
+    updates = [span for span in spans if span.kind == "optimizer"]
+    return list(pairwise(span.ended for span in updates if span.name == updates[0].name))
 
 
 def _step(spans: Sequence[Span], low: float, high: float) -> Step:
