@@ -73,7 +73,7 @@ ROOMS = {
     "launcher": [
         ["as_torch", "elastic", "preemption"],
         ["torch_shim", "checkpoint", "job"],
-        ["sharding", "run_folder", "bench"],
+        ["sharding", "run_folder", "bench", "report"],
         ["shared_loop", "cli"],
         ["__main__"],
     ],

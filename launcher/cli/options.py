@@ -47,6 +47,7 @@ sub-commands:
   ddprun doctor                check the parts of this machine that ddpgrad can use; with --gpu, its GPUs
   ddprun ckpt --help           look at checkpoints
   ddprun trace DIR             show the time of a run with --trace DIR
+  ddprun report RUN_DIR ...    write an HTML page about runs: curves, steps, failures, settings
   ddprun bench --help          measure how training and collectives scale with ranks
   ddprun resize PID --procs P  let a job that runs go on in P processes
   ddprun examples              list programs to begin with; ddprun examples copy NAME
@@ -102,7 +103,7 @@ def row(*names: str, **how: Any) -> Row:
 
 
 Row = tuple[tuple[str, ...], dict[str, Any]]
-SUB_COMMANDS = ("doctor", "ckpt", "trace", "bench", "examples", "resize")
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "report", "bench", "examples", "resize")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[Row]] = {

@@ -57,7 +57,8 @@ def wanted() -> set[str]:
     """The files of the package, as they are called in a wheel."""
     found = {"ddpgrad/py.typed"} | {f"ddpgrad/{path.relative_to(REPOSITORY)}" for path in EXAMPLES}
     for folder, above in ((REPOSITORY / "ddpgrad", "ddpgrad"), (REPOSITORY / "launcher", "ddpgrad/launcher")):
-        for path in (*folder.rglob("*.py"), *folder.rglob("*.pyi")):
+        patterns = ("*.py", "*.pyi", "report/page.*")
+        for path in (each for pattern in patterns for each in folder.rglob(pattern)):
             found.add(f"{above}/{path.relative_to(folder)}")
     return found
 
