@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -174,7 +175,15 @@ COLUMNS = ("whole", "loader", "forward", "backward", "optimizer", "communication
 def steps(spans: Sequence[Span], rank: int) -> list[Step]:
     """The steps of `rank`: each from the end of an optimizer's step to the end of its next."""
     mine = [span for span in spans if span.rank == rank]
-    return [_step(mine, low, high) for low, high in bounds(mine)]
+    limits = bounds(mine)
+    ends = [high for _, high in limits]
+    within: list[list[Span]] = [[] for _ in limits]
+    for span in mine:
+        for i in range(bisect_right(ends, span.began), len(limits)):
+            if span.ended <= limits[i][0]:
+                break
+            within[i].append(span)
+    return [_step(part, low, high) for part, (low, high) in zip(within, limits, strict=True)]
 
 
 def bounds(spans: Sequence[Span]) -> list[tuple[float, float]]:
@@ -186,8 +195,7 @@ def bounds(spans: Sequence[Span]) -> list[tuple[float, float]]:
 def _step(spans: Sequence[Span], low: float, high: float) -> Step:
     times: dict[str, Times] = {}
     for span in spans:
-        if span.ended > low and span.began < high:
-            times.setdefault(span.kind, []).append((max(span.began, low), min(span.ended, high)))
+        times.setdefault(span.kind, []).append((max(span.began, low), min(span.ended, high)))
     waiting = times.get("waiting", [])
     return Step(
         whole=high - low,
