@@ -348,6 +348,8 @@ def main() -> None:
     if metrics is not None:
         metrics.write(json.dumps({"step": step, "validation": loss_value}) + "\n")
         metrics.close()
+        if isinstance(ddp, DDP):  # where the communication of the last steps went, for ddprun report
+            (run / "explain.json").write_text(json.dumps(ddp.explain()))
         print(plot(run))
     torch.manual_seed(args.seed)
     sample = model.generate(b"def ", 200)  # on all ranks, as each has a part of a sharded model

@@ -10,7 +10,8 @@ from typing import Any
 from .markup import Markup, folded, join, number, table, tag
 
 COLOURS = 8
-"""Classes `c0` ... of page.css."""
+DASHES = 4
+"""Classes `c0` ... and `d0` ... of page.css."""
 WIDTH = 1000
 """Units of the view from left to right."""
 _HEIGHT = 200

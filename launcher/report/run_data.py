@@ -19,6 +19,7 @@ from ..job.logs import EVENTS
 from ..job.run_config import FILE as CONFIG
 
 METRICS = "metrics.jsonl"
+EXPLANATION = "explain.json"
 _LARGEST = 1e300  # of what is drawn: twice as much is still a number
 
 Curve = list[tuple[float, float]]
@@ -30,7 +31,8 @@ class Run:
     """One run.
 
     metrics: the curve of each number in metrics.jsonl. rows: its lines, as they are. log_folder, trace: None where there is
-    none; `absent` then says why not. failure: failure.json. events: what ddprun said. checkpoints: their names.
+    none; `absent` then says why not. failure: failure.json. events: what ddprun said. explanation: of a model in
+    DistributedDataParallel. checkpoints: their names.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Run:
     failure: Mapping[str, Any] | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     trace: timeline.Run | None = None
+    explanation: Mapping[str, Any] | None = None
     checkpoints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
@@ -63,6 +66,7 @@ def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None =
     run = Run(name, folder)
     run.config = _object(folder / CONFIG, run) or {}
     _read_metrics(run)
+    run.explanation = _object(folder / EXPLANATION, run)
     run.log_folder = _folder(run, "log_dir", logs, (REPORT, EVENTS, "rank_*.log"))
     if run.log_folder is not None:
         run.failure = _object(run.log_folder / REPORT, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .chart import COLOURS, Series, data, line_chart
+from .chart import COLOURS, DASHES, Series, data, line_chart
 from .markup import Markup, folded, join, number, table, tag
 from .run_data import Run
 
@@ -13,7 +13,6 @@ _LOSSES = ("loss", "validation", "val", "nll")
 _RATES = ("per_s", "per_sec", "per_second", "throughput")
 _MOST_METRICS = 24
 _MOST_EVENTS = 100
-_DASHES = 4
 
 
 class Charts:
@@ -94,7 +93,7 @@ def curves(runs: Sequence[Run], charts: Charts) -> Markup:
                 if key in run.metrics:
                     name = key if len(runs) == 1 else f"{run.name}: {key}"
                     colour, dash = (m, 0) if len(runs) == 1 else (n, m)
-                    series.append(Series(name, run.metrics[key], colour % COLOURS, dash % _DASHES))
+                    series.append(Series(name, run.metrics[key], colour % COLOURS, dash % DASHES))
         drawn.append(charts.draw(", ".join(group), "", series))
     lines = []
     if not rates:

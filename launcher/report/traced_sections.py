@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from ddpgrad.distributed.ddp.explain import Explanation
+
 from . import step_times
-from .chart import COLOURS, Series
+from .chart import COLOURS, DASHES, Series
 from .gantt import timeline
 from .markup import Markup, number, table, tag
-from .run_data import Run
+from .run_data import EXPLANATION, Run
 from .sections import Charts, nothing, section
 from .step_times import PARTS, RankTimes
 
 _MOST_RANKS = 16
+_MOST_BARS = 32
 _MOST_NAMES = 80
 _MIB = 1 << 20
+
+_Known = Sequence[tuple[Run, list[RankTimes]]]
 
 
 def sections(runs: Sequence[Run], charts: Charts, skip: int, steps: Sequence[int]) -> list[Markup]:
@@ -32,7 +37,13 @@ def sections(runs: Sequence[Run], charts: Charts, skip: int, steps: Sequence[int
     return [
         section("steps", "Time of a step", *_steps(known, charts), *less),
         section("timeline", "Timeline", *_timelines(known, charts, steps), *less),
-        section("buckets", "Buckets of gradients", *(_buckets(run) for run, _ in known), *less),
+        section(
+            "buckets",
+            "Buckets of gradients",
+            *(_buckets(run) for run, _ in known),
+            *less,
+            *map(_explained, runs),
+        ),
         section("memory", "Memory", *_memory(runs, charts)),
     ]
 
@@ -42,67 +53,42 @@ def _why(run: Run) -> str:
     return f": {why}" if why else "; ddprun --trace DIR makes one"
 
 
-def _steps(known: Sequence[tuple[Run, list[RankTimes]]], charts: Charts) -> list[Markup]:
+def _steps(known: _Known, charts: Charts) -> list[Markup]:
     if not known:
         return []
-    bars, rows, loader, lines = [], [], [], []
-    longest = max(sum(map(times.middle, PARTS)) for _, ranks in known for times in ranks) or 1.0
-    for run, ranks in known:
-        for times in ranks:
-            who = f"{run.name}, rank {times.rank}"
-            whole, exposed = times.middle("whole"), times.middle("exposed")
-            sent = times.middle("communication")
-            hidden = f"{max(0.0, 1 - exposed / sent):.0%}" if sent else "-"
-            rows.append(
-                (
-                    who,
-                    len(times.steps),
-                    *(_ms(times.middle(part)) for part in ("whole", *PARTS)),
-                    _ms(sent),
-                    hidden,
-                )
-            )
-            most, at = times.longest("loader")
-            share = times.middle("loader") / whole if whole else 0.0
-            loader.append((who, _ms(times.middle("loader")), f"{share:.1%}", _ms(most), at))
-        for times in ranks[:_MOST_RANKS]:
-            bars.append(_bar(f"{run.name}, rank {times.rank}", times, longest))
-        lines.append(_slowest(run, ranks))
-        left_out = len(ranks) - _MOST_RANKS
-        lines += (
-            [nothing(f"{run.name}: the bars of {left_out} other ranks are not drawn.")]
-            if left_out > 0
-            else []
-        )
+    everyone = [(f"{run.name}, rank {times.rank}", times) for run, ranks in known for times in ranks]
+    longest = max(sum(map(times.middle, PARTS)) for _, times in everyone) or 1.0
+    bars = [_bar(who, times, longest) for who, times in everyone[:_MOST_BARS]]
     legend = [tag("span", tag("i", class_=f"k-{part}", aria_hidden="true"), part) for part in PARTS]
+    about = "Parts of the median step by rank; the table has the numbers"
     heads = ("rank", "steps", "step", *PARTS, "communication", "hidden")
-    series = [
-        Series(f"{run.name}, rank {times.rank}" if len(known) > 1 else f"rank {times.rank}",
-               [(float(i), step.whole * 1e3) for i, step in enumerate(times.steps, step_times.FIRST)],
-               (n if len(known) > 1 else m) % COLOURS, m % 4 if len(known) > 1 else 0)
-        for n, (run, ranks) in enumerate(known) for m, times in enumerate(ranks[:_MOST_RANKS])
-    ]  # fmt: skip
+    rows = [(who, len(times.steps), *_numbers(times)) for who, times in everyone]
     explained = (
-        "A median for each part, so they need not add up to the median step. Exposed: the program stood still for communication. Other: no span names it. Hidden: the share of communication "
-        "for which it did not stand still. Steps are numbered as the recording has them."
+        "A median for each part, so they need not add up to the median step. Exposed: the program stood still for "
+        "communication. Other: no span names it. Hidden: the share of communication for which it did not stand still. "
+        "Steps are numbered as the recording has them."
     )
+    waits = ("rank", "median, ms", "of the step", "longest, ms", "in step")
     return [
-        tag(
-            "div",
-            *bars,
-            class_="bars",
-            role="img",
-            aria_label="Parts of the median step by rank; the table has the numbers",
-        ),
+        tag("div", *bars, class_="bars", role="img", aria_label=about),
         tag("div", *legend, class_="legend"),
         table(heads, rows, "Milliseconds of the median step"),
         tag("p", explained),
-        *lines,
-        charts.draw("Time of each step", "ms", series),
-        table(
-            ("rank", "median, ms", "of the step", "longest, ms", "in step"), loader, "Waiting for the loader"
-        ),
+        *(_slowest(run, ranks) for run, ranks in known),
+        charts.draw("Time of each step", "ms", _by_step(known)),
+        table(waits, [(who, *_loader(times)) for who, times in everyone], "Waiting for the loader"),
     ]
+
+
+def _numbers(times: RankTimes) -> list[str]:
+    exposed, sent = times.middle("exposed"), times.middle("communication")
+    hidden = f"{max(0.0, 1 - exposed / sent):.0%}" if sent else "-"
+    return [*(_ms(times.middle(part)) for part in ("whole", *PARTS)), _ms(sent), hidden]
+
+
+def _loader(times: RankTimes) -> tuple[object, ...]:
+    usual, whole, (most, step) = times.middle("loader"), times.middle("whole"), times.longest("loader")
+    return _ms(usual), f"{usual / whole:.1%}" if whole else "-", _ms(most), step
 
 
 def _bar(who: str, times: RankTimes, longest: float) -> Markup:
@@ -112,6 +98,24 @@ def _bar(who: str, times: RankTimes, longest: float) -> Markup:
         said = f"{who}, {part}: {_ms(seconds)} ms"
         parts.append(tag("i", class_=f"k-{part}", title=said, style=f"width:{seconds / longest:.2%}"))
     return tag("div", tag("span", who), tag("div", *parts), class_="bar")
+
+
+def _by_step(known: _Known) -> list[Series]:
+    """The length of each step: of each rank or, of more than can be told apart, the shortest and the longest."""
+    found = []
+    for n, (run, ranks) in enumerate(known):
+        lengths = {f"rank {times.rank}": [step.whole for step in times.steps] for times in ranks}
+        if len(lengths) > COLOURS:
+            steps = list(zip(*lengths.values(), strict=False))
+            lengths = {
+                "shortest of all ranks": list(map(min, steps)),
+                "longest of all ranks": list(map(max, steps)),
+            }
+        for m, (who, seconds) in enumerate(lengths.items()):
+            points = [(float(step), length * 1e3) for step, length in enumerate(seconds, step_times.FIRST)]
+            name, colour, dash = (who, m, 0) if len(known) == 1 else (f"{run.name}, {who}", n, m)
+            found.append(Series(name, points, colour % COLOURS, dash % DASHES))
+    return found
 
 
 def _slowest(run: Run, ranks: Sequence[RankTimes]) -> Markup:
@@ -127,9 +131,7 @@ def _slowest(run: Run, ranks: Sequence[RankTimes]) -> Markup:
     )
 
 
-def _timelines(
-    known: Sequence[tuple[Run, list[RankTimes]]], charts: Charts, steps: Sequence[int]
-) -> list[Markup]:
+def _timelines(known: _Known, charts: Charts, steps: Sequence[int]) -> list[Markup]:
     drawn: list[Markup] = []
     for run, ranks in known:
         assert run.trace is not None
@@ -180,6 +182,22 @@ def _buckets(run: Run) -> Markup:
     return table(heads, rows, f"{run.name}: milliseconds since backward began, medians over ranks and steps")
 
 
+def _explained(run: Run) -> Markup:
+    """What a model in DistributedDataParallel said of its last steps, and of other buckets."""
+    if run.explanation is None:
+        return nothing(f"{run.name}: no {EXPLANATION}, for which a program writes json.dumps(ddp.explain()).")
+    try:
+        text = str(Explanation(run.explanation))
+    except (LookupError, TypeError, ValueError, AttributeError):  # whatever else the file may hold
+        return nothing(f"{run.name}: {EXPLANATION} is not what ddp.explain() returns.")
+    return tag(
+        "figure",
+        tag("figcaption", f"{run.name}: ddp.explain()"),
+        tag("pre", text, tabindex=0),
+        class_="chart",
+    )
+
+
 def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
     series, rows, less = [], [], []
     for n, run in enumerate(runs):
@@ -192,8 +210,8 @@ def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
                 most = max(nbytes for _, nbytes in points)
                 rows.append((who, number(points[-1][1]), number(most)))
                 if proc < _MOST_RANKS:
-                    colour, dash = (n, proc) if len(runs) > 1 else (proc, 0)
-                    series.append(Series(who, points, colour % COLOURS, dash % 4))
+                    colour, dash = (n, proc) if len(runs) > 1 else (proc, proc // COLOURS)
+                    series.append(Series(who, points, colour % COLOURS, dash % DASHES))
         if not any(taken.values()):
             less.append(
                 nothing(

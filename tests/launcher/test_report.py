@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from running import Ddprun
 
+from ddpgrad.distributed.ddp.explain import Explanation
 from ddpgrad.launcher.cli.ddprun import main
 
 # Two buckets of gradients, a failure in the first attempt, and numbers that JSON keeps to the last digit.
@@ -37,6 +38,7 @@ with open("run/metrics.jsonl", "w") as file:
             raise ValueError("boom <img src=x onerror=alert(1)>")
         row = {"step": step, "loss": loss.item() / 3, "lr": 0.1 / step, "tokens_per_s": 100 * step}
         if rank == 0: print(json.dumps(row), file=file)
+if rank == 0: open("run/explain.json", "w").write(json.dumps(model.explain()))
 dist.destroy_process_group()
 """
 
@@ -147,6 +149,8 @@ def test_what_was_recorded_is_shown_by_step_bucket_and_process(trained):
     for row in buckets:
         ready, launched, finished = map(float, row[2:5])
         assert 0 < ready <= launched < finished
+    explained = Explanation(json.loads((trained / "explain.json").read_text()))
+    assert len(explained["buckets"]) == 2 and str(explained) in page.said
     assert float(page.rows("Memory")["process 1"][1]) > 10
     for step in (3, 5):
         _, *spans = page.tables[
@@ -185,11 +189,15 @@ def test_hostile_names_are_text(tmp_path):
     )
     events = [{"time": evil, "text": f"{evil}\n{evil}"}, {"text": {"a": "\ud800"}}]
     (folder / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
+    (folder / "explain.json").write_text(
+        json.dumps({"rank": 0, "steps": 0, "buckets": [evil], "unused": evil})
+    )
     (folder / "failure.json").write_text(
         json.dumps({"failures": [{"ranks": [evil], "text": evil}, evil, {"ranks": 3}]})
     )
     page = report(folder)
     assert len(page.scripts) == 2 and "alert" not in page.scripts[1]
+    assert "explain.json is not what ddp.explain() returns" in page.said
     assert page.lines()[evil] == [[1, 1], [2, 2]]
     assert page.rows("Settings")[evil] == [evil] and "Report: <script>a'b" in page.said
     assert "img" not in {name for name, _ in page.elements}
