@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes
+
+if TYPE_CHECKING:
+    from ..report import run_data
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,11 +34,23 @@ def main(argv: Sequence[str]) -> int:
                         help="the steps of the timeline (default: one of median length, and the longest)")  # fmt: skip
     parser.add_argument("--skip", type=int, default=1, metavar="N",
                         help="leave out the first N steps of medians (default 1)")  # fmt: skip
+    parser.add_argument("--serve", type=int, nargs="?", const=0, metavar="PORT",
+                        help="write no file, but show the page on this machine alone, made anew each time it is loaded "
+                        "(default: any free port)")  # fmt: skip
     given = parser.parse_args(argv)
-    from ..report import page
+    from ..report import page, server
 
-    runs = page.read(given.folders, given.trace, given.logs)
-    text = page.render(runs, max(0, given.skip), given.steps)
+    def read() -> list[run_data.Run]:
+        return page.read(given.folders, given.trace, given.logs)
+
+    def render(runs: list[run_data.Run]) -> str:
+        return page.render(runs, max(0, given.skip), given.steps)
+
+    runs = read()
+    if given.serve is not None:
+        server.serve(given.serve, lambda: render(read()))
+        return exit_codes.FINISHED
+    text = render(runs)
     output = given.output or given.folders[0] / "report.html"
     try:
         # What no encoding has, such as half of a surrogate pair, is no reason to write nothing.

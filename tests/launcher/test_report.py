@@ -6,9 +6,14 @@ import base64
 import hashlib
 import json
 import math
+import signal
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from running import Ddprun
@@ -262,6 +267,32 @@ def test_a_folder_that_another_job_took_is_not_shown(trained, tmp_path):
     assert "is another job's by now" in page.said and "Milliseconds of the median step" not in page.tables
 
 
+def fetched(address: str, path: Path) -> Page:
+    with urlopen(address, timeout=60) as response:
+        path.write_bytes(response.read())
+    return Page(path)
+
+
+def test_a_served_page_is_new_each_time_and_found_by_its_secret_only(tmp_path):
+    folder = write(tmp_path / "a", [{"step": 1, "loss": 1.0}])
+    command = [sys.executable, "-m", "ddpgrad.launcher", "report", str(folder), "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().split()[1]
+            assert address.startswith("http://127.0.0.1:") and len(address.rsplit("/", 2)[1]) > 20
+            assert fetched(address, tmp_path / "page.html").lines() == {"loss": [[1, 1.0]]}
+            (folder / "metrics.jsonl").write_text('{"step": 2, "loss": 3.0}')
+            assert fetched(address, tmp_path / "page.html").lines() == {"loss": [[2, 3.0]]}
+            for other in (address[:-2], address.rsplit("/", 2)[0] + "/", address + "x"):
+                with pytest.raises(HTTPError, match="404") as refused:
+                    urlopen(other, timeout=60)
+                refused.value.close()
+        finally:
+            server.send_signal(signal.SIGINT)
+    assert server.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -270,6 +301,7 @@ def test_a_folder_that_another_job_took_is_not_shown(trained, tmp_path):
         (["run", "run"], "a folder is given twice"),
         (["run", "--trace", "broken"], "broken/timeline-0.jsonl, line 1: not the head of a recording"),
         (["run", "--trace", "empty", "--trace", "empty"], "--trace is given 2 times for 1 runs"),
+        (["run", "--serve", "99999"], "--serve 99999: "),
         (["run", "-o", "absent/page.html"], "absent/page.html cannot be written: No such file"),
     ],
 )
