@@ -38,9 +38,10 @@ class Series:
         kept: list[tuple[float, float]] = []
         for start in range(0, len(self.points), size):
             part = self.points[start : start + size]
-            ends = (min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1]))
+            finite = [point for point in part if not math.isnan(point[1])]
+            ends = {choose(finite, key=lambda point: point[1]) for choose in (min, max) if finite}
             gap = next((point for point in part if math.isnan(point[1])), None)
-            kept += sorted({*ends, gap} if gap else {*ends})
+            kept += sorted({*ends, gap} if gap else ends)
         return kept
 
 

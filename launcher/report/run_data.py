@@ -6,7 +6,9 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,11 @@ class Run:
         found = self.config.get(name)
         return found if isinstance(found, dict) else {}
 
+    def earlier(self, event: Mapping[str, Any]) -> bool:
+        """Whether `event` is of a job that used the log folder before the one of config.json was started."""
+        began, then = _moment(self.config.get("started")), _moment(event.get("time"))
+        return began is not None and then is not None and then < began
+
 
 def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None = None) -> Run:
     """The run in `folder`, with the folders that `trace` and `logs` name, or else its config.json.
@@ -94,6 +101,12 @@ def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None =
             f"{folder} holds nothing of a run: no {CONFIG}, {METRICS}, {REPORT} or timeline-*.jsonl"
         )
     return run
+
+
+def _moment(text: Any) -> datetime | None:
+    with suppress(TypeError, ValueError):
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
+    return None
 
 
 def _folder(run: Run, option: str, given: Path | None, files: tuple[str, ...]) -> Path | None:

@@ -117,6 +117,12 @@ def failures(runs: Sequence[Run]) -> Markup:
             )
             continue
         said = [(str(event.get("time", "")), str(event.get("text", ""))) for event in run.events]
+        before = sum(map(run.earlier, run.events))
+        if before:
+            said.insert(
+                before,
+                (str(run.config["started"]), "The job of this report was started; what is above is older."),
+            )
         for time, text in said[:_MOST_EVENTS]:
             head, _, rest = text.strip().partition("\n")
             # What a failure says ends with its cause.
@@ -212,8 +218,10 @@ def _cell(value: object) -> str:
 def _failed(run: Run) -> str | None:
     if run.log_folder is None:
         return None
-    restarts = sum("restarting in" in str(event.get("text")) for event in run.events)
-    failed = run.failure.get("exit_code") if run.failure else None
+    events = [event for event in run.events if not run.earlier(event)]
+    restarts = sum("restarting in" in str(event.get("text")) for event in events)
+    # Each failure is an event, where ddprun has written them.
+    failed = run.failure.get("exit_code") if run.failure and (events or not run.events) else None
     parts = [f"the last with exit code {failed}"] if failed is not None else []
     parts += [f"{restarts} restart{'s' * (restarts != 1)}"] if restarts else []
     return ", ".join(parts) or "none"

@@ -188,7 +188,13 @@ def _explained(run: Run) -> Markup:
         return nothing(f"{run.name}: no {EXPLANATION}, for which a program writes json.dumps(ddp.explain()).")
     try:
         text = str(Explanation(run.explanation))
-    except (LookupError, TypeError, ValueError, AttributeError):  # whatever else the file may hold
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+    ):  # whatever else the file may hold
         return nothing(f"{run.name}: {EXPLANATION} is not what ddp.explain() returns.")
     return tag(
         "figure",

@@ -175,6 +175,18 @@ def test_failures_and_restarts_are_told_and_their_text_is_no_markup(trained):
     assert "img" not in {name for name, _ in page.elements}
 
 
+def test_failures_of_an_earlier_job_in_the_log_folder_are_told_apart(tmp_path):
+    folder = write(tmp_path / "a", [{"loss": 1.0}], started="2026-01-02T10:00:00+0100")
+    event = '{"time": "2026-01-02T0%s+0000", "text": "ddprun: restarting in 1 s"}'
+    (folder / "events.jsonl").write_text(event % "8:59:59")
+    (folder / "failure.json").write_text('{"exit_code": 3}')
+    page = report(folder)
+    assert page.rows("Results by run")["failures"] == ["none"]
+    assert page.said.index("restarting in 1 s") < page.said.index("The job of this report was started")
+    (folder / "events.jsonl").write_text(event % "9:00:00")
+    assert report(folder).rows("Results by run")["failures"] == ["the last with exit code 3, 1 restart"]
+
+
 def test_the_page_loads_nothing_and_runs_its_own_script_only(trained):
     page = report(trained)
     policy = next(a["content"] for name, a in page.elements if name == "meta" and "http-equiv" in a)
@@ -243,12 +255,12 @@ def test_runs_are_compared_on_the_same_axes(tmp_path):
 
 def test_long_curves_keep_their_peaks(tmp_path):
     values = [math.sin(i / 50) for i in range(20_000)]
-    values[12_345] = 7.0
+    values[12_345], values[12_344] = 7.0, math.nan
     [points] = (
         report(write(tmp_path / "a", [{"step": i, "x": v} for i, v in enumerate(values)])).lines().values()
     )
-    assert len(points) < 2000 and [12_345, 7.0] in points
-    assert all(values[int(step)] == value for step, value in points)
+    assert len(points) < 2000 and [12_345, 7.0] in points and [12_344, None] in points
+    assert all(value is None or values[int(step)] == value for step, value in points)
 
 
 def test_sections_without_data_say_what_would_record_it(tmp_path):
