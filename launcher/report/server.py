@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ddpgrad.core.errors import LaunchError
@@ -45,9 +46,6 @@ def serve(port: int, render: Callable[[], str]) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         raise LaunchError(f"--serve {port}: {error}") from None
-    with server:
+    with server, suppress(KeyboardInterrupt):
         print(f"report: http://127.0.0.1:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print()
+        server.serve_forever()

@@ -122,7 +122,8 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "head, row", [("[]", "{}"), ('{"attempt": 0}', "{}"), ("", "[0, 0]"), ("", '[0, 0, "forward", "f", 1, NaN, null]')]
+    "head, row",
+    [("[]", "{}"), ('{"attempt": 0}', "{}"), ("", "[0, 0]"), ("", '[0, 0, "forward", "f", 1, NaN, null]')],
 )
 def test_what_is_no_recording_is_named(tmp_path: Path, head: str, row: str):
     head = head or json.dumps({"job": "a", "attempt": 0, "procs": 1, "host": "h", "name": "one"})

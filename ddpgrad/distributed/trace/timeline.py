@@ -80,9 +80,9 @@ def _head(path: Path, line: str) -> dict[str, Any]:
     with suppress(ValueError, RecursionError, LookupError, TypeError):
         head = json.loads(line)
         kinds = {"job": str | None, "attempt": int, "procs": int, "host": str, "name": str}
-        if all(isinstance(head[key], kind) for key, kind in kinds.items()):
-            if _number(path) < head["procs"] < 1 << 20:
-                return head
+        right = all(isinstance(head[key], kind) for key, kind in kinds.items())
+        if right and _number(path) < head["procs"] < 1 << 20:
+            return head
     raise ValueError(f"{path}, line 1: not the head of a recording")
 
 
