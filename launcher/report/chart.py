@@ -185,7 +185,11 @@ def _numbers(title: str, series: Sequence[Series], x_label: str) -> Markup:
         (
             number(x),
             *(
-                "" if x not in one else "not a number" if math.isnan(one[x]) else repr(one[x])
+                ""
+                if x not in one
+                else "not a number"
+                if math.isnan(one[x])
+                else repr(one[x]).removesuffix(".0")
                 for one in by_step
             ),
         )

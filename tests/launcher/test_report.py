@@ -230,7 +230,7 @@ def test_damaged_lines_are_counted_and_numbers_that_are_none_are_told(tmp_path, 
     (folder / "config.json").write_text('{"versions": ')
     page = report(folder)
     assert page.lines() == {"loss": [[1, 2.5], [2, None], [3, None], [4, 2.0]]}
-    assert [row[1] for row in page.tables["loss"][1:]] == ["2.5", "not a number", "not a number", "2.0"]
+    assert [row[1] for row in page.tables["loss"][1:]] == ["2.5", "not a number", "not a number", "2"]
     for note in ("metrics.jsonl: 4 lines are no JSON object and left out, the first line 2",
                  "loss is not a finite number in 2 rows, first at step 2", "config.json is damaged",
                  "1 values of steps that were made again"):  # fmt: skip
