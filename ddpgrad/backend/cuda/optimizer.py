@@ -13,8 +13,8 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from . import tracing
-from .segments import INPUTS, PLACE, PLACES, tables
-from .source import WARP, computes, elementwise
+from .segments import CHUNK, INPUTS, PLACE, PLACES, tables
+from .source import WARP, computes, elementwise, has_type
 
 Array = Any
 
@@ -44,12 +44,20 @@ def update_(
 
 def sums_of_squares(arrays: Sequence[Array]) -> Array:
     """The sum of the squares of all elements, as a 0-d float64 array; added in an order that the shapes decide."""
-    if not _listed(arrays):
-        return NotImplemented
+    return squares(arrays).sum() if _listed(arrays) else NotImplemented
+
+
+def squares(arrays: Sequence[Array]) -> Array:
+    """The sums of the squares of each chunk of `arrays`, which are of one type, as one float64 array."""
     of_chunk, rows, width = tables([(x,) for x in arrays], WARP)
     sums = cupy.empty(len(of_chunk), np.float64)
     _squares(of_chunk, rows, width, arrays[0], sums)
-    return sums.sum()
+    return sums
+
+
+def counts_of_squares(like: Array, sizes: Sequence[int]) -> Any:
+    """How many numbers `squares` gives for each of some arrays of the type of `like`, by their sizes."""
+    return [-(-size // CHUNK) for size in sizes] if has_type(like) and sizes[0] else NotImplemented
 
 
 _squares = elementwise(

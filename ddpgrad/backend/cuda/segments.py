@@ -15,7 +15,7 @@ import numpy as np
 
 Array = Any
 
-_CHUNK = 1024
+CHUNK = 1024
 _KEPT = 16  # tables: of gradients that stay where they are, nothing is copied
 
 INPUTS = "int64 segment, raw int64 rows, int64 width"
@@ -24,7 +24,7 @@ INPUTS = "int64 segment, raw int64 rows, int64 width"
 # Address k of `row` is that of an array of the target, and `place` the element of it.
 PLACE = f"""
     const long long* row = &rows[segment * width];
-    const long long place = i - row[0] * {_CHUNK};
+    const long long place = i - row[0] * {CHUNK};
     if (place >= row[1]) continue;
 """
 
@@ -32,18 +32,18 @@ PLACE = f"""
 # As `PLACE`, for a warp a chunk: its lane takes the places from `first` to `last`, 32 apart.
 PLACES = f"""
     const long long* row = &rows[segment * width];
-    const long long begin = (i / 32 - row[0]) * {_CHUNK}, first = begin + i % 32;
-    const long long last = begin + {_CHUNK} < row[1] ? begin + {_CHUNK} : row[1];
+    const long long begin = (i / 32 - row[0]) * {CHUNK}, first = begin + i % 32;
+    const long long last = begin + {CHUNK} < row[1] ? begin + {CHUNK} : row[1];
 """
 
 
-def tables(targets: Sequence[Sequence[Array]], lanes: int = _CHUNK) -> tuple[Array, Array, int]:
+def tables(targets: Sequence[Sequence[Array]], lanes: int = CHUNK) -> tuple[Array, Array, int]:
     """The arguments for `INPUTS`: of each target, contiguous arrays of one length, the addresses in order.
 
     lanes: threads for a chunk.
     """
     rows = np.array([[0, target[0].size, *[a.data.ptr for a in target]] for target in targets], np.int64)
-    chunks, width = -(-rows[:, 1] // _CHUNK), rows.shape[1]
+    chunks, width = -(-rows[:, 1] // CHUNK), rows.shape[1]
     rows[:, 0] = np.cumsum(chunks) - chunks
     gpu = cupy.cuda.runtime.getDevice()
     of_chunk = _of_chunk(gpu, chunks.tobytes())

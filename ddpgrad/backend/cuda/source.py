@@ -44,6 +44,11 @@ template <class V> __device__ V warp_max(V v) {
 _FLOATING = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), bfloat16.numpy)
 
 
+def has_type(array: Any) -> bool:
+    """True for an array of a floating-point type that kernels are made for."""
+    return array.dtype in _FLOATING
+
+
 def computes(*arrays: Any) -> bool:
     """True for arrays, None left out, of one floating-point type, the first of which has elements."""
     dtype = arrays[0].dtype

@@ -30,7 +30,7 @@ class Stage:
     """An array of the host, and the stream on which it is filled from a GPU and a GPU's from it.
 
     room: memory of `room_for(length, dtype)` elements, of which `host` is a part. Host code may touch that only after
-    `synchronize`. An array that takes part in a copy is contiguous and as long; it is kept alive until `synchronize`.
+    `synchronize`. An array that takes part in a copy is contiguous and at most as long; it is kept alive until `synchronize`.
     """
 
     def __init__(self, room: np.ndarray, length: int, like: Array) -> None:
@@ -53,17 +53,17 @@ class Stage:
         self._in_flight: list[Array] = []
 
     def to_host(self, array: Array) -> None:
-        """Start copying `array` to `host`, after the caller's work so far."""
+        """Start copying `array` to the beginning of `host`, after the caller's work so far."""
         with self._gpu:
             self._stream.wait_event(_now())
-            array.get(stream=self._stream, out=self.host, blocking=False)
+            array.get(stream=self._stream, out=self.host[: array.size], blocking=False)
         self._in_flight.append(array)
 
     def from_host(self, array: Array) -> None:
-        """Start filling `array` from `host`; the caller's later work on the GPU sees it filled."""
+        """Start filling `array` from the beginning of `host`; the caller's later work on the GPU sees it filled."""
         with self._gpu:
             self._stream.wait_event(_now())
-            array.set(self.host, stream=self._stream)
+            array.set(self.host[: array.size], stream=self._stream)
             cupy.cuda.get_current_stream().wait_event(
                 self._stream.record(cupy.cuda.Event(disable_timing=True))
             )

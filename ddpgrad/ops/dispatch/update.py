@@ -79,6 +79,14 @@ def sums_of_squares(F: Any, arrays: Sequence[Any]) -> Any:
     return total
 
 
+def counts_of_squares(F: Any, like: Any, sizes: Sequence[int]) -> list[int] | None:
+    """How many numbers `F.squares` gives for each of some arrays of the type and place of `like`, by their sizes.
+
+    `sums_of_squares` of such arrays is the sum of all these numbers, by `.sum()`. None: it adds one number for each array.
+    """
+    return None
+
+
 def scale_(F: Any, x: Any, factor: float) -> None:
     """Multiply x by `factor` in place."""
     x *= factor
@@ -102,5 +110,5 @@ def unscale_(F: Any, arrays: Sequence[Any], factor: Any) -> Any:
     return bad
 
 
-for _body in (update_, sum_of_squares, sums_of_squares, scale_, clip_, unscale_):
+for _body in (update_, sum_of_squares, sums_of_squares, counts_of_squares, scale_, clip_, unscale_):
     register_body(_body.__name__, _body)
