@@ -68,9 +68,11 @@ class Model(nn.Module):
         return F.linear(self.norm(h), self.table.weight)
 
 
-def build(within: bool = False, around: bool = False) -> Model:
+def build(within: bool = False, around: bool = False, device: str = "cpu") -> Model:
     torch.manual_seed(0)
     model = Model()
+    if device != "cpu":
+        model.to(device)
     model.around = around
     for block in model.blocks:
         block.within = within  # type: ignore[assignment]
@@ -87,10 +89,10 @@ def loss_of(model: Any, x: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(model(x[:, :-1]).float().reshape(-1, WORDS), x[:, 1:].reshape(-1))
 
 
-def batch() -> torch.Tensor:
+def batch(device: str = "cpu") -> torch.Tensor:
     """This rank's share."""
     torch.manual_seed(1)
-    x = torch.randint(0, WORDS, (24, 7))
+    x = torch.randint(0, WORDS, (24, 7)).to(device)
     return x.chunk(dist.get_world_size())[dist.get_rank()]
 
 
@@ -99,7 +101,7 @@ def digest(model: nn.Module) -> str:
     found = hashlib.sha256()
     for p in model.parameters():
         whole = p.full_tensor() if hasattr(p, "full_tensor") else p.detach()
-        found.update(whole.numpy().tobytes())
+        found.update(whole.cpu().numpy().tobytes())
     return found.hexdigest()[:12]
 
 
@@ -116,13 +118,14 @@ def trained(
     reshard: bool | None = None,
     within: bool = False,
     around: bool = False,
+    device: str = "cpu",
     **options: Any,
 ) -> list[Any]:
     """Losses and norms of this rank, and the digest of the parameters. options: of `fully_shard`."""
-    model = build(within, around)
+    model = build(within, around, device)
     net = sharded(model, reshard, **options) if divided else DDP(model)
     update = optimizer(model.parameters())
-    x = batch()
+    x = batch(device)
     torch.manual_seed(100 + dist.get_rank())
     found: list[Any] = []
     for _ in range(steps):

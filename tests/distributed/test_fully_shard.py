@@ -25,7 +25,7 @@ from ddpgrad.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, layout
+from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, norms
 from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -39,7 +39,7 @@ def test_losses_norms_and_parameters_have_the_bits_of_ddp(case: str, world_size:
 
 def test_norms_have_the_bits_of_ddp_in_whatever_portions_they_are_found(monkeypatch):
     expected = ranks(3, lambda: trained(False, **CASES["sgd, clipped"]))
-    monkeypatch.setattr(layout, "_TOGETHER", 100)
+    monkeypatch.setattr(norms, "_TOGETHER", 100)
     assert ranks(3, lambda: trained(True, **CASES["sgd, clipped"])) == expected
 
 

@@ -259,16 +259,19 @@ def _begin(optimizer: Optimizer) -> None:
 def _delivered(state: dict[str, Any], options: StateDictOptions) -> dict[str, Any]:
     """`state` with tensors as `options` want them."""
     first = not is_initialized() or get_rank() == 0
+    here = first or not options.full_state_dict
 
-    def made(value: Tensor) -> Tensor:
+    def made(value: Tensor) -> Tensor | None:
         if options.full_state_dict and isinstance(value, DTensor):
             value = value.full_tensor()
-        return value.cpu() if options.cpu_offload and first else value
+        if not options.cpu_offload:
+            return value
+        return value.cpu() if here else None  # at once, so that a GPU has room for one whole tensor at a time
 
     if not (options.full_state_dict or options.cpu_offload):
         return state
     state = tree_map_only(Tensor, made, state)
-    return state if first or not (options.full_state_dict and options.cpu_offload) else {}
+    return state if here or not options.cpu_offload else {}
 
 
 def _received(state: Mapping[str, Any], options: StateDictOptions) -> dict[str, Any]:

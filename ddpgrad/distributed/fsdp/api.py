@@ -42,7 +42,7 @@ class MixedPrecision:
 
 @dataclass
 class CPUOffload:
-    """Rows lie in host memory, where those of parameters on a CPU are already."""
+    """Rows lie in host memory, where those of parameters on a CPU are already; others are refused."""
 
     offload_params: bool = False
 

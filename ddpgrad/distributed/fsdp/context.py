@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
 from ..ddp.averages import Averages
 from .group import Group
+from .room import Room
 
 
 class Context(Averages):
@@ -29,12 +31,17 @@ class Context(Averages):
         self.order: list[Group] = []
         self.in_backward = self.spoiled = False
         self._reducing: Group | None = None
-        self._room: np.ndarray | None = None
+        self._room: Room | None = None
         # Of the backward that runs, once gradients are averaged; and what waits for the last average.
         self._factors: tuple[float, int] | None = None
         self._waiting: list[Tensor] = []
         for group in groups:
             group.prepare(self)
+        if len(devices := {group.device for group in groups}) > 1:
+            raise RuntimeError(
+                f"fully_shard: the parameters below one module lie on several devices, {sorted(map(str, devices))}: move the "
+                "module to one"
+            )
         members = [(m, group) for group in groups for m in group.members]
         for i, (m, _) in enumerate(members):
             m.index = i
@@ -145,14 +152,19 @@ class Context(Averages):
 
     # -- reductions --------------------------------------------------------------------------
 
-    def room(self, group: Group) -> np.ndarray:
-        """Memory for the whole gradients of `group`, until its reduction has ended. There is room for one."""
+    def room(self, group: Group) -> Any:
+        """Memory for the whole gradients of `group`, until its reduction has begun. There is room for one."""
         self.finish()
         if self._room is None:
             most = max(g.reduction.length * g.reduction.sent.itemsize for g in self.groups)
-            self._room = group.reduction.first.allocate(most, np.uint8)
-        self._reducing, dtype = group, group.reduction.sent
-        return self._room[: group.reduction.length * dtype.itemsize].view(dtype)
+            self._room = Room(group.reduction.readers, most, group.members[0].sharded._array.array)
+        self._reducing, reduction = group, group.reduction
+        return self._room.whole(reduction.length, reduction.sent)
+
+    def sent(self, whole: Any) -> Any:
+        """What the communicator reads for `whole`, which `room` gave, now that it is filled."""
+        assert self._room is not None
+        return self._room.sent(whole)
 
     def advance(self) -> None:
         """Advance the reduction under way, without waiting."""

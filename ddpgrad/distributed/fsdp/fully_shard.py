@@ -7,7 +7,7 @@ https://arxiv.org/abs/1910.02054 (stages 2 and 3)
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TypeVar
 
 from ...core.tensor import Tensor
@@ -20,10 +20,12 @@ from ..ddp.replica_check import broadcast
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..process_group import get_world_size, init_process_group, is_initialized
 from ..tensor.dtensor import DTensor, ShardedParameter
-from ..tensor.layout import Layout, Replicate, Shard, placed
+from ..tensor.layout import Layout, Replicate, Shard
+from ..tensor.parts import placed
+from .beginning import device_kind
 from .context import Context
-from .group import Group, Member
-from .policies import MixedPrecisionPolicy, OffloadPolicy
+from .group import Group, Member, no_offload
+from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from .state import State, state_of, states_below
 
 M = TypeVar("M", bound=Module)
@@ -56,13 +58,16 @@ def fully_shard(
     along the first has replicas: `init_device_mesh("cpu", (R, S), mesh_dim_names=("replicate", "shard"))`. Gradients are averages
     over all R x S ranks, with the bits that DistributedDataParallel gives these. reshard_after_forward: False keeps whole
     parameters from forward to backward; None is False for the module that is used by itself, and True for those below it.
-    mp_policy: see `MixedPrecisionPolicy`. offload_policy: parameters lie in host memory either way. ignored_params: each rank's own.
+    mp_policy: see `MixedPrecisionPolicy`. offload_policy: a `CPUOffloadPolicy` is for parameters on the CPU. ignored_params: each
+    rank's own.
     nonfinite_gradients: as for DistributedDataParallel, said in the outermost call; it costs a pass over this rank's part of the
     averages and a collective of a byte. Hooks of `register_post_accumulate_grad_hook` then come when all averages are known.
-    Parameters on meta get values later: `module.to_empty(device="cpu")`, then `reset_parameters` or `load_state_dict`.
+    Parameters on meta get values later: `module.to_empty(device="cuda")`, then `reset_parameters` or `load_state_dict`.
 
-    There are no numbers for `reshard_after_forward`, no lists of modules, and no parameters on a GPU here. Buffers are each rank's
-    own after the beginning.
+    Parameters may lie on GPUs, all of a model on one, and stay there from its first use on: their rows, gradients and optimizer
+    state do so too. They travel as those of DistributedDataParallel do, by NCCL or through host memory, and sums have the order
+    of the tree either way. There are no numbers for `reshard_after_forward`, and no lists of modules. Buffers are each rank's own
+    after the beginning.
     Raises ValueError for what cannot be sharded, RuntimeError for what is already, MismatchError where ranks differ.
     """
     policy = mp_policy or MixedPrecisionPolicy()
@@ -78,7 +83,7 @@ def fully_shard(
     if mesh is None:
         if not is_initialized():
             init_process_group()
-        mesh = init_device_mesh("cpu", (get_world_size(),))
+        mesh = init_device_mesh(device_kind(module), (get_world_size(),))
     if mesh.ndim > 2:
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     checked_action("fully_shard", nonfinite_gradients)
@@ -86,6 +91,9 @@ def fully_shard(
     ignored = {id(p) for p in ignored_params}
     found = _own_parameters(module, mesh, ignored)
     own = [(name, module.get_parameter(name)) for name in found]
+    offloads = isinstance(offload_policy, CPUOffloadPolicy)
+    if offloads and (on_gpu := [(name, p.device) for name, p in own if p.is_cuda]):
+        raise no_offload(*on_gpu[0])
     options = {
         "reshard_after_forward": reshard_after_forward,
         "param_dtype": str(policy.param_dtype),
@@ -101,7 +109,7 @@ def fully_shard(
         member = Member(name, found[name], *_sharded(p, mesh))
         by_dtype.setdefault(p.dtype, []).append(member)
     reshards = reshard_after_forward is not False
-    groups = [Group(members, policy, reshards) for members in by_dtype.values()]
+    groups = [Group(members, policy, reshards, offloads) for members in by_dtype.values()]
     state = State(module, groups, policy, mesh, reshard_after_forward, nonfinite_gradients)
     vars(module)["_fsdp_state"] = state
     module.__class__ = _class_of(type(module))
@@ -133,10 +141,10 @@ def _own_parameters(
                     f"fully_shard: parameter '{name}' is sharded already. Call fully_shard for parts before the module that "
                     "has them; where two modules share a parameter, call it for one that has both, not for each."
                 )
-            if type(p) is not Parameter or p.device.type not in ("cpu", "meta"):
+            if type(p) is not Parameter:
                 raise NotImplementedError(
-                    f"fully_shard: '{name}' is a {type(p).__name__} on {p.device}; parameters that are sharded are Parameters "
-                    "on the CPU or on meta. Run a lazy module once before."
+                    f"fully_shard: '{name}' is a {type(p).__name__}; what is sharded are Parameters. Run a lazy module once "
+                    "before."
                 )
             if p.ndim == 0:
                 raise ValueError(
@@ -181,6 +189,11 @@ class FSDPModule(Module):
             return handle
         handle.wait()
         return None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Any:
+        for group in self._groups(recurse=True):
+            group.reshard()  # what is moved or cast are the rows
+        return super()._apply(fn)
 
     def reshard(self) -> None:
         """Drop the whole parameters of the module's own group."""

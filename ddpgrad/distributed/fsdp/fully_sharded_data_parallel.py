@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from ...autograd.grad_mode import no_grad
+from ...backend import device as devices
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ...nn.utils.clip_grad import clip_grad_norm_
 from ...optim.optimizer import Optimizer
+from ...utils._pytree import tree_map_only
 from ..checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, numbered_state_dict
-from ..device_mesh import DeviceMesh, init_device_mesh
-from ..process_group import ProcessGroup, get_rank, get_world_size, resolve
-from ..ranks.world import current
+from ..device_mesh import DeviceMesh
+from ..process_group import ProcessGroup, get_rank
 from ..tensor import DTensor
 from .api import (
     BackwardPrefetch,
@@ -34,8 +35,9 @@ from .api import (
     StateDictSettings,
     StateDictType,
 )
+from .beginning import device_kind, flat_mesh, hybrid_mesh, materialise, move
 from .fully_shard import FSDPModule, fully_shard
-from .policies import MixedPrecisionPolicy
+from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
 from .state import states_below
 from .wrap import Policy, apply_policy
 
@@ -56,8 +58,9 @@ class FullyShardedDataParallel(Module):
     ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
     it some; by default `to_empty` and `reset_parameters`. Other parameters and buffers become rank 0's, also
     without sync_module_states. Parameters are the module's own, as DTensors, also without use_orig_params.
-    cpu_offload, backward_prefetch, forward_prefetch, limit_all_gathers, device_id: accepted; parameters lie on the CPU, and
-    one group is on its way while another is used. nonfinite_gradients, `accumulate`, `loss_weight`: as in `fully_shard`.
+    device_id: where parameters and buffers are moved, but for those that are ignored, and the arguments of forward too; by default
+    they stay where they are. cpu_offload: for parameters on the CPU only. backward_prefetch, forward_prefetch, limit_all_gathers:
+    accepted; one group is on its way while another is used. nonfinite_gradients, `accumulate`, `loss_weight`: as in `fully_shard`.
     """
 
     adds_no_name = True
@@ -95,8 +98,11 @@ class FullyShardedDataParallel(Module):
             raise NotImplementedError("FullyShardedDataParallel: gradients of rows keep the rows' dtype")
         if process_group is not None and device_mesh is not None:
             raise ValueError("Cannot pass both process_group and device_mesh at the same time.")
+        self._device = None if device_id is None else devices.of(device_id)
         if device_mesh is None:
-            device_mesh = _hybrid_mesh(process_group) if hybrid else _flat_mesh(process_group)
+            device_mesh = (hybrid_mesh if hybrid else flat_mesh)(
+                process_group, device_kind(module, self._device)
+            )
         if device_mesh.ndim != 1 + hybrid:
             raise ValueError(
                 f"Expected device_mesh to have ndim={1 + hybrid} for {strategy} but got {device_mesh.ndim}: {device_mesh}"
@@ -106,7 +112,13 @@ class FullyShardedDataParallel(Module):
         alone = {id(m): m for top in outside for m in top.modules()}
         ignored = [p for m in alone.values() for p in m.parameters(recurse=False)]
         ignored += [s for s in states if isinstance(s, Tensor)]
-        _materialise(module, param_init_fn)
+        materialise(module, param_init_fn, self._device)
+        if self._device is not None:
+            move(
+                module,
+                self._device,
+                [*ignored, *(b for m in alone.values() for b in m.buffers(recurse=False))],
+            )
         if precision.buffer_dtype is not None:
             for buffer in module.buffers():
                 if buffer.is_floating_point():
@@ -127,6 +139,7 @@ class FullyShardedDataParallel(Module):
                 mp_policy=policy,
                 reshard_after_forward=reshards,
                 ignored_params=ignored,
+                offload_policy=CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None,
                 nonfinite_gradients=nonfinite_gradients if root else None,
             )
 
@@ -153,6 +166,9 @@ class FullyShardedDataParallel(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """`module(*args, **kwargs)`."""
+        device = self._device
+        if device is not None:
+            args, kwargs = tree_map_only(Tensor, lambda t: t.to(device), (args, kwargs))
         return self.module(*args, **kwargs)
 
     # -- parameters ----------------------------------------------------------------------
@@ -190,9 +206,11 @@ class FullyShardedDataParallel(Module):
         for state in states_below(module):
             for group in state.groups:
                 group.reshard()
-                held += [
-                    (m, Parameter(m.sharded.full_tensor(), m.sharded.requires_grad)) for m in group.members
-                ]
+                for m in group.members:
+                    whole = m.sharded.full_tensor()
+                    held.append(
+                        (m, Parameter(whole.cpu() if offload_to_cpu else whole, m.sharded.requires_grad))
+                    )
         for member, whole in held:
             member.stand(whole)
         try:
@@ -279,13 +297,21 @@ class FullyShardedDataParallel(Module):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """By the names in the module, as `set_state_dict_type` said: whole tensors by default. Collective then."""
-        state = self.module.state_dict(*args, **kwargs)
-        if self._settings.state_dict_type is StateDictType.FULL_STATE_DICT:
-            for name, value in list(state.items()):
-                if isinstance(value, DTensor):
-                    state[name] = value.full_tensor()
-            if getattr(self._settings.state_dict_config, "rank0_only", False) and get_rank():
-                state.clear()
+        state, config = self.module.state_dict(*args, **kwargs), self._settings.state_dict_config
+        dropped = getattr(config, "rank0_only", False) and get_rank() > 0
+        for name, value in list(state.items()):
+            if isinstance(value, DTensor) and isinstance(config, FullStateDictConfig):
+                value = value.full_tensor()
+            # One by one, so that a GPU has room for one whole tensor at a time.
+            state[name] = (
+                None
+                if dropped
+                else value.cpu()
+                if config.offload_to_cpu and isinstance(value, Tensor)
+                else value
+            )
+        if dropped:
+            state.clear()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -313,6 +339,8 @@ class FullyShardedDataParallel(Module):
         settings = FullyShardedDataParallel.get_state_dict_type(model)
         full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
         state = get_optimizer_state_dict(model, optim, options=StateDictOptions(full_state_dict=full))
+        if settings.optim_state_dict_config.offload_to_cpu:
+            state = tree_map_only(Tensor, lambda t: t.cpu(), state)
         alone = getattr(settings.optim_state_dict_config, "rank0_only", False)
         return {} if alone and get_rank() else state
 
@@ -332,50 +360,7 @@ class FullyShardedDataParallel(Module):
         return state
 
 
-def _flat_mesh(group: Any) -> DeviceMesh:
-    """The ranks that have different rows."""
-    if isinstance(group, (tuple, list)):
-        raise ValueError("FullyShardedDataParallel: a pair of process groups is for HYBRID_SHARD")
-    return DeviceMesh.from_group(resolve(group), "cpu")
-
-
-def _hybrid_mesh(groups: Any) -> DeviceMesh:
-    """The mesh of (the group that shards, the group that replicates); of hosts and their ranks where these are not given."""
-    if groups is None:
-        ranks, here = get_world_size(), current().local_world_size
-        if ranks % here:
-            raise ValueError(
-                f"FullyShardedDataParallel: {ranks} ranks on hosts of which this one has {here} are no grid: pass device_mesh of two dimensions"
-            )
-        return init_device_mesh("cpu", (ranks // here, here))
-    if not isinstance(groups, (tuple, list)) or len(groups) != 2:
-        raise ValueError(
-            f"FullyShardedDataParallel: HYBRID_SHARD takes process_group=(the group that shards, the group that replicates), got {groups}"
-        )
-    shards, replicas = map(resolve, groups)
-    rows = replicas.communicator.all_gather_object(list(shards.ranks))
-    return DeviceMesh.from_group([replicas, shards], "cpu", rows)
-
-
 def _unless_sharded(part: Module, shard: Callable[[Module], None]) -> None:
     """A part that the program has wrapped by itself is a group already."""
     if not isinstance(part, (FullyShardedDataParallel, FSDPModule)):
         shard(part)
-
-
-def _materialise(module: Module, init: Callable[[Module], None] | None) -> None:
-    """Give parameters and buffers on meta memory and values, module by module."""
-    for part in module.modules():
-        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
-        if not any(t.is_meta for t in own):
-            continue
-        if init is not None:
-            init(part)
-        elif hasattr(part, "reset_parameters"):
-            part.to_empty(device="cpu", recurse=False)
-            part.reset_parameters()
-        else:
-            raise ValueError(
-                f"FullyShardedDataParallel: a {type(part).__name__} has parameters on meta and no reset_parameters(): pass "
-                "param_init_fn=, which gives them memory and values"
-            )

@@ -21,21 +21,25 @@ if TYPE_CHECKING:
     from .group import Group
 
 _groups: dict[int, Group] = {}
-"""Of all ranks of this process, by the address of the object that owns their memory."""
+"""Of all ranks of this process, by the id of the object that owns their memory."""
 
 
-def know(memory: np.ndarray, group: Group) -> None:
+def know(memory: Any, group: Group) -> None:
     """From now on nodes keep places in `memory`, which owns its elements."""
     if not _groups:
         observers.append(_look_at)
-    _groups[id(memory)] = group
+    _groups[id(_owner(memory))] = group
 
 
-def forget(memory: np.ndarray) -> None:
+def forget(memory: Any) -> None:
     """The memory is no longer the group's."""
-    del _groups[id(memory)]
+    del _groups[id(_owner(memory))]
     if not _groups:
         observers.remove(_look_at)
+
+
+def _owner(memory: Any) -> Any:
+    return memory if isinstance(memory, np.ndarray) else memory.data.mem
 
 
 def _look_at(node: Node) -> None:
@@ -43,10 +47,12 @@ def _look_at(node: Node) -> None:
     if not isinstance(node, OpNode):
         return
     for i, kept in enumerate(node._kept or ()):
-        if isinstance(kept, np.ndarray):
-            group = _groups.get(id(kept.base))
-            if group is not None and kept.base is group.memory:
-                pack_one(node, i, partial(_place, group), _elements, compared=True)
+        owner = (
+            kept.base if isinstance(kept, np.ndarray) else getattr(getattr(kept, "data", None), "mem", None)
+        )
+        group = _groups.get(id(owner))
+        if group is not None and group.memory is not None and owner is _owner(group.memory):
+            pack_one(node, i, partial(_place, group), _elements, compared=True)
 
 
 def _place(group: Group, tensor: Tensor) -> Any:
@@ -60,6 +66,13 @@ def _place(group: Group, tensor: Tensor) -> Any:
         array.strides,
         array.dtype,
     )
+
+
+def seen_at(memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    """The view of `memory` that begins after `offset` bytes."""
+    if isinstance(memory, np.ndarray):
+        return np.ndarray(shape, dtype, memory, offset, strides)
+    return type(memory)(shape, dtype, memptr=memory.data + offset, strides=strides)
 
 
 def _elements(place: Any) -> Tensor:

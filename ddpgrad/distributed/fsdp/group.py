@@ -10,24 +10,24 @@ DistributedDataParallel's buckets are: so both have the same bits (`reduction.py
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import numpy as np
-
 from ...autograd.accumulate import AccumulateGrad, accumulator
 from ...backend import dtype as dtypes
-from ...backend.registry import add_backend
+from ...backend.device import Device
+from ...backend.registry import backend_for
 from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
-from ..communicator.communicator import ArrayWork
 from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
-from ..tensor.layout import Layout, PartialBackend, ShardArray, placed
+from ..tensor.exchange import brought, fresh, start_all_gather
+from ..tensor.layout import Layout
+from ..tensor.parts import ShardArray, Withheld, placed
 from . import graph_places
 from .policies import MixedPrecisionPolicy
 from .reduction import Reduction
@@ -46,6 +46,7 @@ class Member:
     """
 
     __slots__ = (
+        "absent",
         "accumulator",
         "gathered",
         "grad",
@@ -66,6 +67,7 @@ class Member:
         self.name = self.own_name = name
         self.places, self.sharded, self.layout = places, sharded, layout
         self.gathered: Parameter
+        self.absent: Absent  # what `gathered` has while it is not gathered
         self.accumulator: AccumulateGrad
         self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
         self.hook: Any = None
@@ -83,38 +85,38 @@ class Member:
             own[attribute] = parameter
 
 
-class Absent(np.ndarray):
+class Absent(Withheld):
     """Stands for the elements of a whole parameter that is not gathered now: to use them is an error."""
 
-
-add_backend(
-    PartialBackend(
-        Absent,
-        {},
+    __slots__ = ()
+    why = (
         "this parameter was resharded, and this rank has its rows only; it is whole within the forward of its module, or "
-        "after module.unshard(). Take it from the module anew",
+        "after module.unshard(). Take it from the module anew"
     )
-)
 
 
 class Group:
-    """See the module's text. All members have one dtype.
+    """See the module's text. All members have one dtype and lie on one device.
 
     reshards: after forward, unless it runs within backward. syncs, all_reduces: average gradients, instead of adding them up
-    locally; if both.
+    locally; if both. offloads: whether rows are to lie in host memory.
     """
 
-    def __init__(self, members: Sequence[Member], policy: MixedPrecisionPolicy, reshards: bool) -> None:
+    def __init__(
+        self, members: Sequence[Member], policy: MixedPrecisionPolicy, reshards: bool, offloads: bool = False
+    ) -> None:
         self.members, self.policy, self.reshards = list(members), policy, reshards
+        self.offloads = offloads
         self.name = ""
         self.reshards_after_backward = self.syncs = self.all_reduces = True
         self.handed_over = False  # in the backward that runs
         self.communicator = members[0].layout.communicator
         self.reduction = Reduction(members[0].layout)
         self.context: Context | None = None
-        self.memory: np.ndarray | None = None  # of the whole parameters, while they are gathered
+        self.memory: Any = None  # of the whole parameters, while they are gathered
         self._versions: list[int] = []
-        self._gathering: tuple[np.ndarray, ArrayWork] | None = None
+        self._seen: list[ShardArray] = []  # of the members, known to lie on the group's device
+        self._gathering: Callable[[], Any] | None = None
         self._reducing: list[Member] = []
         self._arrived: list[Member] = []
         self._gradients: ShardArray | None = None
@@ -144,6 +146,15 @@ class Group:
                 f"fully_shard: the parameters of group '{self.name}' now have several dtypes: {own}"
             )
         self.own_dtype = own.pop()
+        places = {m.sharded.device for m in self.members}
+        if len(places) > 1:
+            raise RuntimeError(
+                f"fully_shard: the parameters of group '{self.name}' lie on several devices, {sorted(map(str, places))}: move "
+                "the module to one"
+            )
+        self.device = places.pop()
+        if self.offloads and self.device.type != "cpu":
+            raise no_offload(self.name, self.device)
         chosen = self.policy.param_dtype if self.own_dtype.is_floating_point else None
         self.dtype = dtypes.of(chosen).numpy if chosen is not None else self.own_dtype.numpy
         reduced = self.policy.reduce_dtype
@@ -154,7 +165,9 @@ class Group:
             m.part, m.whole = part, whole
             part += m.layout.part_size
             whole += -(-math.prod(m.layout.shape) // step) * step
-            m.gathered = wrap(_absent(m.layout.shape, self.dtype), Parameter)
+            one = fresh(m.sharded._array.array, (1,) * len(m.layout.shape), self.dtype)
+            m.absent = Absent.of(backend_for(one).library.broadcast_to(one, m.layout.shape))
+            m.gathered = wrap(m.absent, Parameter)
             m.accumulator = accumulator(m.gathered)
             m.hook = m.accumulator.register_hook(arrival(ref(self), m))
         self.reduction.prepare(part, self.reduce_dtype)
@@ -164,31 +177,44 @@ class Group:
 
     def start_gathering(self) -> None:
         """Begin to gather, unless the parameters are there or on their way."""
-        fresh = self._versions == self._now()
-        if fresh and (self._gathering is not None or self.memory is not None):
+        unchanged = self._versions == self._now()
+        if unchanged and (self._gathering is not None or self.memory is not None):
             return
         self.stop_gathering()
-        sent = np.empty(self.part_size, self.dtype)
-        for m in self.members:
-            rows = m.sharded._array
+        parts = self._parts()
+        sent = fresh(parts[0].array, self.part_size, self.dtype)
+        for m, part in zip(self.members, parts, strict=True):
+            rows = part.array
             sent[m.part : m.part + rows.size] = rows.reshape(-1)
             sent[m.part + rows.size : m.part + m.layout.part_size] = 0
         self._versions = self._now()
-        self._gathering = self.communicator.start_all_gather(sent, f"parameters of '{self.name}'")
+        self._gathering = start_all_gather(self.communicator, sent, f"parameters of '{self.name}'")
+
+    def _parts(self) -> list[ShardArray]:
+        """This rank's rows of each member."""
+        parts = [m.sharded._array for m in self.members]
+        if parts != self._seen:  # others than before
+            if any(m.sharded.device != self.device for m in self.members):
+                raise RuntimeError(
+                    f"fully_shard: parameters of group '{self.name}' have left {self.device} after their first use: move the "
+                    "module before"
+                )
+            self._seen = parts
+        return parts
 
     def stop_gathering(self) -> None:
         """Let go of what was begun in advance and not used."""
         if self._gathering is not None:
-            self._gathering[1].wait()
+            self._gathering()
             self._gathering = None
 
     def gather(self) -> None:
         """Put the whole parameters into the modules."""
         self.start_gathering()
         if self._gathering is not None:
-            (rows, work), self._gathering = self._gathering, None
-            work.wait()
-            memory = np.empty(self.whole_size, self.dtype)
+            wait, self._gathering = self._gathering, None
+            rows = wait()
+            memory = fresh(rows, max(self.whole_size, 1), self.dtype)
             for m in self.members:
                 m.gathered._array = whole = _part_of(memory, m)
                 _join(whole, rows[:, m.part : m.part + m.layout.part_size])
@@ -205,7 +231,7 @@ class Group:
             return
         self._forget_memory()
         for m in self.members:
-            m.gathered._array = _absent(m.layout.shape, self.dtype)
+            m.gathered._array = m.absent
             m.stand(m.sharded)
 
     def _forget_memory(self) -> None:
@@ -237,7 +263,7 @@ class Group:
                 "place: call backward before, or forward again."
             )
         self.context.gather_for_backward(self)
-        return wrap(np.ndarray(shape, dtype, self.memory, offset, strides))
+        return wrap(graph_places.seen_at(self.memory, offset, shape, strides, dtype))
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -284,7 +310,7 @@ class Group:
                 self.context.finite.look(array.reshape(-1), lambda m=m, array=array: [(m.name, array)])
             self.reduction.deal(memory, array, m.layout.part_size, m.part)
             m.gathered._grad = None
-        self.reduction.start(memory, ", ".join(m.name for m in arrived))
+        self.reduction.start(self.context.sent(memory), ", ".join(m.name for m in arrived))
         self._reducing = arrived
 
     def finish(self) -> None:
@@ -293,10 +319,10 @@ class Group:
             return
         assert self.context is not None
         arrived, self._reducing = self._reducing, []
-        part = self.reduction.finish()
+        part = brought(self.reduction.finish(), self.members[0].sharded._array.array)
         factor, parts = self.context.factors_now()
         for m in arrived:
-            rows, p = m.sharded._array, m.sharded
+            rows, p = m.sharded._array.array, m.sharded
             averaged = part[m.part : m.part + rows.size].astype(rows.dtype, copy=False)
             if factor != 1.0:
                 averaged *= factor
@@ -306,32 +332,36 @@ class Group:
                 self.context.spoiled |= not is_finite(averaged)
             if p._grad is None:
                 p._grad = self._gradient_of(m)
-                p._grad._array.plain()[...] = averaged.reshape(rows.shape)
+                p._grad._array.array[...] = averaged.reshape(rows.shape)
             else:
-                p._grad._array.plain()[...] += averaged.reshape(rows.shape)
+                p._grad._array.array[...] += averaged.reshape(rows.shape)
             p._grad._versions[0] += 1
             self.context.averaged(p)
 
     def _gradient_of(self, m: Member) -> DTensor:
         """The gradient of a member's rows: always the same, and neighbour to the next one's."""
+        rows = m.sharded._array.array
         if self._gradients is None:
-            self._gradients = placed(np.zeros(self.part_size, self.own_dtype.numpy), None)
+            self._gradients = placed(backend_for(rows).new_zeros(rows, (self.part_size,)), None)
         if m.grad is None:
-            rows = m.sharded._array
             m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.layout)
         assert m.grad is not None
         return m.grad
 
 
-def _absent(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    return np.broadcast_to(np.zeros((), dtype), shape).view(Absent)
+def no_offload(what: str, device: Device) -> NotImplementedError:
+    """The error for parameters on a GPU under a `CPUOffloadPolicy`."""
+    return NotImplementedError(
+        f"fully_shard: CPUOffloadPolicy is for parameters on the CPU, where rows lie anyway, and '{what}' is on {device}: leave "
+        "the policy out"
+    )
 
 
-def _part_of(memory: np.ndarray, m: Member) -> np.ndarray:
+def _part_of(memory: Any, m: Member) -> Any:
     return memory[m.whole : m.whole + math.prod(m.layout.shape)].reshape(m.layout.shape)
 
 
-def _join(whole: np.ndarray, parts: np.ndarray) -> None:
+def _join(whole: Any, parts: Any) -> None:
     """Fill `whole` from the rows of all ranks: `parts` (ranks, elements of a full part)."""
     ranks, size = parts.shape
     flat = whole.reshape(-1)

@@ -29,6 +29,6 @@ class OffloadPolicy:
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Parts lie in host memory, where parameters on a CPU are already. pin_memory: without effect there."""
+    """Parts lie in host memory, where parameters on a CPU are already; others are refused. pin_memory: without effect."""
 
     pin_memory: bool = True

@@ -37,6 +37,7 @@ class Reduction:
         self.in_parts = len(places) > 1 and shards & (shards - 1) == 0 and neighbours
         self.first = layout.communicator if self.in_parts else self.all_ranks
         self.places = places[:1] if self.in_parts else places
+        self._at = [_index(row) for row in self.places]
         self._label = ""
         self._work: ArrayWork | None = None
         self._part: Any = None
@@ -50,23 +51,29 @@ class Reduction:
         self.dtype, self.sent = dtype, wide_dtype(dtype) if self.in_parts else dtype
 
     @property
+    def readers(self) -> list[Communicator]:
+        """Who reads the memory that is reduced, and what comes of it."""
+        return [self.first] if self._replicas is None else [self.first, self._replicas]
+
+    @property
     def length(self) -> int:
         """Elements of the memory that is reduced."""
         return self.places.size * self._piece
 
-    def deal(self, memory: np.ndarray, whole: np.ndarray, size: int, part: int) -> None:
+    def deal(self, memory: Any, whole: Any, size: int, part: int) -> None:
         """Put a whole gradient where a rank has `size` elements of it, from element `part` on."""
         rows = memory.reshape(-1, self._piece)
         flat = whole.reshape(-1)
         if self.sent != self.dtype:
             flat = flat.astype(self.dtype, copy=False)
-        for replica, places in enumerate(self.places):
+        for replica, (places, at) in enumerate(zip(self.places, self._at, strict=True)):
             start = max(part, replica * self._piece)
             count = min(part + size, (replica + 1) * self._piece) - start
             if count > 0:
-                _deal(flat, size, start - part, rows[:, start - replica * self._piece :][:, :count], places)
+                to = rows[:, start - replica * self._piece :][:, :count]
+                _deal(flat, size, start - part, to, places, at)
 
-    def start(self, memory: np.ndarray, label: str) -> None:
+    def start(self, memory: Any, label: str) -> None:
         """Begin to reduce `memory`."""
         op = "sum" if self.in_parts else "avg"
         self._label, self._between = label, False
@@ -88,8 +95,8 @@ class Reduction:
         if self._work is not None:
             self._work.poll()
 
-    def finish(self) -> np.ndarray:
-        """Wait for the averages of this rank's part."""
+    def finish(self) -> Any:
+        """Wait for the averages of this rank's part, which lie where the memory lay."""
         self.go_on()
         assert self._work is not None
         self._work.wait()
@@ -99,14 +106,21 @@ class Reduction:
         return part.astype(self.dtype, copy=False)
 
 
-def _deal(flat: np.ndarray, size: int, first: int, to: np.ndarray, places: np.ndarray) -> None:
+def _index(places: np.ndarray) -> Any:
+    """The index of these rows: a slice where they are neighbours, which a GPU takes without a copy from the host."""
+    first = places[0].item()
+    return slice(first, first + len(places)) if (np.diff(places) == 1).all() else places
+
+
+def _deal(flat: Any, size: int, first: int, to: Any, places: np.ndarray, at: Any) -> None:
     """Put a stretch of each rank's part of `flat`, from element `first` on, into its row of `to` (rows, elements).
 
-    size: elements of a full part; places: by rank, its row. Where a rank has fewer elements, zeros follow.
+    size: elements of a full part; places: by rank, its row; at: the index of all of them. Where a rank has fewer elements,
+    zeros follow.
     """
     count = to.shape[1]
     if flat.size == len(places) * size:
-        to[places] = flat.reshape(-1, size)[:, first : first + count]
+        to[at] = flat.reshape(-1, size)[:, first : first + count]
         return
     for rank, place in enumerate(places):
         start = min(rank * size + first, flat.size)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
-import numpy as np
-
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...autograd.grad_mode import no_grad
+from ...backend.registry import to_device
 from ...core.size import Size
 from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
@@ -16,7 +15,8 @@ from ...ops.creation.draws import METHODS as DRAWS
 from ...ops.creation.factories import empty
 from ..device_mesh import DeviceMesh
 from ..tensor_work import on_host
-from .layout import WHY_NOT, Layout, Placement, Replicate, Shard, ShardArray, placed
+from .layout import Layout, Placement, Replicate, Shard
+from .parts import WHY_NOT, ShardArray, placed
 
 
 class DTensor(Tensor):
@@ -114,9 +114,8 @@ class DTensor(Tensor):
         return local
 
     def full_tensor(self) -> Tensor:
-        """All of it, as an ordinary tensor of its own, on every rank. Collective."""
-        host = self._layout.whole(on_host(self.to_local()), f"full_tensor of shape {list(self.shape)}")
-        return wrap(host)
+        """All of it, as an ordinary tensor of its own, on every rank and on the device of its part. Collective."""
+        return wrap(self._layout.whole(self.to_local()._array, f"full_tensor of shape {list(self.shape)}"))
 
     def redistribute(
         self, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] = (), **options: Any
@@ -193,6 +192,12 @@ class DTensor(Tensor):
         """The same in another dtype; without history."""
         return self._with(self.to_local().to(*args, **kwargs)._array)
 
+    def cpu(self, *args: Any, **options: Any) -> Tensor:
+        return self.to("cpu", *args, **options)
+
+    def cuda(self, device: Any = None, *args: Any, **options: Any) -> Tensor:
+        return self.to("cuda" if device is None else device, *args, **options)
+
     def contiguous(self, *args: Any, **options: Any) -> Tensor:
         return self._with(self.to_local().contiguous(*args, **options)._array)
 
@@ -224,9 +229,9 @@ class ShardedParameter(DTensor, Parameter):
 
 def dtensor(array: Any, layout: Layout, cls: type = DTensor) -> Any:
     """The DTensor that lies as `layout` says, of which this rank has `array`."""
-    if isinstance(array, np.ndarray):
-        array = placed(array, layout)
     out = wrap(array, cls)
+    if not out.is_meta:
+        out._array = placed(array, layout)
     out._layout = layout
     return out
 
@@ -245,11 +250,11 @@ def distribute_tensor(
     layout = Layout(device_mesh, placements or [Replicate()] * device_mesh.ndim, tuple(tensor.shape))
     array = tensor._array
     if not tensor.is_meta:
-        array = on_host(tensor).copy()
+        host = on_host(tensor).copy()
         if src_data_rank is not None:
             for group in device_mesh.get_all_groups():
-                group.communicator.broadcast(array, src_data_rank, "distribute_tensor")
-        array = array[layout.rows()].copy() if layout.shape else array
+                group.communicator.broadcast(host, src_data_rank, "distribute_tensor")
+        array = to_device(host[layout.rows()].copy() if layout.shape else host, tensor.device)
     else:
         array = array[layout.rows()]
     cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor
@@ -262,7 +267,7 @@ def _drawn(name: str) -> Callable[..., Any]:
     """As the method of Tensor draws for the whole, of which this rank keeps its part."""
 
     def method(self: DTensor, *args: Any, **kwargs: Any) -> DTensor:
-        whole = empty(self.shape, dtype=self.dtype)
+        whole = empty(self.shape, dtype=self.dtype, device=self.device)
         with no_grad():
             getattr(whole, name)(*args, **kwargs)
             self.copy_(whole)

@@ -59,6 +59,8 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
         error, NoElementsError
     ):
         return error
+    for withheld in (t._array for t in tensors if hasattr(t._array, "why")):  # no kernel may take it
+        return NotImplementedError(f"{said(op)}: {withheld.why}")
     if isinstance(error, (TypeError, AttributeError)) and not op.sequence and len(args) == len(op.params):
         require_tensors(op, args)
     if len({t.device for t in tensors}) > 1:

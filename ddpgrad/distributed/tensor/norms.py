@@ -1,0 +1,109 @@
+"""What ranks find together about tensors of which each has a part: norms, and whether all elements are finite.
+
+Squares are added up in the order of the whole tensor, so that a norm has the bits that one rank finds for that. One rank
+gets the rows of all ranks for it, and so each rank an equal share of what would else be gathered by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backend.registry import Backend
+from ..communicator.communicator import Communicator
+from .exchange import all_reduce, all_to_all, fresh
+
+if TYPE_CHECKING:
+    from .parts import ShardArray
+
+_TOGETHER = 1 << 22
+"""Elements of a rank that are sent at once for the sake of norms."""
+
+
+def sums_of_squares(F: Backend, arrays: Sequence[ShardArray]) -> Any:
+    """The sum of those of the tensors that `arrays` are rows of, as `F.sums_of_squares` adds them up. Collective."""
+    first, dtypes = arrays[0].array, {x.dtype for x in arrays}
+    sizes = [prod(_layout(x).shape) for x in arrays]
+    # Numbers that the sum of one tensor consists of. Where it is not a single one, all are added up at once.
+    counts = F.counts_of_squares(first, sizes) if len(dtypes) == 1 else None
+    ends = np.cumsum(counts or [1] * len(arrays)).tolist()
+    places = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+    found = _zeros(first, ends[-1])
+    meshes: dict[Any, list[int]] = {}
+    for i, x in enumerate(arrays):
+        if _layout(x).is_shard:
+            meshes.setdefault((_layout(x).communicator, x.dtype), []).append(i)
+        elif sizes[i] or counts is None:
+            found[places[i]] = _squares(F, x.array, counts is None)
+    for (communicator, _), indices in meshes.items():
+        mine, together, size = _zeros(first, len(found)), [], 0
+        for i in indices:
+            together.append(i)
+            size += _layout(arrays[i]).part_size
+            if size > _TOGETHER or i == indices[-1]:
+                whole = _own_wholes(F, communicator, [arrays[j] for j in together])
+                for place, array in whole.items():
+                    if array.size or counts is None:
+                        mine[places[together[place]]] = _squares(F, array, counts is None)
+                together, size = [], 0
+        all_reduce(communicator, mine, "sum", "squares of gradients")  # of zeros and one number each
+        found += mine
+    if counts is not None:
+        return found.sum()
+    # In their order, as one rank adds them.
+    return sum(found.tolist(), 0.0) if isinstance(found, np.ndarray) else sum(list(found), 0.0)
+
+
+def _zeros(like: Any, n: int) -> Any:
+    numbers = fresh(like, n, np.float64)
+    numbers[...] = 0
+    return numbers
+
+
+def _layout(x: ShardArray) -> Any:
+    assert x.layout is not None
+    return x.layout
+
+
+def _squares(F: Backend, array: Any, single: bool) -> Any:
+    """What the sum of the squares of `array` consists of, or is."""
+    return F.sum_of_squares(array) if single else F.squares([array.reshape(-1)])
+
+
+def _own_wholes(F: Backend, communicator: Communicator, arrays: Sequence[ShardArray]) -> dict[int, Any]:
+    """Those tensors that fall to this rank, whole and flat, by place in `arrays`. Collective."""
+    layouts = [_layout(x) for x in arrays]
+    sizes = [layout.part_size for layout in layouts]
+    load = [0] * communicator.size
+    dealt: list[list[int]] = [[] for _ in load]
+    for place, size in enumerate(sizes):
+        rank = load.index(min(load))
+        load[rank] += size
+        dealt[rank].append(place)
+    sent, at = F.new_zeros(arrays[0].array, (sum(sizes),)), 0
+    for place in (place for places in dealt for place in places):
+        sent[at : at + arrays[place].size] = arrays[place].array.reshape(-1)
+        at += sizes[place]
+    parts, at, found = all_to_all(communicator, sent, load), 0, {}
+    for place in dealt[communicator.rank]:
+        whole = F.cat([part[at : at + sizes[place]] for part in parts], 0)
+        found[place] = whole[: prod(layouts[place].shape)]
+        at += sizes[place]
+    return found
+
+
+def unscale_(F: Backend, arrays: Sequence[ShardArray], factor: Any) -> Any:
+    """Whether an element of any rank's part of `arrays` is not finite. Collective."""
+    meshes: dict[Any, list[Any]] = {}
+    for x in arrays:
+        meshes.setdefault(_layout(x).communicator, []).extend([x.array] if x.size else [])
+    bad = fresh(arrays[0].array, 1, np.uint8)
+    bad[...] = 0
+    for communicator, parts in meshes.items():
+        if parts:
+            bad |= F.asarray(F.unscale_(parts, factor), np.uint8)
+        all_reduce(communicator, bad, "max", "whether gradients are finite")
+    return bad.reshape(()) != 0
