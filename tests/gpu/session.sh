@@ -123,6 +123,7 @@ case $part in
     ;;
 6)
     tests tests/distributed/test_contract.py tests/distributed/test_names.py -n 0
+    tests tests/distributed/test_fully_shard_on_gpus.py -n 0
     steps=$([ -n "$small" ] && echo 4 || echo 30)
     for ranks in 2 4; do
         for procs in 1 "$ranks"; do
