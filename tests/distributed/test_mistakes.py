@@ -123,7 +123,7 @@ ADDED = (
     "model.module again."
 )
 NOT_WHOLE = (
-    "matmul: not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or "
+    "T: not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or "
     "to_local() for this rank's part. Under fully_shard call the module that was sharded: its forward() and its parts have no "
     "whole parameters by themselves"
 )
