@@ -134,9 +134,7 @@ class _Bridge:
         rows = {part: received[i * length : (i + 1) * length] for i, part in enumerate(parts)}
         result = np.empty(pieces[0].size, dtype)
         tree.join_into(result[low:high], rows, self._world, op)
-        self._peers.all_gather(
-            self._mpi.IN_PLACE, self._bytes(result, [stop - start for start, stop in shares])
-        )
+        self._peers.all_gather(self._bytes(result, [stop - start for start, stop in shares]))
         for piece in pieces:
             piece[...] = result
 

@@ -10,6 +10,7 @@ takes two thirds, and no longer.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 MESSAGE = 2 << 20
@@ -46,9 +47,17 @@ class Exchange:
         """MPI's Alltoallv."""
         self._complete(self._comm.Ialltoallv(send, receive))
 
-    def all_gather(self, send: Any, receive: Any) -> None:
-        """MPI's Allgatherv."""
-        self._complete(self._comm.Iallgatherv(send, receive))
+    def all_gather(self, parts: Sequence[Any]) -> None:
+        """Give this process's part of an array to all others, and get theirs. parts: the array, sizes, starts and type of all.
+
+        By Ialltoallv, which has as many bytes on their way: MPICH's Iallgatherv takes 1.4 times as long where sizes differ.
+        """
+        data, sizes, starts, kind = parts
+        me, count = self._comm.rank, len(sizes)
+        others = [proc != me for proc in range(count)]
+        send = [data, [sizes[me] * other for other in others], [starts[me]] * count, kind]
+        received = [size * other for size, other in zip(sizes, others, strict=True)]
+        self._complete(self._comm.Ialltoallv(send, [data, received, starts, kind]))
 
     def _complete(self, request: Any) -> None:
         # Nonblocking also where nobody computes: MPI's blocking forms do not meet the others' nonblocking ones,

@@ -266,7 +266,7 @@ class MpiTransport(Transport):
             contributions[rank] = array[low:high]
         tree.reduce_into([first[low:high]], contributions, op)
         ends = [[(stop - start) * itemsize for start, stop in shares], [s * itemsize for s, _ in shares]]
-        self._exchange.all_gather(self._mpi.IN_PLACE, self._bytes(first, *ends))
+        self._exchange.all_gather(self._bytes(first, *ends))
         for array in arrays[1:]:
             array[...] = first
 
