@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.grad_mode import is_grad_enabled
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
@@ -173,6 +174,26 @@ def multinomial(
     return finish(drawn, input.device)
 
 
+def _without_slope(drawn: Tensor, *given: Any) -> Tensor:
+    """What was drawn; recorded, with gradients of zero, where the parameters are, as in PyTorch."""
+    recorded = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
+    if not recorded or not is_grad_enabled():
+        return drawn
+    from ...autograd.function import Function  # here, as few draws are recorded
+
+    class Draw(Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+            ctx.shapes = [t.shape for t in inputs]
+            return drawn
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            return tuple((grad_outputs[0] * 0).sum_to_size(shape) for shape in ctx.shapes)
+
+    return Draw.apply(*recorded)
+
+
 @tensor_function(out=True)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """0 or 1 for each element, 1 with the probability that the element (or `p`) is."""
@@ -183,13 +204,13 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
             f'"bernoulli" not implemented for {input.dtype.name}: probabilities are floating point'
         )
     drawn = _source(generator, input).bernoulli(_read(input))
-    return finish(drawn.astype(input.dtype.numpy), input.device)
+    return _without_slope(finish(drawn.astype(input.dtype.numpy), input.device), input)
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
     drawn = _source(generator, input).poisson(_read(input))
-    return finish(drawn.astype(input.dtype.numpy), input.device)
+    return _without_slope(finish(drawn.astype(input.dtype.numpy), input.device), input)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
@@ -232,6 +253,7 @@ def normal(
         result = (drawn * std.detach() if isinstance(std, Tensor) else drawn) + (
             mean.detach() if isinstance(mean, Tensor) else mean
         )
+        result = result if out is not None else _without_slope(result, mean, std)
     return result if out is None else write_out("normal", out, result, (mean, std), warns=bool(tensors))
 
 
