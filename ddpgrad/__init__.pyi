@@ -93,7 +93,7 @@ from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream a
 from .extras import (
     datasets as datasets, distributions as distributions, onnx as onnx, transforms as transforms,
 )
-from .extras.distributions.gamma import _sample_dirichlet as _sample_dirichlet
+from .extras.distributions.dirichlet import _dirichlet_grad as _dirichlet_grad, _sample_dirichlet as _sample_dirichlet
 from .extras.summary import summary as summary
 from .files import safetensors as safetensors, serialization as serialization
 from .files.serialization import load as load, save as save

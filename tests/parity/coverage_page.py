@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint.format_utils
 import torch.distributed.checkpoint.state_dict
+import torch.distributions
 from coverage_reasons import left_out_name
 
 import ddpgrad
@@ -36,7 +37,8 @@ name only, and say so when they are used. What is not here has a reason, or is m
 """
 PLACES = (
     "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data", "autograd",
-    "autograd.functional", "func", "linalg", "special", "fft", "amp", "distributed.checkpoint", "distributed.checkpoint.state_dict",
+    "autograd.functional", "func", "linalg", "special", "fft", "amp", "distributions", "distributions.constraints",
+    "distributions.transforms", "distributed.checkpoint", "distributed.checkpoint.state_dict",
     "distributed.checkpoint.format_utils", "", "Tensor",
 )  # fmt: skip
 # Visible where they are only by an import.

@@ -13,6 +13,7 @@ from ... import (
     binary_cross_entropy_with_logits,
     binomial,
     exp,
+    expm1,
     finfo,
     floor,
     lgamma,
@@ -24,9 +25,10 @@ from ... import (
     sigmoid,
     where,
 )
-from ...nn.functional import logsigmoid
+from ...nn.functional import logsigmoid, softplus
 from . import constraints
 from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .gamma import Gamma
 from .utils import (
     binary_entropy,
@@ -65,7 +67,7 @@ class BinaryDistribution(Distribution):
         return logits_to_probs(self.logits, is_binary=True)
 
 
-class Bernoulli(BinaryDistribution):
+class Bernoulli(BinaryDistribution, ExponentialFamily):
     """1 with probability `probs`, or log-odds `logits`, else 0."""
 
     arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -101,6 +103,15 @@ class Bernoulli(BinaryDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(arange(2, dtype=self._param.dtype, device=self._param.device), expand)
+
+    _mean_carrier_measure: Any = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return softplus(x)
 
 
 class Geometric(BinaryDistribution):
@@ -159,7 +170,7 @@ class Binomial(BinaryDistribution):
         (self.total_count,) = self._keep(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
 
-    @constraints.dependent_property(is_discrete=True)
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Any:
         return constraints.integer_interval(0, self.total_count)
 
@@ -184,9 +195,7 @@ class Binomial(BinaryDistribution):
         self._check_sample(value)
         count = self.total_count
         ways = lgamma(count + 1) - lgamma(value + 1) - lgamma(count - value + 1)
-        # log(1 - p) by the logits, without overflow
-        failure = -(self.logits.clamp(min=0) + log1p(exp(-abs(self.logits))))
-        return ways + value * self.logits + count * failure
+        return ways + value * self.logits + count * logsigmoid(-self.logits)
 
     def entropy(self) -> Tensor:
         self._one_count("entropy")
@@ -246,7 +255,7 @@ class NegativeBinomial(BinaryDistribution):
         return chance + ways.masked_fill(count + value == 0.0, 0.0)
 
 
-class ContinuousBernoulli(BinaryDistribution):
+class ContinuousBernoulli(BinaryDistribution, ExponentialFamily):
     """Numbers in [0, 1] whose density is proportional to probs**x * (1 - probs)**(1 - x).
 
     lims: between them series around probs = 0.5 stand for formulas that lose their digits there.
@@ -331,3 +340,16 @@ class ContinuousBernoulli(BinaryDistribution):
     def entropy(self) -> Tensor:
         no, yes = log1p(-self.probs), log(self.probs)
         return self.mean * (no - yes) - self._log_norm() - no
+
+    _mean_carrier_measure: Any = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        """log((exp(x) - 1) / x), around 0 by its series."""
+        outside = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
+        away = where(outside, x, (self._lims[0] - 0.5) * x.new_ones(x.shape))
+        exact = log(abs(expm1(away))) - log(abs(away))
+        return where(outside, exact, 0.5 * x + x.pow(2) / 24.0 - x.pow(4) / 2880.0)

@@ -24,6 +24,7 @@ from ... import (
 from ...linalg import cholesky, solve_triangular
 from . import constraints
 from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .gamma import Chi2
 from .utils import lazy_property, same_as, standard_normal
 
@@ -130,7 +131,7 @@ def squared_mahalanobis(scale_tril: Tensor, difference: Tensor) -> Tensor:
     return whitened.squeeze(-1).pow(2).sum(-1)
 
 
-class Wishart(CovarianceFamily):
+class Wishart(CovarianceFamily, ExponentialFamily):
     """Matrices (..., K, K): sums of `df` outer products of normal vectors with one of three matrices (..., K, K).
 
     df: degrees of freedom, more than K - 1, a number or (...,). A draw with df < K may be singular, and is not drawn again.
@@ -210,3 +211,14 @@ class Wishart(CovarianceFamily):
         digammas = digamma(half.unsqueeze(-1) - steps).sum(-1)
         constant = (size + 1) * self._log_volume() + mvlgamma(half, size) + half * size
         return constant - (self.df - size - 1) / 2 * digammas
+
+    _mean_carrier_measure: Any = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return -self.precision_matrix / 2, (self.df - self._event_shape[-1] - 1) / 2
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        size = self._event_shape[-1]
+        half = y + (size + 1) / 2
+        return half * (size * math.log(2) - slogdet(-2 * x)[1]) + mvlgamma(half, size)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import warnings
+from typing import Any
 
 from ... import Size, Tensor, no_grad
-from .constraints import Constraint, is_dependent
-from .utils import LazyProperty
+from .constraints import is_dependent
+from .utils import LazyProperty, unsaid
 
 
 class Distribution:
@@ -15,13 +16,15 @@ class Distribution:
     batch_shape: the shape of the batch of independent distributions that the parameters hold.
     event_shape: the shape of one draw from one of them.
     validate_args: check parameters now and values later, and raise ValueError for those out of range.
-    support: the constraint that draws satisfy; values are not checked where it is None.
+    arg_constraints: the constraints of the parameters, by name.
+    support: the constraint that draws satisfy. Where a class has not said one of these two, that is not checked, with a
+    warning.
     """
 
     has_rsample: Any = False
     has_enumerate_support: Any = False
-    support: Any = None
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: Any = unsaid("arg_constraints")
+    support: Any = unsaid("support")
     _validate_args: bool = __debug__
 
     @staticmethod
@@ -40,8 +43,19 @@ class Distribution:
         if self._validate_args:
             self._check_parameters()
 
+    def _unchecked(self, what: str) -> None:
+        warnings.warn(
+            f"{type(self)} does not define `{what}`, so that it is not checked; validate_args=False says that it need not be",
+            stacklevel=4,
+        )
+
     def _check_parameters(self) -> None:
-        for name, constraint in self.arg_constraints.items():
+        try:
+            known = self.arg_constraints.items()
+        except NotImplementedError:
+            self._unchecked("arg_constraints")
+            return
+        for name, constraint in known:
             made_later = name not in vars(self) and isinstance(getattr(type(self), name), LazyProperty)
             if is_dependent(constraint) or made_later:
                 continue
@@ -72,8 +86,12 @@ class Distribution:
                 raise ValueError(
                     f"Value is not broadcastable with batch_shape+event_shape: {value.shape} vs {expected}."
                 )
-        support = self.support
-        if support is not None and not support.check(value).all():
+        try:
+            support = self.support
+        except NotImplementedError:
+            self._unchecked("support")
+            return
+        if not support.check(value).all():
             raise ValueError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support "
                 f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
@@ -109,6 +127,18 @@ class Distribution:
         new._batch_shape = batch_shape
         return new
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """A new object for the `expand` of `cls`, as classes written for PyTorch make it; `_instance` if that is given.
+
+        NotImplementedError if a subclass of `cls` has a constructor of its own and no `expand`.
+        """
+        if _instance is None and type(self).__init__ is not cls.__init__:
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
+                "define a custom .expand() method."
+            )
+        return object.__new__(type(self)) if _instance is None else _instance
+
     # -- what classes know --------------------------------------------------------------
 
     @property
@@ -137,6 +167,13 @@ class Distribution:
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draws through which gradients flow to the parameters, where the distribution allows it."""
         raise NotImplementedError(f"{type(self).__name__} has no rsample: has_rsample is False")
+
+    def sample_n(self, n: int) -> Tensor:
+        """`sample((n,))`, with the warning that this is the name to use."""
+        warnings.warn(
+            "`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning, stacklevel=2
+        )
+        return self.sample((n,))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density, or of the probability, at `value`."""

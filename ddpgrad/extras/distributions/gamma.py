@@ -7,13 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import Tensor, digamma, finfo, igamma, lgamma, log, log1p, rsqrt, stack, where, xlogy
+from ... import Tensor, as_tensor, digamma, finfo, igamma, lgamma, log, log1p, rsqrt, where, xlogy
 from ...autograd.function import Function, once_differentiable
 from ...ops.creation.factories import finish
 from ...random import default_generator
 from . import constraints
 from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .utils import broadcast_all, same_as, standard_normal
+
+
+def _standard_gamma(concentration: Tensor) -> Tensor:
+    """Draws from gamma distributions of rate 1, with gradients to `concentration`."""
+    return StandardGamma.apply(concentration)
 
 
 class StandardGamma(Function):
@@ -22,7 +28,9 @@ class StandardGamma(Function):
     @staticmethod
     def forward(ctx: Any, concentration: Tensor) -> Tensor:
         alpha = concentration.numpy(force=True)
-        drawn = finish(default_generator().standard_gamma(alpha).astype(alpha.dtype), concentration.device)
+        made = default_generator().standard_gamma(alpha).astype(alpha.dtype)
+        # 0, to which a small number may be rounded, is not in the support and has no slope.
+        drawn = finish(np.maximum(made, np.finfo(alpha.dtype).tiny), concentration.device)
         ctx.save_for_backward(concentration, drawn)
         return drawn
 
@@ -55,7 +63,7 @@ def gamma_slope(alpha: np.ndarray, x: np.ndarray) -> np.ndarray:
             return -total * x / alpha
 
 
-class Gamma(Distribution):
+class Gamma(ExponentialFamily):
     """The gamma distribution of shape `concentration` and mean concentration / `rate`."""
 
     arg_constraints: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
@@ -80,11 +88,12 @@ class Gamma(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        drawn = StandardGamma.apply(self.concentration.expand(shape)) / self.rate.expand(shape)
+        drawn = _standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
         drawn.detach().clamp_(min=finfo(drawn.dtype).tiny)  # 0 lies outside of the support; gradients stay
         return drawn
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Any) -> Tensor:
+        value = as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
         self._check_sample(value)
         a = self.concentration
         return xlogy(a, self.rate) + xlogy(a - 1, value) - self.rate * value - lgamma(a)
@@ -96,6 +105,15 @@ class Gamma(Distribution):
     def entropy(self) -> Tensor:
         a = self.concentration
         return a - log(self.rate) + lgamma(a) + (1.0 - a) * digamma(a)
+
+    _mean_carrier_measure: Any = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return self.concentration - 1, -self.rate
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return lgamma(x + 1) - (x + 1) * log(-y)
 
 
 class Chi2(Gamma):
@@ -202,116 +220,3 @@ class StudentT(Distribution):
     def entropy(self) -> Tensor:
         half = self.df / 2
         return self._log_normalizer() + (half + 0.5) * (digamma(half + 0.5) - digamma(half))
-
-
-def _sample_dirichlet(input: Tensor, generator: Any = None) -> Tensor:
-    """A draw for each row of weights, as `torch._sample_dirichlet`; from the default generator."""
-    if generator is not None:
-        raise NotImplementedError("_sample_dirichlet(): draws come from the default generator here")
-    return Dirichlet(input).sample()
-
-
-class Dirichlet(Distribution):
-    """Probabilities of K categories, with weights `concentration` (..., K).
-
-    Gradients of draws go through the K gamma numbers that are normalized. PyTorch takes another,
-    also unbiased estimate; values are equal.
-    """
-
-    arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
-    support = constraints.simplex
-    has_rsample = True
-
-    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
-        if concentration.ndim < 1:
-            raise ValueError("`concentration` parameter must be at least one-dimensional.")
-        self.concentration = concentration
-        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, True)
-
-    @property
-    def mode(self) -> Tensor:
-        above = (self.concentration - 1).clamp(min=0.0)
-        mode = above / above.sum(-1, True)
-        first = mode.new_zeros(mode.shape)
-        first[..., 0] = 1.0
-        corners = (self.concentration < 1).all(
-            -1, keepdim=True
-        )  # then every corner is a peak, and the first is given
-        return first.where(corners, mode)
-
-    @property
-    def variance(self) -> Tensor:
-        total = self.concentration.sum(-1, True)
-        return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape)))
-        out = drawn / drawn.sum(-1, keepdim=True)
-        out.detach().clamp_(min=finfo(out.dtype).tiny)
-        return out
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_sample(value)
-        a = self.concentration
-        return xlogy(a - 1.0, value).sum(-1) + lgamma(a.sum(-1)) - lgamma(a).sum(-1)
-
-    def entropy(self) -> Tensor:
-        a, k = self.concentration, self.concentration.shape[-1]
-        total = a.sum(-1)
-        return (
-            lgamma(a).sum(-1)
-            - lgamma(total)
-            - (k - total) * digamma(total)
-            - ((a - 1.0) * digamma(a)).sum(-1)
-        )
-
-
-class Beta(Distribution):
-    """The beta distribution: x**(concentration1 - 1) * (1 - x)**(concentration0 - 1), normalized."""
-
-    arg_constraints: ClassVar = {
-        "concentration1": constraints.positive,
-        "concentration0": constraints.positive,
-    }
-    support = constraints.unit_interval
-    has_rsample = True
-
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        both = stack(broadcast_all(concentration1, concentration0), -1)
-        self._dirichlet = Dirichlet(both, validate_args=validate_args)
-        super().__init__(self._dirichlet.batch_shape, validate_args=validate_args)
-
-    @property
-    def concentration1(self) -> Tensor:
-        return self._dirichlet.concentration[..., 0]
-
-    @property
-    def concentration0(self) -> Tensor:
-        return self._dirichlet.concentration[..., 1]
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self) -> Tensor:
-        return self._dirichlet.mode[..., 0]
-
-    @property
-    def variance(self) -> Tensor:
-        total = self.concentration1 + self.concentration0
-        return self.concentration1 * self.concentration0 / (total.pow(2) * (total + 1))
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        return self._dirichlet.rsample(sample_shape)[..., 0]
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_sample(value)
-        return self._dirichlet.log_prob(stack([value, 1.0 - value], -1))
-
-    def entropy(self) -> Tensor:
-        return self._dirichlet.entropy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.tensor import Tensor
 from . import constraints
@@ -12,6 +12,8 @@ from .utils import same_as, sum_rightmost
 
 class Independent(Distribution):
     """`base_distribution` with its last `reinterpreted_batch_ndims` batch dimensions as one event."""
+
+    arg_constraints: ClassVar = {}
 
     def __init__(
         self, base_distribution: Any, reinterpreted_batch_ndims: int, validate_args: bool | None = None
@@ -35,6 +37,11 @@ class Independent(Distribution):
     has_rsample = same_as("base_dist.has_rsample")
 
     @property
+    def has_enumerate_support(self) -> bool:
+        """Where no dimension is reinterpreted; else there are as many values as combinations of the base's."""
+        return self.reinterpreted_batch_ndims == 0 and self.base_dist.has_enumerate_support
+
+    @constraints.dependent_property
     def support(self) -> Any:
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
@@ -53,6 +60,11 @@ class Independent(Distribution):
 
     def entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        if self.reinterpreted_batch_ndims > 0:
+            raise NotImplementedError("Enumeration over cartesian product is not implemented")
+        return self.base_dist.enumerate_support(expand)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist}, {self.reinterpreted_batch_ndims})"

@@ -1,48 +1,40 @@
-"""Kullback-Leibler divergences between distributions: a table that users can extend."""
+"""Kullback-Leibler divergences between distributions of one kind; `kl_pairs` has those between kinds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-from ... import Tensor, digamma, exp, lgamma, log, where
+from ... import Tensor, diag_embed, digamma, exp, lgamma, log, matmul, where
 from ...linalg import solve_triangular
+from . import kl_pairs  # which fills the table, too
 from .binary import Bernoulli, Binomial, ContinuousBernoulli, Geometric
 from .categorical import Categorical, OneHotCategorical
 from .covariance import MultivariateNormal, squared_mahalanobis
-from .gamma import Beta, Dirichlet, Gamma
+from .dirichlet import Beta, Dirichlet
+from .distribution import Distribution
+from .exp_family import ExponentialFamily, bregman
+from .gamma import Gamma
 from .independent import Independent
+from .kl_registry import kl_divergence, register_kl
 from .location_scale import EULER, Cauchy, Gumbel, Laplace, Normal
+from .lowrank_multivariate_normal import LowRankMultivariateNormal
 from .rates import Exponential, Poisson
 from .transformed_distribution import TransformedDistribution
 from .transformed_families import HalfNormal, Pareto
 from .uniform import Uniform
 from .utils import sum_rightmost
 
-Rule = Callable[[Any, Any], Tensor]
-_RULES: dict[tuple[type, type], Rule] = {}
+__all__ = ["kl_divergence", "kl_pairs", "register_kl"]
 
 
-def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
-    """Decorate `rule(p, q)`, which computes KL(p || q) for these types and their subclasses."""
-
-    def register(rule: Rule) -> Rule:
-        _RULES[type_p, type_q] = rule
-        return rule
-
-    return register
-
-
-def kl_divergence(p: Any, q: Any) -> Tensor:
-    """KL(p || q), of shape batch_shape; NotImplementedError when no rule knows these types."""
-    for type_p in type(p).__mro__:
-        for type_q in type(q).__mro__:
-            if (type_p, type_q) in _RULES:
-                return _RULES[type_p, type_q](p, q)
-    raise NotImplementedError(
-        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"
-    )
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _kl_expfamily_expfamily(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
+    """By the gradient of the log normalizer, for families of one type; its gradient is one to q alone."""
+    if type(p) is not type(q):
+        raise NotImplementedError(
+            "The cross KL-divergence between different exponential families cannot be computed using Bregman divergences"
+        )
+    return bregman(p, q)
 
 
 @register_kl(Normal, Normal)
@@ -168,16 +160,53 @@ def _geometric(p: Geometric, q: Geometric) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+def _same_events(p: Distribution, q: Distribution) -> None:
     if p.event_shape != q.event_shape:
         raise ValueError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be computed, "
             f"got {p.event_shape} and {q.event_shape}"
         )
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    _same_events(p, q)
     spread = solve_triangular(q.scale_tril, p.scale_tril, upper=False).pow(2).sum((-2, -1))
     distance = squared_mahalanobis(q.scale_tril, q.loc - p.loc)
     return q._half_log_det() - p._half_log_det() + 0.5 * (spread + distance - p.event_shape[0])
+
+
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+def _low_rank_full(p: LowRankMultivariateNormal, q: MultivariateNormal) -> Tensor:
+    """The trace of Q**-1 @ P is that of its two parts."""
+    _same_events(p, q)
+    root = diag_embed(p.cov_diag.sqrt())
+    spread = sum(_squares(solve_triangular(q.scale_tril, part, upper=False)) for part in (p.cov_factor, root))
+    distance = squared_mahalanobis(q.scale_tril, q.loc - p.loc)
+    return 0.5 * (2 * q._half_log_det() - p._log_det() + spread + distance - p.event_shape[0])
+
+
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _to_low_rank(p: MultivariateNormal | LowRankMultivariateNormal, q: LowRankMultivariateNormal) -> Tensor:
+    """The trace of Q**-1 @ P by the Woodbury identity, for each part F @ F.mT that P is the sum of."""
+    _same_events(p, q)
+    if isinstance(p, LowRankMultivariateNormal):
+        parts, log_det = (p.cov_factor, diag_embed(p.cov_diag.sqrt())), p._log_det()
+    else:
+        parts, log_det = (p.scale_tril,), 2 * p._half_log_det()
+    scaled = q.cov_factor.mT / q.cov_diag.unsqueeze(-2)
+    low = solve_triangular(q._capacitance_tril, scaled, upper=False)
+    spread = sum(
+        _squares(part / q.cov_diag.sqrt().unsqueeze(-1)) - _squares(matmul(low, part)) for part in parts
+    )
+    distance = q._squared_mahalanobis(q.loc - p.loc)
+    return 0.5 * (q._log_det() - log_det + spread + distance - p.event_shape[0])
+
+
+def _squares(x: Tensor) -> Tensor:
+    """The sum of the squares of a matrix: the trace of x @ x.mT."""
+    return x.pow(2).sum((-2, -1))
 
 
 @register_kl(Independent, Independent)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ... import Tensor, abs, atan, erf, erfinv, exp, expm1, finfo, log, log1p, no_grad, normal, sign, tan
 from . import constraints
 from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .utils import broadcast_all, same_as, standard_normal
 
 EULER = 0.5772156649015328606
@@ -27,10 +28,11 @@ class LocationScale(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
 
-class Normal(LocationScale):
+class Normal(LocationScale, ExponentialFamily):
     """The normal distribution with mean `loc` and standard deviation `scale`."""
 
     mean: Any = same_as("loc")
+    mode: Any = same_as("loc")
     stddev: Any = same_as("scale")
 
     @property
@@ -58,6 +60,16 @@ class Normal(LocationScale):
 
     def entropy(self) -> Tensor:
         return 0.5 + _HALF_LOG_TWO_PI + log(self.scale)
+
+    _mean_carrier_measure: Any = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        precision = self.scale.pow(-2)
+        return self.loc * precision, -0.5 * precision
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return -0.25 * x.pow(2) / y + 0.5 * log(-math.pi / y)
 
 
 class Laplace(LocationScale):

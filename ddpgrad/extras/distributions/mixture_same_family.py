@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import Tensor, log_softmax, logsumexp, no_grad
 from . import constraints
@@ -16,6 +16,8 @@ class MixtureSameFamily(Distribution):
 
     mixture_distribution: a Categorical over K, whose batch is that of the components without K.
     """
+
+    arg_constraints: ClassVar = {}
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class MixtureSameFamily(Distribution):
 
     @constraints.dependent_property
     def support(self) -> Any:
-        return self._component_distribution.support
+        return constraints.MixtureSameFamilyConstraint(self._component_distribution.support)
 
     mixture_distribution, component_distribution = (
         same_as("_mixture_distribution"),

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from ... import Tensor, exp, floor, lgamma, log, log1p, no_grad, poisson, xlogy
 from . import constraints
-from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .utils import broadcast_all, same_as
 
 
-class Exponential(Distribution):
+class Exponential(ExponentialFamily):
     """The exponential distribution with mean 1 / `rate`."""
 
     arg_constraints: ClassVar = {"rate": constraints.positive}
@@ -54,8 +54,17 @@ class Exponential(Distribution):
     def entropy(self) -> Tensor:
         return 1.0 - log(self.rate)
 
+    _mean_carrier_measure: Any = 0
 
-class Poisson(Distribution):
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (-self.rate,)
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return -log(-x)
+
+
+class Poisson(ExponentialFamily):
     """Counts of events that happen `rate` times on average."""
 
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
@@ -81,3 +90,10 @@ class Poisson(Distribution):
         self._check_sample(value)
         rate, value = broadcast_all(self.rate, value)
         return xlogy(value, rate) - rate - lgamma(value + 1)
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (log(self.rate),)
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return exp(x)

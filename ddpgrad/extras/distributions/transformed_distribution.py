@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import Tensor, broadcast_shapes, no_grad
+from . import constraints
 from .distribution import Distribution
 from .independent import Independent
 from .transforms import ComposeTransform, Transform
@@ -14,8 +15,10 @@ from .utils import same_as, sum_rightmost
 class TransformedDistribution(Distribution):
     """The distribution of the `transforms`, one or a list in order, of draws from `base_distribution`."""
 
+    arg_constraints: ClassVar = {}
+
     def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None) -> None:
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        self.transforms = list(transforms) if isinstance(transforms, (list, tuple)) else [transforms]
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(f"transforms must be a Transform or a list of Transforms, but was {transforms}")
         before = base_distribution.batch_shape + base_distribution.event_shape
@@ -45,9 +48,13 @@ class TransformedDistribution(Distribution):
     has_rsample = same_as("base_dist.has_rsample")
 
     def _image(self) -> Any:
-        return ComposeTransform(self.transforms).codomain if self.transforms else self.base_dist.support
+        if not self.transforms:
+            return self.base_dist.support
+        image = ComposeTransform(self.transforms).codomain
+        more = len(self._event_shape) - image.event_dim
+        return constraints.independent(image, more) if more > 0 else image
 
-    support: Any = property(_image)
+    support: Any = constraints.dependent_property(_image, is_discrete=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():

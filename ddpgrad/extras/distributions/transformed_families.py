@@ -164,9 +164,6 @@ class Pareto(TransformedDistribution):
         base = Exponential(self.alpha, validate_args=validate_args)
         super().__init__(base, [ExpTransform(), AffineTransform(0, self.scale)], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        return Pareto(self.scale.expand(batch_shape), self.alpha.expand(batch_shape), validate_args=False)
-
     @property
     def mean(self) -> Tensor:
         alpha = self.alpha.clamp(min=1)  # from 1 on it is finite
@@ -182,7 +179,7 @@ class Pareto(TransformedDistribution):
     def _from_scale(self) -> Any:
         return constraints.greater_than_eq(self.scale)
 
-    support: Any = constraints.dependent_property(_from_scale)
+    support: Any = constraints.dependent_property(_from_scale, is_discrete=False, event_dim=0)
 
     def entropy(self) -> Tensor:
         return log(self.scale / self.alpha) + (1 + self.alpha.reciprocal())
@@ -200,11 +197,6 @@ class Weibull(TransformedDistribution):
         base = Exponential(self.scale.new_ones(self.scale.shape), validate_args=validate_args)
         transforms = [PowerTransform(self.concentration_reciprocal), AffineTransform(0, self.scale)]
         super().__init__(base, transforms, validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        return Weibull(
-            self.scale.expand(batch_shape), self.concentration.expand(batch_shape), validate_args=False
-        )
 
     def _log_moment(self, n: int) -> Tensor:
         """Of a Weibull distribution of scale 1."""
@@ -251,10 +243,6 @@ class Kumaraswamy(TransformedDistribution):
             ],
             validate_args=validate_args,
         )
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        a, b = self.concentration1.expand(batch_shape), self.concentration0.expand(batch_shape)
-        return Kumaraswamy(a, b, validate_args=False)
 
     def _moment(self, n: int) -> Tensor:
         first, b = 1 + n / self.concentration1, self.concentration0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from ... import Tensor, log, rand
 from . import constraints
@@ -13,19 +13,17 @@ from .utils import broadcast_all
 class Uniform(Distribution):
     """The uniform distribution on [low, high)."""
 
-    arg_constraints: ClassVar = {
-        "low": constraints.dependent,
-        "high": constraints.dependent,
-    }
     has_rsample = True
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
-        if self._validate_args and not (self.low < self.high).all():
-            raise ValueError("Uniform is not defined when low>= high")
 
-    @constraints.dependent_property
+    @property
+    def arg_constraints(self) -> Any:
+        return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:
         return constraints.interval(self.low, self.high)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -19,11 +20,13 @@ from ... import (
     normal,
     sigmoid,
     tensor,
+    tril_indices,
 )
 from ...nn.functional import softmax
 
 __all__ = [
     "broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits", "standard_normal", "sum_rightmost",
+    "tril_matrix_to_vec", "vec_to_tril_matrix",
 ]  # fmt: skip
 
 
@@ -72,6 +75,42 @@ def sum_rightmost(value: Tensor, dims: int) -> Tensor:
     return value.flatten(-dims).sum(-1) if dims else value
 
 
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """What is on and below the diagonal `diag` of matrices (..., K, K), row by row, as vectors; ValueError for no diagonal."""
+    n = mat.shape[-1]
+    if not -n <= diag < n:
+        raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
+    rows, columns = tril_indices(n, n, diag, device=mat.device)
+    return mat[..., rows, columns]
+
+
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
+    """Matrices (..., K, K) with vectors on and below the diagonal `diag` and zeros above: the inverse of the former.
+
+    ValueError where no K has that many entries.
+    """
+    n = matrix_size(vec.shape[-1], diag)
+    rows, columns = tril_indices(n, n, diag, device=vec.device)
+    out = vec.new_zeros((*vec.shape[:-1], n, n))
+    out[..., rows, columns] = vec
+    return out
+
+
+def matrix_size(entries: int, diag: int) -> int:
+    """The K of matrices (K, K) with so many entries on and below the diagonal `diag`.
+
+    It solves K (K + 1 + 2 diag) = 2 entries + |diag| (diag + 1).
+    """
+    middle = 1 + 2 * diag
+    n = (math.sqrt(middle**2 + 8 * entries + 4 * abs(diag) * (diag + 1)) - middle) / 2
+    if n != round(n):
+        raise ValueError(
+            f"The size of last dimension is {entries} which cannot be expressed as the lower triangular part of a square "
+            "D x D matrix."
+        )
+    return round(n)
+
+
 def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Standard normal numbers in the type and on the device of `like`."""
     return normal(0.0, 1.0, shape, dtype=like.dtype, device=like.device)
@@ -83,6 +122,15 @@ def _standard_normal(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
 
 
 _sum_rightmost = sum_rightmost
+
+
+def unsaid(name: str) -> Any:
+    """A property that a class is to give; NotImplementedError where it has not."""
+
+    def get(self: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no {name}")
+
+    return property(get)
 
 
 def same_as(path: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any
 
 from ....core.tensor import Tensor
 from .. import constraints
-from ..utils import same_as
+from ..utils import same_as, unsaid
 
 
 class Transform:
@@ -15,14 +16,14 @@ class Transform:
 
     domain, codomain: constraints, whose event dimensions say how many dimensions the Jacobian covers.
     bijective: whether `_inverse` gives back what went in. sign: of dy/dx, for elementwise
-    bijections.
+    bijections; NotImplementedError for others.
     cache_size: 1 keeps the last pair, so that the inverse of what was just computed is exact; 0 keeps none.
     """
 
     bijective: Any = False
     domain: Any = constraints.real
     codomain: Any = constraints.real
-    sign: Any = None
+    sign: Any = unsaid("sign")
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
@@ -36,17 +37,27 @@ class Transform:
         """The inverse, as a transform."""
         inverted = None if self._inverted is None else self._inverted()
         if inverted is None:
-            inverted = _Inverse(self)
+            inverted = self._make_inverse()
             self._inverted = weakref.ref(inverted)
         return inverted
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
+    def _make_inverse(self) -> Transform:
+        return _InverseTransform(self)
+
+    @property
+    def event_dim(self) -> int:
+        """How many dimensions make up one event, before and after; ValueError where these differ."""
+        if self.domain.event_dim != self.codomain.event_dim:
+            raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+        return self.domain.event_dim
+
+    def with_cache(self, cache_size: int = 1) -> Any:
         """The same transform with that cache."""
         if self._cache_size == cache_size:
             return self
-        if type(self).__init__ is Transform.__init__:
-            return type(self)(cache_size=cache_size)
-        raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+        new = copy.copy(self)
+        Transform.__init__(new, cache_size)
+        return new
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._cache_size == 0:
@@ -90,7 +101,7 @@ class Transform:
         return f"{type(self).__name__}()"
 
 
-class _Inverse(Transform):
+class _InverseTransform(Transform):
     def __init__(self, transform: Transform) -> None:
         super().__init__(transform._cache_size)
         self._inv = transform
@@ -101,7 +112,7 @@ class _Inverse(Transform):
     sign = same_as("_inv.sign")
     inv: Any = same_as("_inv")
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
+    def with_cache(self, cache_size: int = 1) -> Any:
         return self._inv.with_cache(cache_size).inv
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -120,7 +131,7 @@ class _Inverse(Transform):
         return self._inv.forward_shape(shape)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Inverse) and self._inv == other._inv
+        return isinstance(other, _InverseTransform) and self._inv == other._inv
 
     __hash__ = Transform.__hash__
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
-from ....core.tensor import Size, Tensor
+from .... import Size, Tensor, zeros_like
 from .. import constraints
 from ..utils import same_as, sum_rightmost
 from .base import Transform
@@ -39,18 +40,21 @@ class ComposeTransform(Transform):
     def sign(self) -> Any:
         return math.prod(part.sign for part in self.parts)
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
+    def with_cache(self, cache_size: int = 1) -> Any:
         return self if cache_size == self._cache_size else ComposeTransform(self.parts, cache_size)
+
+    def _make_inverse(self) -> Transform:
+        inverse = ComposeTransform([part.inv for part in reversed(self.parts)], self._cache_size)
+        inverse._inverted = weakref.ref(self)
+        return inverse
 
     def _event_dims(self) -> list[int]:
         """How many dimensions one event has before and after each part: enough for the part that needs most."""
-        dims = [self.parts[0].domain.event_dim]
+        grown = [0]
         for part in self.parts:
-            dims.append(
-                max(dims[-1], part.domain.event_dim) + part.codomain.event_dim - part.domain.event_dim
-            )
-        missing = max(p.domain.event_dim - d for p, d in zip(self.parts, dims, strict=False))
-        return [d + max(missing, 0) for d in dims] if missing > 0 else dims
+            grown.append(grown[-1] + part.codomain.event_dim - part.domain.event_dim)
+        first = max(part.domain.event_dim - g for part, g in zip(self.parts, grown, strict=False))
+        return [first + g for g in grown]
 
     def __call__(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -64,7 +68,7 @@ class ComposeTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
-            return x.new_zeros(x.shape)
+            return zeros_like(x)
         values = [x]
         for part in self.parts[:-1]:
             values.append(part(values[-1]))
@@ -99,9 +103,7 @@ def _wide(constraint: Any, event_dim: int) -> Any:
 class IndependentTransform(Transform):
     """`base_transform`, with its slopes summed over the last `reinterpreted_batch_ndims` dimensions."""
 
-    def __init__(
-        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
-    ) -> None:
+    def __init__(self, base_transform: Any, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.base_transform = base_transform.with_cache(cache_size) if cache_size else base_transform
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
@@ -115,8 +117,11 @@ class IndependentTransform(Transform):
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     bijective = same_as("base_transform.bijective")
+    sign = same_as("base_transform.sign")
 
     def _call(self, x: Tensor) -> Tensor:
+        if x.ndim < self.domain.event_dim:
+            raise ValueError("Too few dimensions on input")
         return self.base_transform(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -124,6 +129,12 @@ class IndependentTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return self.base_transform.inverse_shape(shape)
 
     def __repr__(self) -> str:
         return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
@@ -160,10 +171,20 @@ class ReshapeTransform(Transform):
         return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
 
     def forward_shape(self, shape: Any) -> Any:
-        return (*shape[: len(shape) - len(self.in_shape)], *self.out_shape)
+        return _replaced(shape, self.in_shape, self.out_shape)
 
     def inverse_shape(self, shape: Any) -> Any:
-        return (*shape[: len(shape) - len(self.out_shape)], *self.in_shape)
+        return _replaced(shape, self.out_shape, self.in_shape)
+
+
+def _replaced(shape: Any, old: Size, new: Size) -> tuple[int, ...]:
+    """`shape` with `new` in place of `old` at its end."""
+    if len(shape) < len(old):
+        raise ValueError("Too few dimensions on input")
+    kept = len(shape) - len(old)
+    if tuple(shape[kept:]) != tuple(old):
+        raise ValueError(f"Shape mismatch: expected {tuple(shape[kept:])} but got {old}")
+    return (*shape[:kept], *new)
 
 
 identity_transform = ComposeTransform([])

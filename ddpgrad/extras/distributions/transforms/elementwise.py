@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .... import Tensor, abs, clamp, exp, finfo, log, log1p, sigmoid, sign, tanh
+from .... import Tensor, abs, broadcast_shapes, clamp, exp, finfo, log, log1p, sigmoid, sign, tanh
 from ....nn.functional import softplus
 from .. import constraints
 from ..utils import sum_rightmost
@@ -53,6 +53,12 @@ class PowerTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y ** (1 / self.exponent)
+
+    def forward_shape(self, shape: Any) -> Any:
+        """An exponent of more dimensions than the input widens it."""
+        return broadcast_shapes(shape, getattr(self.exponent, "shape", ()))
+
+    inverse_shape = forward_shape
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return log(abs(self.exponent * y / x))
@@ -131,7 +137,7 @@ class AffineTransform(Transform):
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.loc, self.scale, self.event_dim = loc, scale, event_dim
+        self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -141,6 +147,11 @@ class AffineTransform(Transform):
         )
 
     __hash__ = Transform.__hash__
+
+    @property
+    def event_dim(self) -> int:
+        """How many dimensions one event has."""
+        return self._event_dim
 
     @property
     def domain(self) -> Any:
@@ -154,16 +165,17 @@ class AffineTransform(Transform):
     def sign(self) -> Any:
         return sign(self.scale) if isinstance(self.scale, Tensor) else (self.scale > 0) - (self.scale < 0)
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return AffineTransform(self.loc, self.scale, self.event_dim, cache_size)
-
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
     def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
+
+    def forward_shape(self, shape: Any) -> Any:
+        """Parameters of more dimensions than the input widen it."""
+        return broadcast_shapes(shape, *(p.shape for p in (self.loc, self.scale) if isinstance(p, Tensor)))
+
+    inverse_shape = forward_shape
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):

@@ -1,0 +1,34 @@
+"""The table of Kullback-Leibler divergences by the types of both distributions; users can extend it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import Tensor
+
+__all__ = ["kl_divergence", "register_kl"]
+
+Rule = Callable[[Any, Any], Tensor]
+_RULES: dict[tuple[type, type], Rule] = {}
+
+
+def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
+    """Decorate `rule(p, q)`, which computes KL(p || q) for these types and their subclasses."""
+
+    def register(rule: Rule) -> Rule:
+        _RULES[type_p, type_q] = rule
+        return rule
+
+    return register
+
+
+def kl_divergence(p: Any, q: Any) -> Tensor:
+    """KL(p || q), of shape batch_shape; NotImplementedError when no rule knows these types."""
+    for type_p in type(p).__mro__:
+        for type_q in type(q).__mro__:
+            if (type_p, type_q) in _RULES:
+                return _RULES[type_p, type_q](p, q)
+    raise NotImplementedError(
+        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"
+    )
