@@ -135,6 +135,7 @@ from .ops.creation.factories import (
     linspace as linspace, logspace as logspace, ones as ones, ones_like as ones_like,
     scalar_tensor as scalar_tensor, zeros as zeros, zeros_like as zeros_like,
 )
+from .ops.creation.inclusive import _range as _range
 from .ops.creation.interop import (
     BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor,
     CharTensor as CharTensor, DoubleTensor as DoubleTensor, FloatTensor as FloatTensor,
@@ -343,6 +344,7 @@ memory_format = _MemoryFormat
 multiply = mul
 negative = neg
 not_equal = ne
+range = _range
 resolve_neg = resolve_conj
 short = int16
 spmm = _sparse_mm

@@ -14,8 +14,10 @@ MODULES = {
     "_C": "compat._C",
     "__config__": "compat.__config__",
     "_dynamo": "compat._dynamo",
+    "_prims_common": "compat._prims_common",
     "_tensor": "core.tensor",
     "_utils": "compat._utils",
+    "_utils_internal": "compat._utils_internal",
     "accelerator": "compat.accelerator",
     "backends": "compat.backends",
     "compiler": "compat.compiler",
@@ -90,6 +92,8 @@ MODULES = {
 
 PAGES = {
     "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
+    "autograd.profiler_util": "from ..profiler.events import EventList, FunctionEvent, FunctionEventAvg, Interval\n"
+    "from ..profiler.table import duration as _format_time, size as _format_memory",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
     "distributed.distributed_c10d": "from ..distributed import *\n"

@@ -56,7 +56,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r".*_copy", COPIES),
     ("|Tensor", r"bit|bits\d.*|u?int[1-7]|uint(16|32|64)|float[48]_.*|complex32|chalf", MORE_TYPES),
     ("|Tensor", r"symeig|eig|lstsq|solve|matrix_rank|matrix_power_|triangular_solve|chain_matmul|set_default_tensor_type|volatile|"
-     r"resize|resize_as|reinforce|range|lu_solve|ger|row_stack|is_distributed|norm_except_dim", DEPRECATED),
+     r"resize|resize_as|reinforce|lu_solve|ger|row_stack|is_distributed|norm_except_dim", DEPRECATED),
     ("|Tensor", r"native_.*|batch_norm_.*|quantized_.*|_.*|affine_grid_generator|grid_sampler.*|convolution|conv_tbc|embedding_renorm_|"
      r"max_pool1d_with_indices|segment_reduce|unsafe_.*|hash_tensor|slice_inverse|constant_pad_nd|feature_dropout_?|"
      r"frobenius_norm|nuclear_norm|init_num_threads|rnn_(relu|tanh)(_cell)?|lstm(_cell)?|gru(_cell)?|.*_nesting|"

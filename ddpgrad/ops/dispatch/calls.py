@@ -13,6 +13,7 @@ import numpy as np
 from ...autograd.grad_mode import mode
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
+from ...core import return_types
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
@@ -47,6 +48,9 @@ def general(op: Op) -> Callable[..., Any]:
     first_place = tensors[0] if tensors else 0
     multiple = op.outputs > 1 or bool(op.extras)
     visible = op.outputs
+    together = (
+        getattr(return_types, op.name)._make if visible > 1 and hasattr(return_types, op.name) else tuple
+    )
     # Places of outputs without a gradient that are kept, and that users may change.
     guarded = [i for i, name in enumerate(op.extras[: visible - 1], 1) if name in op.keep]
     differentiable, casts = is_differentiable(op), casts_of(op)
@@ -129,7 +133,7 @@ def general(op: Op) -> Callable[..., Any]:
                         if reflected_name is not None and not isinstance(given[0], Tensor):
                             node._name = reflected_name
                     break
-        return out if visible == 1 else tuple(outs)
+        return out if visible == 1 else together(outs)
 
     return call
 

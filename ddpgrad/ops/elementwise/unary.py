@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import return_types
 from ...core.tensor import Tensor
 from ..dispatch.declare import Rule, TensorLike, composite, op, primitive
 from ..dispatch.dtype_lists import refuse_dtypes
@@ -273,7 +274,7 @@ def nan_to_num(
     samples=one(0.2, 3.0),
     reference=np.frexp,
 )
-def frexp(F: Any, input: Tensor) -> tuple[Tensor, Tensor]:
+def frexp(F: Any, input: Tensor) -> return_types.frexp:
     """(mantissa, exponent): input is mantissa * 2**exponent, with 0.5 <= |mantissa| < 1."""
     ...
 
