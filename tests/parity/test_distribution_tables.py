@@ -278,6 +278,7 @@ TRIANGLES = rng.normal(size=(2, 4, 4))
         lambda d, t: d.Independent(d.Bernoulli(t.ones(2)), 1).enumerate_support(),
         lambda d, t: d.kl_divergence(d.Normal(0.0, 1.0), d.Bernoulli(0.3)),
         lambda d, t: d.Distribution().support,
+        lambda d, t: d.register_kl(d.Normal, 3),
     ],
 )  # fmt: skip
 def test_errors_are_of_pytorchs_types(wrong):
