@@ -61,8 +61,8 @@ def main() -> None:
     print(f"{'model':>12}{'hosts':>7}{'link':>10}{'predicted ms':>14}{'measured ms':>13}{'error':>8}")
     for model in given.models:
         for hosts in given.hosts:
-            words = f"--stack ddpgrad --model {model} --device cpu --workers 0 --seconds {given.seconds}"
-            job = jobs.Job("ddpgrad", hosts, "training", tuple(words.split()))
+            words = f"--stack ddpgrad --model {model} --device cpu --workers 0 --threads 1 --seconds {given.seconds}"
+            job = jobs.Job("ddpgrad", hosts, "training", tuple(words.split()), ("--threads", "1"))
             here, measured_sums = Training(**jobs.run(job)), [sums(hosts)]
             for rate in given.rates:
                 link = given.unlimited if rate == "none" else rate

@@ -56,9 +56,9 @@ def _ranks(given: argparse.Namespace, least: int) -> list[int]:
 
 
 def _options(given: argparse.Namespace, mpi: bool = False) -> tuple[str, ...]:
-    named = [word for name in ("hosts", "hostfile", "threads", "procs") if (value := getattr(given, name))
+    named = [word for name in ("hosts", "hostfile", "procs") if (value := getattr(given, name))
              for word in (f"--{name}", value)]  # fmt: skip
-    return (*named, *(["--mpi"] if given.mpi or mpi else []))
+    return (*named, "--threads", str(given.threads), *(["--mpi"] if given.mpi or mpi else []))
 
 
 def _folder(given: argparse.Namespace) -> Path:
@@ -96,7 +96,7 @@ def _training(given: argparse.Namespace) -> None:
             batch, rest = divmod(batch, count)
             if rest or not batch:
                 raise LaunchError(f"--strong: {given.batch} samples cannot be shared by {count} ranks")
-        words = ["--model", given.model, "--device", given.device, "--workers", str(given.workers),
+        words = ["--model", given.model, "--device", given.device, "--workers", str(given.workers), "--threads", str(given.threads),
                  "--seconds", str(given.seconds), *(["--batch", str(batch)] if batch else [])]  # fmt: skip
         for stack in ("ddpgrad", *given.vs):
             options = _options(given) if stack == "ddpgrad" else ()

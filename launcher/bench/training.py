@@ -185,9 +185,12 @@ def main() -> None:
     parser.add_argument("--device", required=True)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     given = parser.parse_args()
     stack = _Stack(given.stack, given.device)
+    if given.stack == "torch":
+        stack.torch.set_num_threads(given.threads)  # as ddprun's option does
     found = measure(stack, given.stack, named(given.model), given)
     if stack.rank == 0:
         print(MARK + json.dumps(asdict(found)), flush=True)

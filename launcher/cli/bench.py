@@ -29,8 +29,9 @@ _OPTIONS: dict[str, Sequence[Row]] = {
         row("-o", "--output", type=Path, metavar="DIR", help="(default: bench-DATE-TIME)"),
     ),
     "how ddprun starts the ranks (see ddprun --help)": (
-        *(row(f"--{name}", metavar=name.upper()) for name in ("hosts", "hostfile", "threads", "procs")),
+        *(row(f"--{name}", metavar=name.upper()) for name in ("hosts", "hostfile", "procs")),
         row("--mpi", action="store_true"),
+        row("--threads", type=int, default=1, metavar="K", help="of each process, PyTorch's too (default: 1)"),
     ),
     "training": (
         row("--model", default="gpt",
@@ -81,11 +82,14 @@ def _check(given: argparse.Namespace) -> None:
     """Raise LaunchError for what does not fit together."""
     if (
         given.rounds < 1
+        or given.threads < 1
         or given.workers < 0
         or not given.seconds > 0
         or (given.batch is not None and given.batch < 1)
     ):
-        raise LaunchError("--rounds, --batch and --seconds must be above 0, and --workers not below")
+        raise LaunchError(
+            "--rounds, --threads, --batch and --seconds must be above 0, and --workers not below"
+        )
     if given.what == "training" and "mpi" in given.vs:
         raise LaunchError("--vs mpi is for collectives: MPI trains nothing")
     if given.vs and (given.hosts or given.hostfile):

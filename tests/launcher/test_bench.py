@@ -84,7 +84,9 @@ def test_a_job_that_fails_is_told_with_its_last_words(bench, tmp_path):
 
 
 def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
-    done = bench("collectives", "--ranks", "3", "--kib", "3000,6000", "--rounds", "1", "-o", str(tmp_path / "a"))
+    done = bench(
+        "collectives", "--ranks", "3", "--kib", "3000,6000", "--rounds", "1", "-o", str(tmp_path / "a")
+    )
     assert done.returncode == 0, done.stderr
     _, [[found]] = results.read(tmp_path / "a", "collectives")
     assert {(row.op, row.nbytes) for row in found.rows} >= {
@@ -111,6 +113,7 @@ def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
         (["--vs", "torch", "--hosts", "a:1"], "--vs is for one host"),
         (["--hosts", "a:1"], "--ranks must be given with --hosts"),
         (["--rounds", "0"], "must be above 0"),
+        (["--threads", "0"], "must be above 0"),
         (["--from", "."], "are for --predict"),
         (["--from", "nowhere", "--predict", "hosts=2,link=1Gb"], "there is no folder nowhere"),
         (["--from", ".", "--predict", "hosts=2,link=1Gb"], "give a folder that `ddprun bench` has written"),
