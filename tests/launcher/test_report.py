@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from running import Ddprun
+from running import LIMIT_S, Ddprun
 
 from ddpgrad.distributed.ddp.explain import Explanation
 from ddpgrad.launcher.cli.ddprun import main
@@ -287,7 +287,10 @@ def fetched(address: str, path: Path) -> Page:
 
 def test_a_served_page_is_new_each_time_and_found_by_its_secret_only(tmp_path):
     folder = write(tmp_path / "a", [{"step": 1, "loss": 1.0}])
-    command = [sys.executable, "-m", "ddpgrad.launcher", "report", str(folder), "--serve"]
+    # What a shell without job control starts with & ignores Ctrl-C, and so do its children.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    run = f"from ddpgrad.launcher.cli.ddprun import main; raise SystemExit(main(['report', {str(folder)!r}, '--serve']))"
+    command = [sys.executable, "-c", heard + run]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -302,6 +305,10 @@ def test_a_served_page_is_new_each_time_and_found_by_its_secret_only(tmp_path):
                 refused.value.close()
         finally:
             server.send_signal(signal.SIGINT)
+            try:
+                server.wait(LIMIT_S)
+            finally:
+                server.kill()
     assert server.returncode == 0
 
 
