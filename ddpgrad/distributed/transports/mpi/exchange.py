@@ -55,7 +55,9 @@ class Exchange:
         data, sizes, starts, kind = parts
         me, count = self._comm.rank, len(sizes)
         others = [proc != me for proc in range(count)]
-        send = [data, [sizes[me] * other for other in others], [starts[me]] * count, kind]
+        # A copy: where both arrays begin at one address, Open MPI's Ialltoallv takes that for an exchange in place.
+        mine = data[starts[me] : starts[me] + sizes[me]].copy()
+        send = [mine, [sizes[me] * other for other in others], [0] * count, kind]
         received = [size * other for size, other in zip(sizes, others, strict=True)]
         self._complete(self._comm.Ialltoallv(send, [data, received, starts, kind]))
 
