@@ -7,16 +7,15 @@ import platform
 import re
 import socket
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
 from ddpgrad.core.errors import LaunchError
 
+from ..job import run_config
 from ..job.plan import usable_cores
 
 # In which two measurements may differ and yet be compared: that is what they are often for.
 _MAY_DIFFER = ("ddpgrad", "torch")
-_PACKAGES = ("ddpgrad", "numpy", "numba", "mpi4py", "cupy-cuda12x", "torch")
 
 
 def describe() -> dict[str, str]:
@@ -28,15 +27,8 @@ def describe() -> dict[str, str]:
         "processor": model[1].strip() if model else platform.processor() or platform.machine(),
         "cores": f"{usable_cores()} usable of {os.cpu_count()}",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.1f} GiB",
-        "system": platform.platform(),
-        "python": platform.python_version(),
     }
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return found | run_config.versions()
 
 
 def check_alike(now: Mapping[str, str], before: Mapping[str, str], where: Path) -> None:

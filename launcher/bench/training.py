@@ -163,6 +163,8 @@ def measure(stack: _Stack, name: str, make: Callable[..., Job], given: argparse.
         recording = noted and asdict(noted)
     alone = stack.gathered(steps.run(count, synchronised=False)) if stack.ranks > 1 else took
     here = machine.describe()
+    if name == "torch":
+        here["torch"] = stack.torch.__version__
     if given.device == "cuda":
         here["gpu"] = stack.torch.cuda.get_device_name()
     return Training(

@@ -82,7 +82,7 @@ def _hosts(plan: Plan) -> Mapping[str, str]:
     }
 
 
-def versions() -> Mapping[str, Any]:
+def versions() -> dict[str, str]:
     """The versions of what computes, as far as it is installed."""
     found = {
         "ddpgrad": version.__version__,
