@@ -109,6 +109,12 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-2)
 
 
+def initialise(part: nn.Module) -> None:
+    """Give one module its values, if it knows how."""
+    if hasattr(part, "reset_parameters"):
+        part.reset_parameters()
+
+
 def trained(
     divided: bool,
     steps: int = 3,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matrices import thinned
 from replicas import perceptron, ranks
-from sharded import CASES, WIDTH, adamw, batch, build, digest, loss_of, sharded, trained
+from sharded import CASES, WIDTH, adamw, batch, build, digest, initialise, loss_of, sharded, trained
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -154,10 +154,6 @@ def test_state_dicts_load_rows_and_whole_tensors_and_are_not_saved_by_halves():
 
 
 def test_parameters_on_meta_are_initialised_as_if_they_were_whole():
-    def initialise(part: nn.Module) -> None:
-        if hasattr(part, "reset_parameters"):
-            part.reset_parameters()
-
     def program():
         with torch.device("meta"):
             model = build()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from replicas import perceptron, ranks
-from sharded import CASES, adamw, batch, build, digest, loss_of, sharded, trained
+from sharded import CASES, adamw, batch, build, digest, initialise, loss_of, sharded, trained
 from sharded_on_gpus import LAYERS
 
 import ddpgrad as torch
@@ -146,10 +146,6 @@ def test_state_dicts_are_whole_or_rows_on_the_gpu_or_the_cpu():
 
 
 def test_parameters_on_meta_are_initialised_on_the_gpu():
-    def initialise(part: nn.Module) -> None:
-        if hasattr(part, "reset_parameters"):
-            part.reset_parameters()
-
     def program():
         with torch.device("meta"):
             model = sharded(build())

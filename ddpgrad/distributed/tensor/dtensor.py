@@ -16,7 +16,7 @@ from ...ops.creation.factories import empty
 from ..device_mesh import DeviceMesh
 from ..tensor_work import on_host
 from .layout import Layout, Placement, Replicate, Shard
-from .parts import WHY_NOT, ShardArray, placed
+from .parts import WHY_NOT, placed, plain
 
 
 class DTensor(Tensor):
@@ -109,7 +109,7 @@ class DTensor(Tensor):
     def to_local(self) -> Tensor:
         """This rank's part; memory is shared."""
         array = self._array
-        local = wrap(array.plain() if isinstance(array, ShardArray) else array)
+        local = wrap(plain(array))
         local._versions = self._versions
         return local
 

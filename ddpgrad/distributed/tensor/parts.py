@@ -54,10 +54,6 @@ class Withheld:
         """What withholds `array`, of the class for its device kind."""
         return _class_for(cls, backend_for(array).kind)(array)
 
-    def plain(self) -> Any:
-        """The array."""
-        return self.array
-
     def _refuse(self, function: Any, *args: Any, **options: Any) -> NoReturn:
         name = function if isinstance(function, str) else getattr(function, "__name__", "this kernel")
         raise NotImplementedError(f"{name}: {self.why}")
