@@ -91,8 +91,10 @@ def _maps(pid: int) -> str:
 
 def _burst(rate: str) -> int:
     """Bytes that may pass at once, of 2 ms: a bucket must not fit in, or links would seem faster than they are."""
-    number, scale = re.fullmatch(r"([\d.]+)([kmg])bit", rate).groups()  # type: ignore[union-attr]
-    return max(4 * _MTU, int(float(number) * {"k": 1e3, "m": 1e6, "g": 1e9}[scale] / 8 * 2e-3))
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", rate)
+    if found is None:
+        raise ValueError(f"rate {rate!r} must be a number with kbit, mbit or gbit, such as 200mbit")
+    return max(4 * _MTU, int(float(found[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[found[2]] / 8 * 2e-3))
 
 
 def why_not(rate: str | None = None) -> str | None:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from ddpgrad.launcher.bench import cluster, jobs
-from ddpgrad.launcher.bench.collectives import Collectives, Row
+from ddpgrad.launcher.bench.collectives import Collectives
 from ddpgrad.launcher.bench.training import MARK, Training
 
 sys.path.append(str(Path(__file__).parents[2] / "cluster"))
@@ -38,9 +38,7 @@ def sums(hosts: int) -> Collectives:
     """All-reduces over hosts with links that nothing limits."""
     words = "--ops all_reduce --sizes 4096 65536 1048576 4194304 --rounds 5 --device cpu"
     told = on_hosts(jobs.Job("ddpgrad", hosts, "collectives", tuple(words.split())), None)
-    return Collectives(
-        rows=[Row(**row) for row in told.pop("rows")], **{**told, "hosts": [str(n) for n in range(hosts)]}
-    )
+    return Collectives.of(**told | {"hosts": [str(n) for n in range(hosts)]})
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ddpgrad import cuda
 from ddpgrad.core.errors import LaunchError
 
 from ..job.plan import usable_cores
-from . import cluster, jobs, models, results
+from . import cluster, jobs, models, plots, results
 from .collectives import OPS, Collectives, Row
 from .training import Training
 
@@ -63,7 +63,7 @@ def _options(given: argparse.Namespace, mpi: bool = False) -> tuple[str, ...]:
 
 def _folder(given: argparse.Namespace) -> Path:
     folder = given.output or Path(time.strftime("bench-%Y%m%d-%H%M%S"))
-    if (folder / "results.json").exists():
+    if (folder / results.FILE).exists():
         raise LaunchError(f"-o {folder}: results are there already; give another folder")
     return folder
 
@@ -114,7 +114,7 @@ def _training(given: argparse.Namespace) -> None:
         lines.append("\n".join(results.against(given.against, before, runs)))
     if given.predict:
         lines.append(_forecast(given, runs))
-    _tell(folder, lines, lambda plots: plots.training(folder, found, runs))
+    _tell(folder, lines, lambda: plots.training(folder, found, runs))
 
 
 def _collectives(given: argparse.Namespace) -> None:
@@ -141,16 +141,13 @@ def _collectives(given: argparse.Namespace) -> None:
         for count in ranks
     ]
 
-    def made(told: dict[str, Any]) -> Collectives:
-        return Collectives(rows=[Row(**row) for row in told.pop("rows")], **told)
-
-    runs = _measured(given, wanted, made)
+    runs = _measured(given, wanted, lambda told: Collectives.of(**told))
     results.write(folder, {"kind": "collectives", "device": given.device}, runs)
     found = [
         (own[0], [_joined(rounds) for rounds in zip(*(one.rows for one in own), strict=True)]) for own in runs
     ]
     lines = [results.collectives_table(*each) for each in found]
-    _tell(folder, lines, lambda plots: plots.collectives(folder, found))
+    _tell(folder, lines, lambda: plots.collectives(folder, found))
     wrong = [row for _, rows in found for row in rows if row.wrong]
     if wrong:
         raise LaunchError(
@@ -164,21 +161,19 @@ def _joined(rounds: Sequence[Row]) -> Row:
     return replace(rounds[0], seconds=seconds, wrong=sum(row.wrong for row in rounds))
 
 
-def _tell(folder: Path, lines: Sequence[str], draw: Any) -> None:
+def _tell(folder: Path, lines: Sequence[str], draw: Callable[[], Sequence[Path]]) -> None:
     """Print and keep `lines`, and draw pictures where that can be done."""
     text = "\n\n".join(lines)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text(text + "\n")
     print(text)
-    from . import plots
-
     try:
-        drawn = draw(plots)
+        drawn = draw()
     except ImportError:
         print('no pictures were drawn: pip install "ddpgrad[plot]" brings matplotlib', file=sys.stderr)
     else:
         print(f"drawn: {', '.join(map(str, drawn))}")
-    print(f"results: {folder / 'results.json'}")
+    print(f"results: {folder / results.FILE}")
 
 
 def _forecast(given: argparse.Namespace, runs: Sequence[Sequence[Any]]) -> str:

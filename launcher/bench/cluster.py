@@ -16,14 +16,14 @@ from statistics import median
 
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.ddp.bucket import MIB
-from ddpgrad.distributed.ddp.cost_model import Cost, Prediction, fit, replay
+from ddpgrad.distributed.ddp.cost_model import Cost, fit, replay
 from ddpgrad.distributed.ddp.what_if import CAPS_MB, Recording
 
 from .collectives import BUCKET, Collectives
 from .training import Training
 
 _NAMED = {"nvlink3": 300e9, "nvlink4": 450e9, "nvlink5": 900e9, "pcie4": 32e9, "pcie5": 64e9}
-_RATE = re.compile(r"([\d.]+)\s*([kmgt]?)(bits?|bit/s|bps|b|bytes|byte/s|B)", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bits?|bit/s|bps|b|bytes|byte/s|B)", re.IGNORECASE)
 _SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIME = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 # Of a link's rate: frames and headers of Ethernet and TCP with 1,500 bytes take 5 %.
@@ -102,7 +102,7 @@ def _rate(name: str, text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", text)
     if found is None:
         raise LaunchError(f"--predict: latency={text} must be a time such as 20us or 0.1ms")
     return float(found[1]) * _TIME[found[2]]
@@ -181,20 +181,17 @@ def forecasts(cluster: Cluster, run: Training, inside: Cost, outside: Between) -
     whole = sum(size * itemsize for _, size, itemsize, _ in recording.gradients)
     rest = sum(run.parts[name] for name in ("wait", "forward", "optimizer"))
     alone = rest + recording.computed
+    caps = [recording.cap_bytes, *(mb * MIB for mb in CAPS_MB), whole]
+    buckets = {cap: recording.buckets(cap) for cap in caps}
     count = 1
     while True:
         cost = all_reduce(count, cluster, inside, outside, run.device)
-
-        def step(cap_bytes: int, cost: Cost = cost) -> tuple[float, Prediction]:
-            found = replay(recording.buckets(cap_bytes), recording.computed, cost)
-            return rest + found.finished, found
-
-        took, found = step(recording.cap_bytes)
-        caps = [recording.cap_bytes, *(mb * MIB for mb in CAPS_MB), whole]
-        best = min(caps, key=lambda cap: step(cap)[0])
-        best_step, best_found = step(best)
+        found = {cap: replay(buckets[cap], recording.computed, cost) for cap in caps}
+        best = min(caps, key=lambda cap: found[cap].finished)
+        usual, took = found[recording.cap_bytes], rest + found[recording.cap_bytes].finished
         yield Forecast(
-            count, count * cluster.ranks, took, alone / took, found.exposed, found.buckets, best, best_found.buckets, best_step
+            count, count * cluster.ranks, took, alone / took, usual.exposed, usual.buckets,
+            best, found[best].buckets, rest + found[best].finished,
         )  # fmt: skip
         if count == cluster.hosts:
             return
@@ -204,12 +201,11 @@ def forecasts(cluster: Cluster, run: Training, inside: Cost, outside: Between) -
 def assumptions(cluster: Cluster, run: Training, inside: Cost, outside: Between) -> list[str]:
     """What the forecasts rest on, for the user."""
     words = "as measured here" if cluster.intra is None else f"by a ring at {cluster.intra / 1e9:.4g} GB/s"
-    how = (
-        f"as measured on {outside.measured} hosts"
-        if outside.measured and cluster.latency is None
-        else "as given"
-    )
-    if not outside.measured and cluster.latency is None:
+    if cluster.latency is not None:
+        how = "as given"
+    elif outside.measured:
+        how = f"as measured on {outside.measured} hosts"
+    else:
         how = "a guess: give latency=, or --collectives DIR with what was measured over hosts"
     told = [
         f"each rank computes as one of {run.ranks} did here, on {run.machine['processor']}, with {run.samples} samples",

@@ -12,7 +12,7 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class Collectives:
     rows: list[Row]
     hosts: list[str]
     machine: dict[str, str]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], **rest: Any) -> Collectives:
+        """From its JSON."""
+        return cls(rows=[Row(**row) for row in rows], **rest)
 
 
 class _ByDist:
@@ -249,10 +254,9 @@ def main() -> None:
     rows = [
         row for op in given.ops for size in given.sizes for row in measure(players, op, size, given.rounds)
     ]
-    hosts = c.all_gather_object(machine.describe()["host"])
-    found = Collectives(
-        c.size, given.device, c.transport, agreement(given.rounds), rows, hosts, machine.describe()
-    )
+    here = machine.describe()
+    hosts = c.all_gather_object(here["host"])
+    found = Collectives(c.size, given.device, c.transport, agreement(given.rounds), rows, hosts, here)
     if c.rank == 0:
         print(MARK + json.dumps(asdict(found)), flush=True)
     ddpgrad_dist.destroy_process_group()

@@ -62,7 +62,7 @@ def training(folder: Path, found: Sequence[Point], runs: Sequence[Sequence[Train
 def _parts(run: Training) -> dict[str, float]:
     """The parts of a step, backward without what its all-reduces add."""
     wait, forward, backward, optimizer = (run.parts[name] for name in PARTS)
-    exposed = min(backward, max(0.0, median(run.steps) - median(run.unsynchronised)))
+    exposed = min(backward, run.added)
     alone = backward - exposed
     return {
         "wait": wait,

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ddpgrad.core.errors import LaunchError
+from ddpgrad.distributed.ddp.bucket import MIB
 
 from . import machine
 from .cluster import Forecast
@@ -17,7 +18,6 @@ from .collectives import MEMCPY, OPS, Collectives, Row
 from .training import Training
 
 FILE = "results.json"
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,11 @@ def points(runs: Sequence[Sequence[Training]]) -> list[Point]:
         fewest = min(r for s, r in rates if s == stack)
         first = rates[stack, fewest]
         shares = [a / b * fewest / ranks for a, b in zip(rates[stack, ranks], first, strict=True)]
-        exposed = [max(0.0, median(run.steps) - median(run.unsynchronised)) for run in own]
         found.append(
             Point(
                 stack, ranks,
-                Spread.of([median(run.steps) for run in own]), Spread.of(rates[stack, ranks]), Spread.of(shares),
-                Spread.of(exposed), median(run.parts["wait"] for run in own),
+                Spread.of([run.step for run in own]), Spread.of(rates[stack, ranks]), Spread.of(shares),
+                Spread.of([run.added for run in own]), median(run.parts["wait"] for run in own),
                 max(max(run.memory) for run in own),
             )
         )  # fmt: skip
@@ -81,29 +80,21 @@ def points(runs: Sequence[Sequence[Training]]) -> list[Point]:
 
 
 def _rate(run: Training) -> float:
-    return run.samples * run.ranks / median(run.steps)
+    return run.samples * run.ranks / run.step
 
 
 def training_table(found: Sequence[Point]) -> str:
     """A line for each point; the last column is ddpgrad's step over PyTorch's, where that was measured."""
     heads = (
-        "stack",
-        "ranks",
-        "step ms",
-        "samples/s",
-        "efficiency",
-        "exposed ms",
-        "wait ms",
-        "MiB a rank",
-        "of PyTorch's",
-    )
+        "stack", "ranks", "step ms", "samples/s", "efficiency", "exposed ms", "wait ms", "MiB a rank", "of PyTorch's",
+    )  # fmt: skip
     theirs = {point.ranks: point.step.middle for point in found if point.stack == "torch"}
     rows: list[tuple[str, ...]] = [heads]
     for p in found:
         ratio = f"{p.step.middle / theirs[p.ranks]:.2f}" if p.stack != "torch" and p.ranks in theirs else ""
         rows.append(
             (p.stack, str(p.ranks), p.step.text(1e3), p.throughput.text(), p.efficiency.text(), p.exposed.text(1e3),
-             f"{p.wait * 1e3:.3g}", f"{p.memory / _MIB:.0f}", ratio)
+             f"{p.wait * 1e3:.3g}", f"{p.memory / MIB:.0f}", ratio)
         )  # fmt: skip
     return aligned(rows)
 
@@ -111,16 +102,8 @@ def training_table(found: Sequence[Point]) -> str:
 def collectives_table(found: Collectives, rows: Sequence[Row]) -> str:
     """A line for each of `rows`, whose `seconds` are those of all rounds."""
     heads = (
-        "collective",
-        "bytes",
-        "who",
-        "median us",
-        "least us",
-        "algbw GB/s",
-        "busbw GB/s",
-        "of memcpy",
-        "wrong",
-    )
+        "collective", "bytes", "who", "median us", "least us", "algbw GB/s", "busbw GB/s", "of memcpy", "wrong",
+    )  # fmt: skip
     copies = {row.nbytes: min(row.seconds) for row in rows if row.who == MEMCPY}
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
@@ -141,27 +124,14 @@ def collectives_table(found: Collectives, rows: Sequence[Row]) -> str:
 def forecast_table(found: Sequence[Forecast]) -> str:
     """A line for each number of hosts; the last columns are those of the buckets that promise the least."""
     heads = (
-        "hosts",
-        "ranks",
-        "step ms",
-        "efficiency",
-        "exposed ms",
-        "buckets",
-        "best MiB",
-        "buckets",
-        "step ms",
-    )
+        "hosts", "ranks", "step ms", "efficiency", "exposed ms", "buckets", "best MiB", "buckets", "step ms",
+    )  # fmt: skip
     rows: list[tuple[str, ...]] = [heads]
     for f in found:
-        usual = (
-            str(f.hosts),
-            str(f.ranks),
-            f"{f.step * 1e3:.4g}",
-            f"{f.efficiency:.3f}",
-            f"{f.exposed * 1e3:.3g}",
-            str(f.buckets),
-        )
-        rows.append((*usual, f"{f.best_cap / _MIB:.4g}", str(f.best_buckets), f"{f.best_step * 1e3:.4g}"))
+        rows.append(
+            (str(f.hosts), str(f.ranks), f"{f.step * 1e3:.4g}", f"{f.efficiency:.3f}", f"{f.exposed * 1e3:.3g}", str(f.buckets),
+             f"{f.best_cap / MIB:.4g}", str(f.best_buckets), f"{f.best_step * 1e3:.4g}")
+        )  # fmt: skip
     return aligned(rows)
 
 
@@ -185,7 +155,7 @@ def write(folder: Path, what: Mapping[str, Any], runs: Sequence[Sequence[Any]]) 
 def read(folder: Path, kind: str) -> tuple[dict[str, Any], list[list[Any]]]:
     """What `write` was given. LaunchError if it is not there, or is of another kind than "training" or "collectives"."""
     path = folder / FILE
-    make = {"training": Training, "collectives": _collectives}[kind]
+    make = {"training": Training, "collectives": Collectives.of}[kind]
     try:
         told = json.loads(path.read_text())
         if told["kind"] != kind:
@@ -195,10 +165,6 @@ def read(folder: Path, kind: str) -> tuple[dict[str, Any], list[list[Any]]]:
         raise LaunchError(f"{path} is not there: give a folder that `ddprun bench` has written") from None
     except (ValueError, KeyError, TypeError) as error:
         raise LaunchError(f"{path} is not what `ddprun bench` writes: {error!r}") from None
-
-
-def _collectives(rows: Sequence[Mapping[str, Any]], **rest: Any) -> Collectives:
-    return Collectives(rows=[Row(**row) for row in rows], **rest)
 
 
 def earlier(folder: Path, what: Mapping[str, Any]) -> list[list[Training]]:
@@ -222,7 +188,7 @@ def against(
     for own in now:
         other = known.get((own[0].stack, own[0].ranks))
         if other is not None:
-            ours, theirs = (Spread.of([median(run.steps) for run in runs]) for runs in (own, other))
+            ours, theirs = (Spread.of([run.step for run in runs]) for runs in (own, other))
             lines.append(
                 f"{own[0].stack}, ranks: {own[0].ranks}: {ours.middle / theirs.middle:.3f} of the time before "
                 f"({ours.text(1e3)} ms, {theirs.text(1e3)} ms before)"

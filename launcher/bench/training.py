@@ -55,6 +55,16 @@ class Training:
     buckets: list[dict[str, Any]] | None
     recording: dict[str, Any] | None
 
+    @property
+    def step(self) -> float:
+        """The median step."""
+        return median(self.steps)
+
+    @property
+    def added(self) -> float:
+        """What a step takes longer for its all-reduces."""
+        return max(0.0, self.step - median(self.unsynchronised))
+
 
 class _Stack:
     """ddpgrad or PyTorch, and this process's rank in it."""
@@ -149,6 +159,11 @@ def measure(stack: _Stack, name: str, make: Callable[..., Job], given: argparse.
     """Train for about `given.seconds`, with and then without averages. Collective."""
     stack.torch.manual_seed(0)
     job = make(stack.torch, **({"size": given.batch} if given.batch else {}))
+    if not isinstance(job, Job):
+        raise TypeError(
+            f"--model {given.model} returned a {type(job).__name__}; expected a ddpgrad.launcher.bench.models.Job, with model, loss, "
+            "batch and optimizer"
+        )
     steps = _Steps(stack, job, given.workers)
     warm = median(max(each) for each in zip(*stack.gathered(steps.run(_WARM_UP)), strict=True))
     count = stack.gathered(min(_MOST, max(_LEAST, round(given.seconds / warm))))[0]

@@ -74,13 +74,15 @@ def test_training_is_measured_kept_and_compared_with_what_is_alike(bench, model,
     assert "1.000 of the time before" in results.against(tmp_path, [[one]], [[one]])[0]
 
 
-def test_a_job_that_fails_is_told_with_its_last_words(bench, tmp_path):
-    (tmp_path / "model.py").write_text("def broken(torch, size=1): raise OSError('no such luck')")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("raise OSError('no such luck')", "no such luck"), ("return 3", "returned a int; expected a ddpgrad.launcher.bench.models.Job")],
+)  # fmt: skip
+def test_a_job_that_fails_is_told_with_its_last_words(bench, tmp_path, body, said):
+    (tmp_path / "model.py").write_text(f"def broken(torch, size=1): {body}")
     done = bench("--model", f"{tmp_path / 'model.py'}:broken", "--ranks", "1", "-o", str(tmp_path / "a"))
     assert done.returncode == 2
-    assert (
-        "ddpgrad with 1 rank ended with code 1 and no result" in done.stderr and "no such luck" in done.stderr
-    )
+    assert "ddpgrad with 1 rank ended with code 1 and no result" in done.stderr and said in done.stderr
 
 
 def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
@@ -119,6 +121,7 @@ def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
         (["--from", ".", "--predict", "hosts=2,link=1Gb"], "give a folder that `ddprun bench` has written"),
         (["--predict", "hosts=2"], "hosts and link must be given"),
         (["--predict", "hosts=2,link=fast"], "must be a rate such as 200Gb or 25GB"),
+        (["--predict", "hosts=2,link=1..5Gb"], "must be a rate such as 200Gb or 25GB"),
         (["--predict", "hosts=2,link=1Gb,speed=3"], "there is no 'speed'"),
         (["--predict", "hosts=0,link=1Gb"], "hosts=0 must be a whole number, 1 or more"),
         (["--predict", "hosts=2,link=1Gb,latency=3"], "must be a time such as"),
