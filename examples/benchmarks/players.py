@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -19,15 +20,16 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Player:
-    """The ranks of one stack, which work only during their turns."""
+    """The ranks of one stack, which work only during their turns. started_s: until all of them had met."""
 
-    def __init__(self, stack: str, ranks: int, lines: list[socket.socket]) -> None:
+    def __init__(self, stack: str, ranks: int, lines: list[socket.socket], began: float) -> None:
         self.stack, self.ranks = stack, ranks
         self._lines = lines
         self._ends = [(line.makefile("r"), line.makefile("w")) for line in lines]
         said = self._answers()
         if any(answer["ranks"] != ranks for answer in said):
             raise SystemExit(f"{stack}: expected {ranks} ranks that found each other, got {said}")
+        self.started_s = perf_counter() - began
 
     def prepare(self, **order: Any) -> bool:
         """Let every rank build what the next turns are about: do='model', 'layer' or 'all_reduce'.
@@ -40,6 +42,14 @@ class Player:
         """Seconds of each of `count` repetitions, as the slowest rank saw them. reduces: steps of models average gradients."""
         answers = self._tell({"do": "turn", "count": count, "reduces": reduces})
         return [max(times) for times in zip(*(a["seconds"] for a in answers), strict=True)]
+
+    def peak_bytes(self) -> int:
+        """Of the rank that had the most in memory."""
+        return max(answer["bytes"] for answer in self._tell({"do": "peak"}))
+
+    def floor_s(self) -> float:
+        """What a step of the prepared model takes at least (`floor.py`), of the rank that needs longest."""
+        return max(answer["floor_s"] for answer in self._tell({"do": "floor"}))
 
     def close(self) -> None:
         """Let the ranks end."""
@@ -73,13 +83,13 @@ def players(stacks: list[str], ranks: int, threads: int = 1) -> Iterator[list[Pl
         try:
             team: list[Player] = []
             for stack in stacks:
-                address = f"{folder}/{stack}"
+                address, began = f"{folder}/{stack}", perf_counter()
                 with socket.socket(socket.AF_UNIX) as server:
                     server.bind(address)
                     server.listen()
                     server.settimeout(_START_S)
                     processes += _start(stack, ranks, threads, address, folder)
-                    team.append(Player(stack, ranks, [_accept(server, stack) for _ in range(ranks)]))
+                    team.append(Player(stack, ranks, [_accept(server, stack) for _ in range(ranks)], began))
             yield team
             for player in team:
                 player.close()

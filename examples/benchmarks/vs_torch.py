@@ -10,6 +10,9 @@ for a while is slow for both; a figure is the ratio of the medians over all turn
 brackets the lowest and highest ratio of a single round. A step is forward, backward in
 DistributedDataParallel (ddpgrad's ranks meet in shared memory, PyTorch's through Gloo), and the
 optimizer (PyTorch's: fused).
+
+Below each step: the floor, which is what the machine needs for its products and its parameters (`floor.py`), over the time that
+ddpgrad took; what a rank had in memory at most; and the time from the start of its processes to the end of the first step.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import platform
 from importlib.metadata import version
 from importlib.util import find_spec
 from statistics import median
+from time import perf_counter
 
 from players import Player, has_mpi, players
 
@@ -89,6 +93,26 @@ def report(what: str, team: list[Player], times: list[list[list[float]]]) -> flo
     return ratio
 
 
+def compare_steps(name: str, ranks: int, args: argparse.Namespace) -> None:
+    """One model, in processes of its own."""
+    with players(["ddpgrad", "PyTorch"], ranks, args.threads) as team:
+        starts = []
+        for player in team:
+            began = perf_counter()
+            player.prepare(do="model", name=name, dtype=args.dtype, autocast=args.autocast)
+            player.turn(1)
+            starts.append(player.started_s + perf_counter() - began)
+        times = rounds(team, args)
+        report(f"{name}, {ranks} rank{'s' * (ranks > 1)}", team, times)
+        peaks = [player.peak_bytes() / 2**20 for player in team]
+        line = [f"memory {peaks[0]:,.0f} / {peaks[1]:,.0f} MiB, {peaks[0] / peaks[1]:.2f}",
+                f"to the end of step 1: {starts[0]:.1f} / {starts[1]:.1f} s"]  # fmt: skip
+        if args.dtype == "float32" and args.autocast is None:
+            mine = median(s for turn in times[0] for s in turn)
+            line.insert(0, f"floor {team[0].floor_s() / mine:.2f} of ours")
+        print(f"    {'; '.join(line)}", flush=True)
+
+
 def main() -> None:
     args = parse()
     if find_spec("torch") is None:
@@ -102,11 +126,8 @@ def main() -> None:
     print("ratio: time of ddpgrad / time of the other; below 1 ddpgrad is faster\n", flush=True)
     chosen = [name for name in models.MODELS if name in args.models]
     for ranks in args.ranks:
-        with players(["ddpgrad", "PyTorch"], ranks, args.threads) as team:
-            for name in chosen:
-                for player in team:
-                    player.prepare(do="model", name=name, dtype=args.dtype, autocast=args.autocast)
-                report(f"{name}, {ranks} rank{'s' * (ranks > 1)}", team, rounds(team, args))
+        for name in chosen:
+            compare_steps(name, ranks, args)
     together = [ranks for ranks in args.ranks if ranks > 1]
     if ALL_REDUCE not in args.models or not together:
         return

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import floor
 import layer_steps
 
 from ddpgrad.launcher.bench import models
@@ -83,24 +85,35 @@ class PlainMPI:
 STACKS: dict[str, Callable[[int, int, str], Any]] = {"ddpgrad": Ddpgrad, "PyTorch": PyTorch, "MPI": PlainMPI}
 
 
-def training_step(stack: Any, name: str, autocast: str | None) -> Callable[[], None]:
+class TrainingStep:
     """One whole step of the model `name`: forward, perhaps under autocast, backward with its all-reduces, update."""
-    torch = stack.torch
-    torch.manual_seed(0)
-    job = models.MODELS[name](torch)
-    model = stack.DDP(job.model)
-    optimizer = job.optimizer(model.parameters())
-    batch = job.batch(stack.rank)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        with nullcontext() if stack.reduces else model.no_sync():
+    def __init__(self, stack: Any, name: str, autocast: str | None) -> None:
+        self.stack, self.autocast = stack, autocast
+        torch = stack.torch
+        torch.manual_seed(0)
+        self.job = models.MODELS[name](torch)
+        self.model = stack.DDP(self.job.model)
+        self.optimizer = self.job.optimizer(self.model.parameters())
+        self.batch = self.job.batch(stack.rank)
+
+    def __call__(self) -> None:
+        torch, autocast = self.stack.torch, self.autocast
+        self.optimizer.zero_grad()
+        with nullcontext() if self.stack.reduces else self.model.no_sync():
             with torch.autocast("cpu", autocast and getattr(torch, autocast), autocast is not None):
-                loss = job.loss(model, batch)
+                loss = self.job.loss(self.model, self.batch)
             loss.backward()
-        optimizer.step()
+        self.optimizer.step()
 
-    return step
+    def least(self) -> floor.Work:
+        return floor.work_of(self, list(self.model.parameters()), self.optimizer)
+
+
+def peak_bytes() -> int:
+    """What this process had in memory at most, what it shares with other ranks included."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(row.split()[1]) << 10 for row in status.splitlines() if row.startswith("VmHWM:"))
 
 
 def timed(work: Callable[[], Any], count: int) -> list[float]:
@@ -130,8 +143,15 @@ def main() -> None:
         if "dtype" in order:
             stack.torch.set_default_dtype(getattr(stack.torch, order["dtype"]))
         if order["do"] == "model":
-            work = training_step(stack, order["name"], order["autocast"])
+            work = TrainingStep(stack, order["name"], order["autocast"])
             answer(ready=True)
+        elif order["do"] == "peak":
+            answer(bytes=peak_bytes())
+        elif order["do"] == "floor":
+            assert isinstance(work, TrainingStep)
+            least = work.least()
+            stack.barrier()
+            answer(floor_s=floor.floor_s(least, floor.rates()))
         elif order["do"] == "layer":
             stack.torch.manual_seed(0)
             try:

@@ -205,6 +205,33 @@ def gpt(
     )
 
 
+def lstm(torch: Any, layers: int = 2, width: int = 256, context: int = 64, size: int = 16) -> Job:
+    """A byte-level LSTM of 2 layers of 256 on batches of 16 times 64 bytes, with AdamW."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bytes = nn.Embedding(256, width)
+            self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+            self.out = nn.Linear(width, 256)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.lstm(self.bytes(x))[0])
+
+    def batch(seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        text = torch.randint(0, 256, (size, context + 1))
+        return text[:, :-1], text[:, 1:]
+
+    return Job(
+        Recurrent(),
+        lambda model, pair: F.cross_entropy(model(pair[0]).reshape(-1, 256), pair[1].reshape(-1)),
+        batch,
+        lambda parameters, lr=1e-3: torch.optim.AdamW(parameters, lr=lr, fused=True),
+    )
+
+
 MODELS: dict[str, Callable[..., Job]] = {
-    f.__name__: f for f in (tiny_mlp, mlp, mnist_cnn, resnet18_cifar, resnet50, gpt)
+    f.__name__: f for f in (tiny_mlp, mlp, mnist_cnn, resnet18_cifar, resnet50, gpt, lstm)
 }

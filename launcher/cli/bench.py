@@ -35,7 +35,7 @@ _OPTIONS: dict[str, Sequence[Row]] = {
     ),
     "training": (
         row("--model", default="gpt",
-            help="tiny_mlp, mlp, mnist_cnn, resnet18_cifar, resnet50, gpt, or PATH:FUNCTION; the function takes the module torch "
+            help="tiny_mlp, mlp, mnist_cnn, resnet18_cifar, resnet50, gpt, lstm, or PATH:FUNCTION; the function takes the module torch "
             "and size=, and returns a ddpgrad.launcher.bench.models.Job (default: gpt)"),
         row("--batch", type=int, metavar="N", help="samples of a rank, with --strong of all (default: the model's)"),
         row("--strong", dest="scaling", action="store_const", const="strong", default="weak",
