@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic, overload
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False}
@@ -41,10 +43,24 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return cached(njit(fastmath=_KERNEL, **_OPTIONS)(function))
 
 
+class _KernelCache(FunctionCache):
+    """Numba's cache on disk, without loading all that a compiler needs in order to load what is compiled.
+
+    Numba fills its tables of types and implementations first, which takes three times as long as the rest of a process's start.
+    Machine code asks for Numba's runtime only, and Numba fills the tables when it compiles.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
 def cached(compiled: Any) -> Any:
     """A compiled function, kept on disk where that can be; see `kernel`."""
     try:
         compiled.enable_caching()
+        compiled._cache = _KernelCache(compiled._cache._py_func)
     except RuntimeError as error:
         warnings.warn(
             f"compiled kernels cannot be kept on disk ({error}), so every process compiles them again; "
