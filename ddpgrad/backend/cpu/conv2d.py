@@ -1,8 +1,8 @@
 """Convolution of images and its two gradients for the CPU, float32 and float64.
 
 The method follows from the shape: a 1x1 kernel without padding is a matrix product as it is, a
-3x3 kernel with stride 1 goes by Winograd's algorithm (`winograd.py`), group by group; everything else by patches
-unfolded into columns (`columns.py`) for a few images at a time, in a buffer that is used again.
+3x3 kernel with stride 1 goes by Winograd's algorithm (`winograd.py`), group by group, unless images are few and small;
+everything else by patches unfolded into columns (`columns.py`) for a few images at a time, in a buffer that is used again.
 No array may be empty.
 """
 
@@ -38,7 +38,7 @@ def convolve(
         for n, k, s, p, d in zip(input.shape[2:], kernel, stride, padding, dilation, strict=True)
     )
     weight = np.ascontiguousarray(weight)
-    if _by_winograd(weight.shape, stride, dilation, groups, size):
+    if _by_winograd(weight.shape, stride, dilation, groups, (len(input), *size)):
         biases = [None] * groups if bias is None else np.split(bias, groups)
         parts = zip(_split(input, groups), np.split(weight, groups), biases, strict=True)
         return _joined([winograd.convolve(x, w, b, padding) for x, w, b in parts])
@@ -75,7 +75,7 @@ def convolve_input(
     channels = input_shape[1]
     n, outputs, *size = g.shape
     kernel = weight.shape[2:]
-    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, input_shape[2:]):
+    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, (n, *input_shape[2:])):
         parts = zip(_split(g, groups), np.split(weight, groups), strict=True)
         return _joined([winograd.convolve_input(x, w, padding) for x, w in parts])
     rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
@@ -109,7 +109,7 @@ def convolve_weight(
     g = np.ascontiguousarray(g)
     outputs, _, *kernel = weight_shape
     size = g.shape[2:]
-    if _by_winograd(weight_shape, stride, dilation, groups, size):
+    if _by_winograd(weight_shape, stride, dilation, groups, (len(g), *size)):
         parts = zip(_split(g, groups), _split(input, groups), strict=True)
         return np.concatenate([winograd.convolve_weight(a, b, padding) for a, b in parts])
     by_group = g.reshape(len(g), groups, outputs // groups, size[0] * size[1])
@@ -127,13 +127,13 @@ def convolve_weight(
 
 
 def _by_winograd(
-    weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, size: tuple[int, ...]
+    weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, shape: tuple[int, ...]
 ) -> bool:
     outputs, channels, *kernel = weight_shape
     return (
         kernel == [3, 3]
         and stride == dilation == (1, 1)
-        and winograd.pays(channels, outputs // groups, size[1])
+        and winograd.pays(channels, outputs // groups, shape)
     )
 
 

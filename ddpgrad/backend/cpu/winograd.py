@@ -24,6 +24,8 @@ Array = np.ndarray
 Pair = tuple[int, int]
 
 _TILES = 256
+# Tiles that win against moving the weight: 20 to 45, for weights in the cache and outside.
+_ENOUGH = 40
 # A row of tiles is worked on in whole vectors, so a few numbers past its end are computed too: room for them.
 _VECTOR = 8
 _PITCH = _TILES + _VECTOR
@@ -35,9 +37,14 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _EXPAND = np.kron(_G, _G)
 
 
-def pays(channels: int, outputs: int, width: int) -> bool:
-    """True when the 16 matrix products are large enough to win over one, and a row of tiles fits a group."""
-    return min(channels, outputs) >= 16 and width <= 2 * _TILES
+def pays(channels: int, outputs: int, shape: tuple[int, ...]) -> bool:
+    """True when the 16 matrix products are large enough to win over one, and a row of tiles fits a group.
+
+    shape: (N, H, W) of the result. What a tile saves must make up for a weight that is 16 / 9 as large, written and read again.
+    """
+    n, height, width = shape
+    tiles = n * -(-height // 2) * -(-width // 2)
+    return min(channels, outputs) >= 16 and tiles >= _ENOUGH and width <= 2 * _TILES
 
 
 def convolve(input: Array, weight: Array, bias: Array | None, padding: Pair) -> Array:
