@@ -14,6 +14,7 @@ import numpy as np
 
 from . import winograd
 from .columns import fold, unfold
+from .float_product import matmul
 
 Array = np.ndarray
 Pair = tuple[int, int]
@@ -52,9 +53,10 @@ def convolve(
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):
         sink = by_group[images]
         if len(columns) == len(sink):
-            np.matmul(rows, columns, out=sink)
+            for part, to in zip(columns, sink, strict=True):
+                matmul(rows, part, to)
         else:
-            product = np.matmul(rows, columns[0])
+            product = matmul(rows, columns[0])
             sink[...] = product.reshape(*product.shape[:2], len(sink), -1).transpose(2, 0, 1, 3)
     if bias is not None and not ones:
         out += bias.reshape(outputs, 1, 1)
@@ -81,7 +83,7 @@ def convolve_input(
     rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
     by_group = g.reshape(n, groups, outputs // groups, size[0] * size[1])
     if kernel == (1, 1) and padding == (0, 0):
-        product = np.matmul(rows, by_group).reshape(n, channels, *size)
+        product = np.stack([matmul(rows, part) for part in by_group]).reshape(n, channels, *size)
         if stride == (1, 1):
             return product
         out = np.zeros(input_shape, g.dtype)
@@ -91,7 +93,10 @@ def convolve_input(
     height = channels * kernel[0] * kernel[1]
     for images in _together(n, height, size[0] * size[1], _COLUMNS):
         part = _side_by_side(by_group[images], _COLUMNS)
-        columns = np.matmul(rows, part).reshape(len(part), height, -1)
+        columns = np.empty((len(part), groups, height // groups, part.shape[3]), g.dtype)
+        for one, to in zip(part, columns, strict=True):
+            matmul(rows, one, to)
+        columns = columns.reshape(len(part), height, -1)
         fold(columns, kernel, stride, padding, dilation, (size[0], size[1]), out[images])
     return out
 
@@ -121,8 +126,8 @@ def convolve_weight(
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, wanted, False):
         part = _side_by_side(by_group[images], wanted)
         left, right = (part, columns) if upright else (columns, part)
-        for product in np.matmul(left, right.swapaxes(2, 3)):
-            total += product
+        for a, b in zip(left, right.swapaxes(2, 3), strict=True):
+            total += matmul(a, b)
     return np.ascontiguousarray(total if upright else total.swapaxes(1, 2)).reshape(weight_shape)
 
 

@@ -2,9 +2,8 @@
 
 NumPy's BLAS has none, and converting to float32 costs half of the speed and the conversion. Operands are packed into
 panels as the instruction takes them (pairs of neighbours along the summed dimension side by side), and tiles of
-8 x 48 results stay in registers, after Goto and van de Geijn, https://doi.org/10.1145/1356052.1356053. Results are summed
-in the order of that dimension, whatever their number of rows and columns. Like the instruction, this takes
-subnormal numbers for 0.
+8 x 48 results stay in registers (`register_tile.py`). Results are summed in the order of that dimension, whatever their number
+of rows and columns. Like the instruction, this takes subnormal numbers for 0.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import njit
 
 from ..dtype import bfloat16
+from .register_tile import intrinsic, register_tile
 from .threads import in_parts
-from .vectormath import _OPTIONS, cached, instruction
+from .vectormath import _OPTIONS, cached
 
 Array = np.ndarray[Any, Any]
 
@@ -43,64 +43,13 @@ class _BFloat(ir.Type):
         return hash(_BFloat)
 
 
-@instruction
-def _tile(typingctx: Any, rows: Any, columns: Any, out: Any, pairs: Any, stride: Any) -> Any:
-    """Add the product of two panels to a tile of float32: addresses, the number of pairs, bytes from row to row."""
+def _add_pairs(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
+    floats, halves = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(_BFloat(), 2 * _LANES)
+    dot = intrinsic(builder, "llvm.x86.avx512bf16.dpbf16ps.512", floats, [floats, halves, halves])
+    return builder.call(dot, [sums, builder.bitcast(row, halves), builder.bitcast(columns, halves)])
 
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, number = ir.IntType(64), ir.IntType(32)
-        floats, words = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(number, _LANES)
-        halves = ir.VectorType(_BFloat(), 2 * _LANES)
-        rows, columns, out, pairs, stride = arguments
-        kind = ir.FunctionType(floats, [floats, halves, halves])
-        name = "llvm.x86.avx512bf16.dpbf16ps.512"
-        dot = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
-        def load(kind: Any, base: Any, offset: Any) -> Any:
-            value = builder.load(builder.inttoptr(builder.add(base, offset), kind.as_pointer()))
-            value.align = 4
-            return value
-
-        places = [
-            builder.add(builder.mul(stride, word(r)), word(4 * _LANES * v))
-            for r in range(_ROWS)
-            for v in range(_VECTORS)
-        ]
-        start = [load(floats, out, place) for place in places]
-        before = builder.block
-        loop, after = builder.append_basic_block("pairs"), builder.append_basic_block("done")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        i = builder.phi(word)
-        sums = [builder.phi(floats) for _ in places]
-        at_row, at_column = builder.mul(i, word(4 * _ROWS)), builder.mul(i, word(4 * _COLUMNS))
-        right = [
-            builder.bitcast(load(words, columns, builder.add(at_column, word(4 * _LANES * v))), halves)
-            for v in range(_VECTORS)
-        ]
-        new = []
-        for r in range(_ROWS):
-            pair = load(number, rows, builder.add(at_row, word(4 * r)))
-            one = builder.insert_element(ir.Constant(words, ir.Undefined), pair, number(0))
-            mask = ir.Constant(words, [0] * _LANES)
-            left = builder.bitcast(
-                builder.shuffle_vector(one, ir.Constant(words, ir.Undefined), mask), halves
-            )
-            new += [builder.call(dot, [sums[r * _VECTORS + v], left, right[v]]) for v in range(_VECTORS)]
-        following = builder.add(i, word(1))
-        builder.cbranch(builder.icmp_signed("<", following, pairs), loop, after)
-        i.add_incoming(word(0), before)
-        i.add_incoming(following, loop)
-        for phi, first, last in zip(sums, start, new, strict=True):
-            phi.add_incoming(first, before)
-            phi.add_incoming(last, loop)
-        builder.position_at_end(after)
-        for place, value in zip(places, new, strict=True):
-            store = builder.store(value, builder.inttoptr(builder.add(out, place), floats.as_pointer()))
-            store.align = 4
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 5), build
+_tile = register_tile(_ROWS, _VECTORS, _LANES, ir.IntType(32), _add_pairs)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -150,11 +99,12 @@ def _panels(left, right, start, depth, out):
             top, edge = i * _ROWS, (start + j) * _COLUMNS
             if top + _ROWS <= rows and edge + _COLUMNS <= columns:
                 place = out.ctypes.data + (top * columns + edge) * 4
-                _tile(left[i].ctypes.data, right[j].ctypes.data, place, depth, columns * 4)
+                _tile(left[i].ctypes.data, 4, 4 * _ROWS, right[j].ctypes.data, place, 4 * columns, depth, 1)
                 continue
             high, wide = min(_ROWS, rows - top), min(_COLUMNS, columns - edge)
             scratch[:high, :wide] = out[top : top + high, edge : edge + wide]
-            _tile(left[i].ctypes.data, right[j].ctypes.data, scratch.ctypes.data, depth, _COLUMNS * 4)
+            sums = scratch.ctypes.data
+            _tile(left[i].ctypes.data, 4, 4 * _ROWS, right[j].ctypes.data, sums, 4 * _COLUMNS, depth, 1)
             out[top : top + high, edge : edge + wide] = scratch[:high, :wide]
 
 

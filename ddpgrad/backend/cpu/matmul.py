@@ -11,6 +11,7 @@ from ..registry import Unsupported
 from .vectormath import compiled_for
 
 COMPLETE = ("matmul",)
+_FEW_ROWS = 24  # for which BLAS is asked at once
 
 _any_matmul = matrices(np)["matmul"]
 
@@ -20,12 +21,12 @@ def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     if input.dtype is other.dtype and input.dtype.char in "fd" and other.ndim == 2:
         if input.ndim == 2:
             try:
-                return input.dot(other)
+                return dot(input, other)
             except Unsupported:  # with a sparse matrix behind it
                 return other.swapaxes(0, 1).dot(input.T).T
         if input.ndim > 2:  # one product over all leading dimensions, as in `linear`
             *lead, columns = input.shape
-            return input.reshape(math.prod(lead), columns).dot(other).reshape(*lead, other.shape[1])
+            return dot(input.reshape(math.prod(lead), columns), other).reshape(*lead, other.shape[1])
     if input.dtype.itemsize == 2:
         out = _of_halves(input, other)
         if out is not None:
@@ -42,12 +43,22 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     flat = input.ndim == 2
     rows = input if flat else input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
     if weight.__class__ is np.ndarray:
-        out = for_blas(rows).dot(for_blas(weight).T)
+        out = dot(for_blas(rows), for_blas(weight).T)
     else:  # rows of one rank, say: `dot` does not ask their class whether it may, `matmul` does
         out = np.matmul(rows, weight.T)
     if bias is not None:
         out += bias
     return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left (M, K) @ right (K, N), of one type: by BLAS, or by `float_product` where that is done sooner."""
+    if len(left) >= _FEW_ROWS and left.dtype.char == "f" and right.__class__ is np.ndarray:
+        from .float_product import product, worth_it
+
+        if worth_it(left, right):
+            return product(left, right)
+    return left.dot(right)
 
 
 def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Recurrent layers for the CPU, float32 and float64: BLAS for the products, a compiled kernel for each step's gates.
+"""Recurrent layers for the CPU, float32 and float64: products with a matrix that is packed once, a compiled kernel for each step's gates.
 
 What the arguments mean is told in `ops/layers/recurrent.py`. Functions return `NotImplemented`,
 before anything else, for types they are not written for.
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..sequence import BatchSizes, previous_rows, steps
+from .float_product import by
+from .matmul import dot
 from .vectormath import compiled_for, exp, kernel
 
 Array = np.ndarray[Any, Any]
@@ -26,10 +28,10 @@ def lstm_sequence(
     states = np.empty((2, len(gates), h0.shape[1]), input.dtype)
     h, c = np.array(h0, order="C"), np.array(c0, order="C")
     products = np.empty((len(h0), gates.shape[1]), input.dtype)
-    across = np.ascontiguousarray(weight.T)
+    multiply = by(weight.T)
     for start, size in steps(batch_sizes, reverse):
         rows = slice(start, start + size)
-        np.matmul(h[:size], across, out=products[:size])
+        multiply(h[:size], products[:size])
         _lstm_step(gates[rows], products[:size], h, c, states[0, rows], states[1, rows])
     return states, gates
 
@@ -54,13 +56,14 @@ def lstm_backward(
     c_before = np.concatenate([c0, out[1]])[before]
     grad = np.empty_like(gates)
     grad_h, grad_c = np.zeros_like(h0, order="C"), np.zeros_like(c0, order="C")
+    multiply = by(weight)
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _lstm_step_backward(
             g[0, rows], g[1, rows], gates[rows], out[1, rows], c_before[rows], grad_h, grad_c, grad[rows]
         )
-        np.matmul(grad[rows], weight, out=grad_h[:size])
-    return grad, grad_h, grad_c, grad.T @ h_before
+        multiply(grad[rows], grad_h[:size])
+    return grad, grad_h, grad_c, dot(grad.T, h_before)
 
 
 def gru_sequence(
@@ -73,12 +76,12 @@ def gru_sequence(
     width = h0.shape[1]
     gates = np.empty((len(input), 4 * width), input.dtype)
     states = np.empty((len(input), width), input.dtype)
-    across = np.ascontiguousarray(weight.T)
+    multiply = by(weight.T)
     h = np.array(h0, order="C")
     products = np.empty((len(h0), 3 * width), input.dtype)
     for start, size in steps(batch_sizes, reverse):
         rows = slice(start, start + size)
-        np.matmul(h[:size], across, out=products[:size])
+        multiply(h[:size], products[:size])
         if bias is not None:
             products[:size] += bias
         _gru_step(input[rows], products[:size], h, gates[rows], states[rows])
@@ -105,12 +108,13 @@ def gru_backward(
     of_state = np.empty_like(grad)
     grad_h = np.zeros_like(h0, order="C")
     through = np.empty_like(grad_h)
+    multiply = by(weight)
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _gru_step_backward(g[rows], gates[rows], before[rows], grad_h, grad[rows], of_state[rows])
-        np.matmul(of_state[rows], weight, out=through[:size])
+        multiply(of_state[rows], through[:size])
         grad_h[:size] += through[:size]
-    return grad, grad_h, of_state.T @ before, None if bias is None else of_state.sum(0)
+    return grad, grad_h, dot(of_state.T, before), None if bias is None else of_state.sum(0)
 
 
 def rnn_sequence(
@@ -122,9 +126,9 @@ def rnn_sequence(
     states = np.array(input, order="C")
     h = np.array(h0, order="C")
     products = np.empty_like(h)
-    across = np.ascontiguousarray(weight.T)
+    multiply = by(weight.T)
     for start, size in steps(batch_sizes, reverse):
-        np.matmul(h[:size], across, out=products[:size])
+        multiply(h[:size], products[:size])
         _rnn_step(states[start : start + size], products[:size], h, relu)
     return states
 
@@ -146,11 +150,12 @@ def rnn_backward(
     before = np.concatenate([h0, out])[previous_rows(batch_sizes, reverse)]
     grad = np.empty_like(out)
     grad_h = np.zeros_like(h0, order="C")
+    multiply = by(weight)
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _rnn_step_backward(g[rows], out[rows], grad_h, grad[rows], relu)
-        np.matmul(grad[rows], weight, out=grad_h[:size])
-    return grad, grad_h, grad.T @ before
+        multiply(grad[rows], grad_h[:size])
+    return grad, grad_h, dot(grad.T, before)
 
 
 # tanh(x) is 2 sigmoid(2x) - 1 here: exact at both ends, and within a rounding of 1 between. The

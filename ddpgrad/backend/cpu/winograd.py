@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .float_product import matmul
 from .vectormath import kernel
 
 Array = np.ndarray
@@ -72,7 +73,7 @@ def convolve_weight(g: Array, input: Array, padding: Pair) -> Array:
         )
         _gradient_to_tiles(g, first, rows, g_tiles.reshape(outputs, -1))
         left = g_tiles[:, :, :tiles].swapaxes(0, 1)
-        total += np.matmul(left, x_tiles[:, :, :tiles].transpose(1, 2, 0))
+        total += matmul(left, x_tiles[:, :, :tiles].transpose(1, 2, 0))
     shrink = np.ascontiguousarray(_EXPAND.T, dtype=input.dtype)
     flat = np.matmul(shrink, total.reshape(16, outputs * channels))
     return np.ascontiguousarray(flat.T).reshape(outputs, channels, 3, 3)
@@ -91,7 +92,7 @@ def _convolve(input: Array, weight: Array, bias: Array | None, padding: Pair) ->
     for first, rows in _groups(shape):
         tiles = rows * across
         _input_to_tiles(input, padding, (down, across), first, rows, x_tiles.reshape(channels, -1))
-        np.matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), out=o_tiles[:, :, :tiles].swapaxes(0, 1))
+        matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), o_tiles[:, :, :tiles].swapaxes(0, 1))
         _tiles_to_output(o_tiles.reshape(outputs, -1), offset, first, rows, out)
     return out
 

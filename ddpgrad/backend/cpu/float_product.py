@@ -1,0 +1,197 @@
+"""Matrix products of float32 on processors with vectors of 512 bits, and where BLAS would pack one matrix again and again.
+
+Operands are packed into panels, 8 rows and 32 columns wide, and tiles of 8 x 32 results stay in registers
+(`register_tile.py`). NumPy's BLAS has kernels for such vectors as well, but not on each processor, and small products
+spend their time in its packing. An element is summed in the order of the summed dimension, whatever the number of rows, columns
+and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import njit, types
+
+from .register_tile import intrinsic, register_tile
+from .threads import in_parts
+from .vectormath import _OPTIONS, cached
+
+Array = np.ndarray[Any, Any]
+
+AVAILABLE = bool(binding.get_host_cpu_features().get("avx512f", False))
+_ROWS, _LANES, _VECTORS = 8, 16, 2
+_COLUMNS = _LANES * _VECTORS
+_DEPTH = 1024  # of a panel, so that it stays in the second-level cache
+# Multiplications above which threads share.
+_WORTH_SHARING = 1 << 25
+# BLAS has finished sooner: below so many multiplications, with so few columns that most of a panel is empty, and with so few
+# rows that columns are packed for little. The latter are more for columns that lie the other way, or outside the caches.
+_FEW, _FEW_COLUMNS, _FEW_ROWS = 1 << 18, 24, 24
+_MANY_ROWS, _IN_CACHE = 96, 1 << 20
+
+
+def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
+    vector = ir.VectorType(ir.FloatType(), _LANES)
+    return builder.call(
+        intrinsic(builder, f"llvm.fma.v{_LANES}f32", vector, [vector] * 3), [row, columns, sums]
+    )
+
+
+_tile = register_tile(_ROWS, _VECTORS, _LANES, ir.FloatType(), _add)
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _pack(source, first, depth, left, count, width, out):
+    """Columns left to left + count of source (K, *), rows `first` to first + depth, to `out` (depth, width), the rest zeros."""
+    if source.strides[1] == 4 and count == width:
+        for k in range(depth):
+            row, line = out[k], source[first + k, left : left + width]
+            for j in range(width):
+                row[j] = line[j]
+        return
+    if count < width:
+        out[:depth] = np.float32(0)
+    for start in range(0, depth, _LANES):  # a line of the cache at a time
+        end = min(depth, start + _LANES)
+        for j in range(count):
+            for k in range(start, end):
+                out[k, j] = source[first + k, left + j]
+
+
+def _pack_rows(left, first, depth, start, out):
+    """left (stack, M, K), of M the part from panel `start` on and of K that from `first`, as panels (stack, *, depth, 8)."""
+    for s in range(left.shape[0]):
+        for i in range(out.shape[1]):
+            top = (start + i) * _ROWS
+            _pack(left[s].T, first, depth, top, min(_ROWS, left.shape[1] - top), _ROWS, out[s, i])
+
+
+def _multiply(left, panels, right, first, depth, start, end, out):
+    """Panels `start` to `end` of the columns of right (stack, K, N), against all rows, to out (stack, M, N).
+
+    left (stack or 1, M, K) is read as it is, save for its last rows, which are in `panels`, and so is a right matrix that is one
+    panel. From first = 0 on results are set, later added to.
+    """
+    stack, rows, columns = out.shape
+    panel = np.empty((depth, _COLUMNS), np.float32)
+    scratch = np.zeros((_ROWS, _COLUMNS), np.float32)
+    whole = (rows + _ROWS - 1) // _ROWS - panels.shape[1]
+    for s in range(stack):
+        own = s if left.shape[0] > 1 else 0
+        for j in range(start, end):
+            edge = j * _COLUMNS
+            wide = min(_COLUMNS, columns - edge)
+            at = panel.ctypes.data
+            if right.strides[1] == 4 * _COLUMNS and right.strides[2] == 4 and columns == _COLUMNS:
+                at = right.ctypes.data + s * right.strides[0] + first * right.strides[1]
+            else:
+                _pack(right[s], first, depth, edge, wide, _COLUMNS, panel)
+            for i in range(whole + panels.shape[1]):
+                top = i * _ROWS
+                high = min(_ROWS, rows - top)
+                if i < whole:
+                    down, along = left.strides[1], left.strides[2]
+                    place = left.ctypes.data + own * left.strides[0] + top * down + first * along
+                else:
+                    down, along = 4, 4 * _ROWS
+                    place = panels.ctypes.data + (own * panels.shape[1] + i - whole) * depth * along
+                if high == _ROWS and wide == _COLUMNS:
+                    to = out.ctypes.data + s * out.strides[0] + top * out.strides[1] + edge * 4
+                    _tile(place, down, along, at, to, out.strides[1], depth, first)
+                    continue
+                if first:
+                    scratch[:high, :wide] = out[s, top : top + high, edge : edge + wide]
+                _tile(place, down, along, at, scratch.ctypes.data, 4 * _COLUMNS, depth, first)
+                out[s, top : top + high, edge : edge + wide] = scratch[:high, :wide]
+
+
+def _compiled(function: Any, *arguments: Any) -> Any:
+    """For arguments of these types only: arrays of all strides are one type."""
+    dispatcher = cached(njit(**_OPTIONS)(function))
+    dispatcher.compile(arguments)
+    dispatcher.disable_compile()
+    return dispatcher
+
+
+_SOURCE = types.Array(types.float32, 3, "A", readonly=True)
+_PANELS = types.Array(types.float32, 4, "C")
+_INT = types.intp
+
+
+class _Kernels:
+    """Loaded or compiled when a product is first made."""
+
+    pack_rows: Any = None
+    multiply: Any = None
+
+
+def _kernels() -> type[_Kernels]:
+    if _Kernels.multiply is None:
+        _Kernels.pack_rows = _compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
+        out = types.Array(types.float32, 3, "A")
+        _Kernels.multiply = _compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
+    return _Kernels
+
+
+def worth_it(left: Array, right: Array) -> bool:
+    """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
+    rows, (length, columns) = left.shape[-2], right.shape[-2:]
+    if not (AVAILABLE and rows >= _FEW_ROWS and columns >= _FEW_COLUMNS and rows * length * columns >= _FEW):
+        return False
+    if rows < _MANY_ROWS and (right.strides[-1] != 4 or length * columns > _IN_CACHE):
+        return False
+    return left.dtype.char == right.dtype.char == "f" and left.flags.aligned and right.flags.aligned
+
+
+def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
+    """numpy.matmul of matrices or of stacks that have the same number of matrices, by whichever is done sooner."""
+    if worth_it(left, right):
+        return product(left, right, out)
+    return np.matmul(left, right, out=out)
+
+
+def by(right: Array) -> Callable[[Array, Array], object]:
+    """multiply(left (M, K), out (M, N)) for products with right (K, N) again and again, which is packed once. K is at least 1."""
+    length, columns = right.shape
+    if not AVAILABLE or right.dtype.char != "f" or columns % _COLUMNS:
+        whole = np.ascontiguousarray(right)
+        return lambda left, out: np.matmul(left, whole, out=out)
+    panels = np.ascontiguousarray(right.reshape(length, -1, _COLUMNS).swapaxes(0, 1))
+
+    def multiply(left: Array, out: Array) -> object:
+        return product(left[None], panels, out.reshape(len(out), -1, _COLUMNS).swapaxes(0, 1))
+
+    return multiply
+
+
+def product(left: Array, right: Array, out: Array | None = None) -> Array:
+    """left (M, K) @ right (K, N), or (S or 1, M, K) @ (S, K, N), float32 of any strides; `out` has unit steps along N."""
+    if left.ndim == 2:
+        made = product(left[None], right[None], None if out is None else out[None])
+        return made[0] if out is None else out
+    rows = left.shape[1]
+    stack, length, columns = right.shape
+    if out is None:
+        out = np.empty((stack, rows, columns), np.float32)
+    kernels = _kernels()
+    panels = -(-columns // _COLUMNS)
+    shared = stack * rows * length * columns >= _WORTH_SHARING
+    # Rows that lie along K are read where they are, but for the last ones if these fill no tile.
+    whole = rows // _ROWS if left.strides[2] == 4 else 0
+    for first in range(0, length, _DEPTH):
+        depth = min(_DEPTH, length - first)
+        packed = np.empty((len(left), -(-rows // _ROWS) - whole, depth, _ROWS), np.float32)
+        kernels.pack_rows(left, first, depth, whole, packed)
+        work = partial(_part, left, packed, right, first, depth, out)
+        in_parts(work, panels) if shared else work(0, panels)
+    return out
+
+
+def _part(
+    left: Array, packed: Array, right: Array, first: int, depth: int, out: Array, start: int, end: int
+) -> None:
+    _Kernels.multiply(left, packed, right, first, depth, start, end, out)
