@@ -131,7 +131,7 @@ def test_a_gradient_travels_as_the_page_says(page):
 
 def test_rooms_and_layers_are_those_of_the_design():
     text = (DOCS / "design.md").read_text("utf-8")
-    drawn, below = text.partition("From the bottom:")[2].split("\n\n")[1].split("<-"), -1
+    drawn, below = text.partition("From the bottom:")[2].split("```")[1].removeprefix("text").split("<-"), -1
     rules = ast.parse((REPOSITORY / "tests" / "test_architecture.py").read_text("utf-8"))
     layers = next(ast.literal_eval(node.value) for node in rules.body if _assigns(node, "LAYERS"))
     for names in drawn:
