@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import stat
@@ -15,10 +16,12 @@ from pathlib import Path
 import pytest
 from running import plain
 
+import ddpgrad
+
 pytest.importorskip("setuptools", minversion="77", reason="pyproject.toml needs setuptools 77")
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = ("ddpgrad", "launcher", "examples", "docs", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("ddpgrad", "launcher", "examples", "docs", "MANIFEST.in", "pyproject.toml", "README.md", "LICENSE")
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 BUILD = """
 from setuptools import build_meta
@@ -37,6 +40,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(REPOSITORY / name, tree / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(REPOSITORY / name, tree / name)
+    (tree / "tests").mkdir()
+    (tree / "tests" / "test_left_out.py").touch()
     done = subprocess.run(
         [sys.executable, "-c", BUILD], cwd=tree, capture_output=True, text=True, timeout=300
     )
@@ -63,13 +68,19 @@ def wanted() -> set[str]:
     return found
 
 
+def names_in(wheel: Path) -> set[str]:
+    """Its files, without what is said about it."""
+    with zipfile.ZipFile(wheel) as opened:
+        return {name for name in opened.namelist() if ".dist-info/" not in name}
+
+
 def test_a_wheel_holds_all_modules_stubs_and_commands(dist):
+    names = names_in(next(dist.glob("*.whl")))
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
-        names = [name for name in wheel.namelist() if ".dist-info/" not in name]
         assert not any(stat.S_ISLNK(entry.external_attr >> 16) for entry in wheel.infolist())
         commands = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
         assert "ddprun = ddpgrad.launcher.cli.ddprun:main" in wheel.read(commands).decode()
-    assert set(names) == wanted()
+    assert names == wanted()
     assert "ddpgrad/launcher/job/supervise.py" in names and "ddpgrad/launcher/__init__.pyi" in names
 
 
@@ -79,6 +90,7 @@ def test_what_an_index_shows_has_no_link_into_the_repository(dist):
         about = message_from_bytes(wheel.read(name))
     text = about.get_payload()
     assert about["License-Expression"] == "Apache-2.0" and about.get_all("Classifier") and about["Keywords"]
+    assert about["Version"] == ddpgrad.__version__ and about["Description-Content-Type"] == "text/markdown"
     assert "# ddpgrad" in text and not re.findall(r"\]\((?!https://)", text)
 
 
@@ -97,10 +109,48 @@ def test_an_installed_package_copies_its_examples(ddprun, installed):
     assert "no example 'digit'; there are" in ddprun.run("examples", "copy", "digit").err
 
 
-def test_a_source_archive_holds_the_launcher_as_files(dist):
+def test_a_source_archive_holds_the_launcher_as_files_and_no_tests(dist):
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         files = {entry.name.partition("/")[2] for entry in archive if entry.isfile()}
-    assert wanted() <= files
+    assert wanted() <= files and not [name for name in files if name.startswith("tests/")]
+
+
+@pytest.mark.full
+def test_an_environment_with_the_package_alone_trains(dist, tmp_path):
+    """The wheel that pip makes of the source archive, in an environment that has its dependencies besides."""
+    pytest.importorskip("pip", reason="pip builds and installs")
+    base = Path(pytest.__file__).parents[1]
+    python, environment = tmp_path / "venv" / "bin" / "python", {**os.environ}
+    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+        environment.pop(name, None)
+
+    def run(*command: object) -> str:
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "venv", "--without-pip", "venv")
+    archive = next(dist.glob("*.tar.gz"))
+    offline = ("--no-index", "--no-deps", "--disable-pip-version-check")
+    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", *offline, archive)
+    wheel = next(tmp_path.glob("*.whl"))
+    assert names_in(wheel) == names_in(next(dist.glob("*.whl")))
+    run(sys.executable, "-m", "pip", "--python", python, "install", *offline, wheel)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(f"{base}\n")
+    said = run(python, "-c", "import ddpgrad; print(ddpgrad.__version__, ddpgrad.__file__)").split()
+    assert said == [wheel.name.split("-")[1], str(site / "ddpgrad" / "__init__.py")]
+    command = python.with_name("ddprun")
+    run(command, "examples", "copy", "train_gpt")
+    steps = ("--steps", "2", "--layers", "1", "--width", "16", "--heads", "1", "--run", "run")
+    assert "replicas bit-identical" in run(command, "-n", "2", "examples/train_gpt.py", *steps)
 
 
 OWN = """
