@@ -16,7 +16,6 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from tqdm import tqdm
@@ -27,7 +26,7 @@ import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.distributed.tensor import DTensor
-from ddpgrad.launcher import Checkpointer, write_config
+from ddpgrad.launcher import Checkpointer, loggers, write_config
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -72,6 +71,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--lr", type=float, default=3e-3, help="peak learning rate (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--device", default="cpu", help="cpu or cuda")
+    loggers.add_option(p)
     args = p.parse_args()
     if args.width % args.heads:
         p.error(f"--width {args.width} must be a multiple of --heads {args.heads}")
@@ -216,14 +216,6 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def open_metrics(path: Path, step: int) -> TextIO:
-    """The metrics, to be added to; rows beyond `step`, from where the run goes on, are made again."""
-    rows = path.read_text().splitlines() if path.exists() else []
-    file = path.open("w")
-    file.writelines(row + "\n" for row in rows if json.loads(row)["step"] <= step)
-    return file
-
-
 def plot(run: Path) -> str:
     """Draw the loss curve; says what it did."""
     try:
@@ -295,7 +287,7 @@ def main() -> None:
     # A terminal of no width, as some that are made by programs, has no room for a bar.
     terminal = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     bar = tqdm(total=args.steps, initial=step, disable=rank != 0 or not terminal, unit="step")
-    metrics = open_metrics(run / "metrics.jsonl", step) if rank == 0 else None
+    log = loggers.start(run, args.log, step=step or None, settings=vars(args))
     began, first, seen, loss_sum = time.perf_counter(), step, 0, 0.0
     rate = 0.0
 
@@ -319,15 +311,9 @@ def main() -> None:
                 elapsed = time.perf_counter() - began
                 rate = (step - first) * args.batch * args.context / elapsed
                 left = elapsed / (step - first) * (end - step)
-                if metrics is not None:
-                    row = {
-                        "step": step,
-                        "loss": mean.item(),
-                        "tokens_per_s": round(rate),
-                        "lr": scheduler.get_last_lr()[0],
-                    }
-                    metrics.write(json.dumps(row) + "\n")
-                    metrics.flush()
+                row = {"loss": mean, "tokens_per_s": round(rate), "lr": scheduler.get_last_lr()[0]}
+                log.log(step, row)
+                if rank == 0:
                     if terminal:
                         bar.update(step - bar.n)
                         bar.set_postfix_str(f"loss {mean.item():.3f}, {rate:,.0f} tokens/s")
@@ -345,15 +331,15 @@ def main() -> None:
     loss_value = evaluate(model, validation, args.batch // ranks, args.device)
     prints: list[str] = [""] * ranks
     dist.all_gather_object(prints, fingerprint(model))
-    if metrics is not None:
-        metrics.write(json.dumps({"step": step, "validation": loss_value}) + "\n")
-        metrics.close()
+    log.log(step, {"validation": loss_value})
+    log.close()
+    if rank == 0:
         if isinstance(ddp, DDP):  # where the communication of the last steps went, for ddprun report
             (run / "explain.json").write_text(json.dumps(ddp.explain()))
         print(plot(run))
     torch.manual_seed(args.seed)
     sample = model.generate(b"def ", 200)  # on all ranks, as each has a part of a sharded model
-    if metrics is not None:
+    if rank == 0:
         print("---\n" + sample.decode("utf-8", "replace") + "\n---")
         same = "bit-identical" if len(set(prints)) == 1 else "DIFFERENT"
         print(f"validation loss {loss_value:.4f} nats per byte, {rate:,.0f} tokens/s, replicas {same} "

@@ -5,13 +5,16 @@ The lines that make the loop distributed are marked (1) to (5), as in train_gpt.
 
 import argparse
 import hashlib
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.launcher import loggers
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -55,6 +58,7 @@ def options(description: str | None, epochs: int, batch: int) -> argparse.Argume
     p.add_argument("--lr", type=float, default=2e-3, help="learning rate at the start (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--device", default="cpu", help="cpu or cuda")
+    loggers.add_option(p)
     return p
 
 
@@ -106,6 +110,8 @@ def train(args: argparse.Namespace, load: Callable[[], Split]) -> float:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs * len(loader))
     torch.manual_seed(args.seed + 1 + rank)  # dropout differs between ranks
 
+    folder = Path("runs") / Path(sys.argv[0]).stem
+    log = loggers.start(folder, args.log, settings=vars(args)) if args.log else loggers.Loggers()
     began, right = time.perf_counter(), accuracy(model, test, args.device)
     for epoch in range(args.epochs):
         total = torch.zeros((), dtype=torch.float64)
@@ -118,12 +124,14 @@ def train(args: argparse.Namespace, load: Callable[[], Split]) -> float:
             total += loss.item() / len(loader)
         dist.all_reduce(total, dist.ReduceOp.AVG)  # (4) the loss over all ranks' images
         right = accuracy(model, test, args.device)
+        log.log(epoch + 1, {"loss": total, "accuracy": right})
         if rank == 0:
             print(
                 f"epoch {epoch + 1:2d}/{args.epochs}  loss {total.item():.4f}  test accuracy {right:.2%}",
                 flush=True,
             )
 
+    log.close()
     same, digest = replicas(model)
     if rank == 0:
         print(f"test accuracy {right:.2%} after {time.perf_counter() - began:.1f} s on {ranks} ranks by "

@@ -2,6 +2,7 @@
 
 from ddpgrad.distributed.failure.heartbeat import alive as alive
 
+from . import loggers as loggers
 from .checkpoint.checkpointer import Checkpointer as Checkpointer
 from .preemption import Preempted as Preempted
 from .run_folder import write_config as write_config

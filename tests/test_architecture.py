@@ -73,7 +73,7 @@ ROOMS = {
     "launcher": [
         ["as_torch", "elastic", "preemption"],
         ["torch_shim", "checkpoint", "job"],
-        ["sharding", "run_folder", "bench", "report"],
+        ["sharding", "run_folder", "loggers", "bench", "report"],
         ["shared_loop", "cli"],
         ["__main__"],
     ],

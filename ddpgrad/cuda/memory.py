@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from ..backend import device as kinds
 from ..backend.cuda import library
 from .devices import index_of
 
@@ -28,6 +29,11 @@ def memory_allocated(device: Any = None) -> int:
 def memory_reserved(device: Any = None) -> int:
     """Bytes of a GPU's memory that this process holds, for arrays or for later ones."""
     return _pool_bytes(device, "total_bytes")
+
+
+def held() -> int:
+    """Bytes of memory that this process holds on all GPUs that it has used."""
+    return sum(memory_reserved(index) for index in sorted(kinds.used_cuda))
 
 
 def max_memory_allocated(device: Any = None) -> int:

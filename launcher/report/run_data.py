@@ -19,8 +19,8 @@ from ddpgrad.distributed.trace import timeline
 from ..checkpoint.checkpointer import Checkpointer
 from ..job.logs import EVENTS
 from ..job.run_config import FILE as CONFIG
+from ..loggers import METRICS
 
-METRICS = "metrics.jsonl"
 EXPLANATION = "explain.json"
 _LARGEST = 1e300  # of what is drawn: twice as much is still a number
 

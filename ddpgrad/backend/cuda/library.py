@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import DeviceError
 from ...core.upcalls import gpu_count
-from ..device import current_cuda
+from ..device import current_cuda, used_cuda
 
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
 
@@ -86,6 +86,7 @@ def use(index: int) -> None:
     cupy = cupy_and_count()[0]
     if cupy.cuda.runtime.getDevice() != index:
         cupy.cuda.Device(index).use()
+        used_cuda.add(index)
 
 
 def use_current() -> None:

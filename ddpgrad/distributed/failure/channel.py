@@ -8,6 +8,7 @@ carries one JSON object per line:
 
     hello      the ranks that the process hosts
     heartbeat  the progress of a rank, several times a second (see heartbeat.py)
+    logged     the latest numbers that a rank has logged, when there are new ones
     meeting    the process begins to wait for others in a meeting, whose name it gives, or its wait is over
     loaded     what the ranks have loaded, for processes that may take their place
     failed     a rank raised (see Failure)
@@ -31,8 +32,9 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from . import tcp_keepalive
@@ -41,6 +43,7 @@ from . import tcp_keepalive
 MAX_TEXT = 64 * 1024
 
 _CONNECT_S = 30.0
+_MOST_NUMBERS = 256
 
 HEARTBEAT_S = 0.2
 """The seconds between two heartbeats of a process."""
@@ -110,7 +113,8 @@ class Sender:
         return self._between_hosts and tcp_keepalive.unanswered(self.fd)
 
     def hello(self, ranks: range) -> None:
-        self._send({"kind": "hello", "ranks": list(ranks)})
+        place = {"host": os.uname().nodename, "pid": os.getpid()}
+        self._send({"kind": "hello", "ranks": list(ranks), **place})
 
     def failed(self, failure: Failure) -> None:
         self._send({"kind": "failed", **asdict(failure)})
@@ -141,17 +145,30 @@ class Sender:
         waited: float = 0.0,
         turn: bool = False,
         waits_for: str = "",
+        memory: tuple[int | None, int | None] = (None, None),
     ) -> None:
         """Report the progress of a rank; see `watchdog.Progress` for the counters.
 
         last: collectives begun since the last heartbeat; waited: total seconds of waiting for others;
-        turn: it is the one that runs, of several in its process; waits_for: see `spans.long_waits`.
+        turn: it is the one that runs, of several in its process; waits_for: see `spans.long_waits`; memory: see
+        `progress.memory`.
         """
         fields = {"kind": "heartbeat", "rank": rank, "counters": counters, "waited": round(waited, 3)}
-        fields |= {"turn": turn, "waits_for": waits_for}
+        fields |= {"turn": turn, "waits_for": waits_for, "memory": memory}
         while len(message := _encoded({**fields, "last": last})) > select.PIPE_BUF:
             last = last[1:]
         self._write(message)
+
+    def logged(self, rank: int, step: int, numbers: Mapping[str, float]) -> None:
+        """The latest numbers of a rank, and the latest step. Of very many only the first are sent."""
+        self._send(
+            {
+                "kind": "logged",
+                "rank": rank,
+                "step": step,
+                "numbers": dict(islice(numbers.items(), _MOST_NUMBERS)),
+            }
+        )
 
     def ended(self, status: int) -> None:
         """status: an exit status, or minus the signal."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import traceback
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,9 @@ from ...optim.optimizer import register_optimizer_step_post_hook
 from ..protocol import progress
 from .channel import HEARTBEAT_S, Sender
 from .phase import users_line
+
+# The memory of the process is measured so often.
+_MEASURE_S = 1.0
 
 
 def start(sender: Sender) -> None:
@@ -61,6 +66,13 @@ def alive() -> None:
         mine.signs += 1
 
 
+def report(step: int, numbers: Mapping[str, float]) -> None:
+    """Let the launcher know what this rank has logged; of each name it keeps the latest."""
+    mine = _mine()
+    if mine is not None:
+        mine.logged = step, {**(mine.logged[1] if mine.logged else {}), **numbers}
+
+
 def _mine() -> progress.Progress | None:
     hosted = progress.hosted()
     key = rank_local.bound()
@@ -77,8 +89,12 @@ def _count_step(*_: Any) -> None:
 
 def _run(sender: Sender) -> None:
     reported: dict[int, int] = {}
+    logged: dict[int, object] = {}
     pause = threading.Event()
+    memory, measured_at = progress.memory(), time.monotonic()
     while True:
+        if time.monotonic() - measured_at >= _MEASURE_S:
+            memory, measured_at = progress.memory(), time.monotonic()
         for rank, state in progress.hosted().items():
             count = state.collectives
             new = min(count - reported.get(rank, 0), progress.KEPT)
@@ -87,7 +103,10 @@ def _run(sender: Sender) -> None:
             try:
                 counters, waited = (count, state.steps, state.signs), progress.waits.seconds()
                 waits_for = spans.long_waits.get(rank) or spans.long_waits.get(None, "")
-                sender.heartbeat(rank, counters, last, waited, rank == progress.turn, waits_for)
+                sender.heartbeat(rank, counters, last, waited, rank == progress.turn, waits_for, memory)
+                if (new_numbers := state.logged) is not None and new_numbers is not logged.get(rank):
+                    logged[rank] = new_numbers
+                    sender.logged(rank, *new_numbers)
             except OSError:
                 return  # the launcher has ended, and with it ends this process
         pause.wait(HEARTBEAT_S)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .channel import HEARTBEAT_S
 
 _LAST = 20
-# A process without a heartbeat for so long is stopped, or holds the interpreter lock.
-_SILENT_S = 10 * HEARTBEAT_S
+SILENT_S = 10 * HEARTBEAT_S
+"""A process without a heartbeat for so long is stopped, or holds the interpreter lock."""
+# From so many heartbeats with new steps the rate of steps is computed.
+_RECENT = 32
 
 
 @dataclass
@@ -33,10 +35,24 @@ class Progress:
     """Whether it is the one that runs, of several in its process."""
     waits_for: str = ""
     """What it waits for, where its stack does not tell."""
+    memory: tuple[int | None, int | None] = (None, None)
+    """Bytes of memory, and of GPUs' memory, that its process takes, as far as that is known."""
+    logged: tuple[int, Mapping[str, float]] | None = None
+    """The latest step that it has logged, and the latest numbers."""
+    _stepped: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """When heartbeats told of new steps, and how many there were then."""
 
     @property
     def steps(self) -> int:
         return self.counters[1]
+
+    def rate(self, now: float) -> float | None:
+        """Recent optimizer steps a second; None before there are two. It falls where the next one is overdue."""
+        if len(self._stepped) < 2:
+            return None
+        (began, first), *_, (latest, last) = self._stepped
+        usual = (latest - began) / (len(self._stepped) - 1)
+        return (last - first) / max(latest - began, now - began - usual)
 
     def update(
         self,
@@ -45,13 +61,17 @@ class Progress:
         waited: float = 0.0,
         turn: bool = False,
         waits_for: str = "",
+        memory: Sequence[int | None] = (None, None),
     ) -> None:
         """Take in a heartbeat."""
         self.turn, self.waits_for = turn, waits_for
+        self.memory = memory[0], memory[1]
         waits = waited > self.waited
         went_on = self._waits and not waits
         self.waited, self._waits = waited, waits
         self.heartbeat_at = time.monotonic()
+        if counters[1] != self.counters[1]:
+            self._stepped.append((self.heartbeat_at, counters[1]))
         if counters != self.counters or went_on:
             self.counters, self.changed_at = counters, self.heartbeat_at
         self.last.extend(last)
@@ -77,7 +97,7 @@ def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
     watched = sorted(ranks, key=lambda p: p.rank)
     if not watched:
         return None
-    silent = [p for p in watched if now - p.heartbeat_at > max(_SILENT_S, seconds / 2)]
+    silent = [p for p in watched if now - p.heartbeat_at > max(SILENT_S, seconds / 2)]
     suspects = sorted(silent or watched, key=lambda p: p.counters[0])
     behind = suspects[0]
     # Whoever waited for it has changed nothing since before.

@@ -7,9 +7,12 @@ counted only where it takes longer than a look or two.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from .guard import Signature
@@ -24,12 +27,14 @@ class Progress:
     collectives   how many collectives and messages it has begun
     steps         how many optimizer steps it has finished (counted by who registers the hook)
     signs         how often the program has called `alive`
+    logged        the latest numbers that it has logged by their names, and the latest step; replaced as a whole
     """
 
-    __slots__ = ("_ring", "collectives", "signs", "steps")
+    __slots__ = ("_ring", "collectives", "logged", "signs", "steps")
 
     def __init__(self) -> None:
         self.collectives = self.steps = self.signs = 0
+        self.logged: tuple[int, Mapping[str, float]] | None = None
         self._ring: deque[Signature | str] = deque(maxlen=KEPT)
 
     def note(self, what: Signature | str) -> None:
@@ -128,3 +133,16 @@ def end(rank: int) -> None:
 def hosted() -> dict[int, Progress]:
     """The progress of the ranks of this process, by rank."""
     return dict(_hosted)
+
+
+def memory() -> tuple[int | None, int | None]:
+    """The bytes that this process takes of the machine's memory, and of GPUs; None where that is not known, or is nothing."""
+    try:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        resident = None
+    if "cupy" not in sys.modules:
+        return resident, None
+    from ...cuda.memory import held  # here, as most processes use no GPU
+
+    return resident, held() or None

@@ -6,7 +6,8 @@
 or `ddprun --trace run …` for a whole program. Then `ddprun trace run` prints where the time
 went and writes a timeline for ui.perfetto.dev. Recorded are the loader, forward, backward, each
 bucket (ready, on its way, waited for), other collectives, the optimizer, what the program
-labels with `profiler.record_function`, and each second the memory that the process takes. A span costs some microseconds while recording, and
+labels with `profiler.record_function`, and each second the memory
+that the process takes, of GPUs too. A span costs some microseconds while recording, and
 nothing otherwise.
 """
 
@@ -29,6 +30,7 @@ from ...core import environment, spans
 from ...core.environment import Launch
 from ...optim.optimizer import register_optimizer_step_post_hook
 from ..communicator.communicator import Communicator, Port
+from ..protocol import progress
 from ..transports.base import COMPLETED, Pending
 from ..transports.calls import Call
 
@@ -74,7 +76,8 @@ class _Recording(spans.Recorder):
             ended, self.spans = self.spans, []
             for span in ended:
                 self._line([self._first_rank if span.rank is None else span.rank, *span[1:]])
-            self._line({"memory": _resident_bytes(), "at": spans.now()})
+            resident, gpu = progress.memory()
+            self._line({"memory": resident, "gpu": gpu, "at": spans.now()})
             self._file.flush()
             self._written = spans.now()
 
@@ -252,15 +255,6 @@ class _WatchedPending(Pending):
         )  # fmt: skip
         for recorder in spans.recorders:
             recorder.add(span)
-
-
-def _resident_bytes() -> int | None:
-    """What this process takes of the machine's memory; None where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _machine() -> str:

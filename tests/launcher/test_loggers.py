@@ -1,0 +1,169 @@
+"""`launcher.loggers`: what each library is told, where rows of metrics.jsonl stay, and errors before any work."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad.launcher import loggers
+
+# In place of a library: each call becomes a line of the file calls-RANK.
+FAKE = """
+import json, os
+def note(*what):
+    with open("calls-" + os.environ["RANK"], "a") as file: file.write(json.dumps(what, default=str) + "\\n")
+class Run:
+    def log(self, values, step): note("log", values, step)
+    def finish(self, **how): note("finish", how)
+class Info: run_id = "id of a run"
+Run.info = Info()
+def init(*project, **how):
+    note("init", project, how)
+    return Run()
+def start_run(**how):
+    note("start_run", how)
+    return Run()
+def log_params(values, run_id): note("log_params", values, run_id)
+def log_metrics(values, step, run_id): note("log_metrics", values, step, run_id)
+def end_run(status): note("end_run", status)
+def set_experiment(name): note("set_experiment", name)
+"""
+PROGRAM = """
+import sys
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+from ddpgrad.launcher import loggers
+dist.init_process_group()
+step = int(sys.argv[2]) if len(sys.argv) > 2 else None
+with loggers.start("run", sys.argv[1], step=step, project="p", settings={"lr": 0.5}) as log:
+    for step in range((step or 0) + 1, 4):
+        log.log(step, {"loss": torch.tensor(1.5) * step, "lr": 0.5})
+        if dist.get_rank() == 0 and step == 3: raise SystemExit("boom")
+"""
+
+
+def calls(folder: Path, rank: int) -> list[list]:
+    """The calls since this was last asked."""
+    path = folder / f"calls-{rank}"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path.unlink(missing_ok=True)
+    return rows
+
+
+@pytest.mark.parametrize("library", ["wandb", "mlflow", "trackio"])
+def test_a_library_is_told_of_the_run_its_rows_its_end_and_where_it_goes_on(ddprun, library):
+    (ddprun.folder / f"{library}.py").write_text(FAKE)
+    script = ddprun.script(PROGRAM, prelude="")
+    assert "boom" in ddprun.run("-n", "2", script, library).err
+    assert calls(ddprun.folder, 1) == []
+    began, *logged, ended = calls(ddprun.folder, 0)
+    if library == "mlflow":
+        assert [began, *logged[:2]] == [
+            ["set_experiment", "p"],
+            ["start_run", {"run_name": "run", "tags": None}],
+            ["log_params", {"lr": 0.5}, "id of a run"],
+        ]
+        rows = [["log_metrics", {"loss": 1.5 * step, "lr": 0.5}, step, "id of a run"] for step in (1, 2, 3)]
+        assert logged[2:] == rows and ended == ["end_run", "FAILED"]
+    else:
+        assert began[0] == "init" and began[2]["name"] == "run" and began[2]["group"] is None
+        assert logged == [["log", {"loss": 1.5 * step, "lr": 0.5}, step] for step in (1, 2, 3)]
+        assert ended == ["finish", {"exit_code": 1} if library == "wandb" else {}]
+
+    ddprun.run("-n", "2", script, f"{library}:all", "1")
+    first = calls(ddprun.folder, 0)
+    again = [row for row in first if row[0].startswith("log")]
+    assert [row[2] for row in again] == [2, 3], "it goes on after step 1, and its settings are there"
+    if library == "mlflow":
+        assert ["start_run", {"run_id": "id of a run"}] in first
+    else:
+        assert first[0][2]["resume"] == "allow" and first[0][2].get("id") == began[2].get("id")
+    beginning = json.dumps(calls(ddprun.folder, 1)[:2])
+    assert '"run-rank1"' in beginning and '"group": "run"' in beginning
+
+
+def test_metrics_jsonl_goes_on_from_the_step_that_stands(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    with loggers.start(tmp_path / "run") as log:
+        for step in (1, 2, 3):
+            log.log(step, {"loss": torch.tensor(0.1 * step, dtype=torch.float64)})
+    path.write_text(path.read_text() + '{"step": 4, "lo')  # the run was killed
+    with loggers.start(tmp_path / "run", step=2) as log:
+        log.log(3, {"loss": 7})
+        with pytest.raises(TypeError, match="log: name must be a number or a tensor of one element, got 'x'"):
+            log.log(4, {"name": "x"})
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}, {"step": 3, "loss": 7}]
+    with loggers.start(tmp_path / "run"):
+        assert path.read_text() == "", "a run that begins anew keeps no rows of another"
+
+
+def test_what_cannot_be_logged_to_is_said_at_once(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ModuleNotFoundError, match=r'package wandb: pip install "ddpgrad\[wandb\]"'):
+        loggers.start(tmp_path / "run", "tensorboard,wandb")
+    (tmp_path / "mlflow").mkdir()  # a folder of runs, in which Python sees a package without a file
+    with monkeypatch.context() as only_here:
+        only_here.delitem(sys.modules, "mlflow", raising=False)
+        only_here.setattr(sys, "path", [str(tmp_path)])
+        with pytest.raises(ModuleNotFoundError, match=r"ddpgrad\[mlflow\]"):
+            loggers.chosen("mlflow")
+    with pytest.raises(ValueError, match="'tensorbord' is no logger; did you mean tensorboard"):
+        loggers.chosen("tensorbord")
+    with pytest.raises(ValueError, match="NAME:all for all ranks"):
+        loggers.chosen("jsonl:some")
+    assert not (tmp_path / "run").exists()
+
+
+# With the packages themselves, where they are installed: they write to this machine alone.
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_the_numbers(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(
+        mlflow.tracking._tracking_service.utils, "_tracking_uri", f"file:{tmp_path / 'store'}"
+    )
+    _two_parts(tmp_path / "run", "mlflow")
+    client = mlflow.MlflowClient(f"file:{tmp_path / 'store'}")
+    [run] = client.search_runs([client.get_experiment_by_name("p").experiment_id])
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [
+        (1, 1.5),
+        (2, 3),
+        (3, 4.5),
+    ]
+    assert run.data.params == {"lr": "0.5"} and run.info.status == "FINISHED"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_has_the_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
+    pytest.importorskip("trackio")
+    _two_parts(tmp_path / "run", "trackio")
+    with sqlite3.connect(tmp_path / "store" / "p.db") as base:
+        rows = base.execute("select step, metrics from metrics order by step").fetchall()
+    assert [(step, json.loads(text)["loss"]) for step, text in rows] == [(1, 1.5), (2, 3), (3, 4.5)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_takes_the_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    pytest.importorskip("wandb")
+    _two_parts(tmp_path / "run", "wandb")
+    ident = (tmp_path / "run" / "wandb.id").read_text()
+    sizes = [path.stat().st_size for path in tmp_path.glob(f"run/wandb/offline-*/run-{ident}.wandb")]
+    assert sizes and min(sizes) > 500
+
+
+def _two_parts(folder: Path, library: str) -> None:
+    """Two steps, and another from where they end."""
+    for begin, end in ((None, 2), (2, 3)):
+        with loggers.start(folder, library, step=begin, project="p", settings={"lr": 0.5}) as log:
+            for step in range((begin or 0) + 1, end + 1):
+                log.log(step, {"loss": 1.5 * step})
