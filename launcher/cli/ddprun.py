@@ -67,6 +67,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
         min_procs=chosen.min_procs,
         spares=chosen.spares,
         verify=chosen.verify,
+        metrics=None if chosen.metrics is None else _metrics(chosen.metrics),
         log_dir=chosen.log_dir,
         trace=chosen.trace,
         screen=_screen(chosen),
@@ -154,6 +155,14 @@ def _endpoint(chosen: argparse.Namespace) -> dict[str, Any]:
     if not host or not port.isdecimal() or not int(port) < 65536:
         raise LaunchError(f"--rdzv-endpoint takes HOST:PORT, got {chosen.rdzv_endpoint!r}")
     return {"address": host, **({"port": int(port)} if int(port) else {})}
+
+
+def _metrics(text: str) -> tuple[str, int]:
+    """Where to listen: at PORT of this host alone, or at HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not int(port) < 65536:
+        raise LaunchError(f"--metrics takes PORT or HOST:PORT, got {text!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _ranks(text: str | None, otherwise: int | None) -> int:

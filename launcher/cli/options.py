@@ -49,6 +49,7 @@ sub-commands:
   ddprun trace DIR             show the time of a run with --trace DIR
   ddprun report RUN_DIR ...    write an HTML page about runs: curves, steps, failures, settings
   ddprun bench --help          measure how training and collectives scale with ranks
+  ddprun top [PID]             show the ranks of a job that runs: steps, memory, waits
   ddprun resize PID --procs P  let a job that runs go on in P processes
   ddprun examples              list programs to begin with; ddprun examples copy NAME
 
@@ -103,7 +104,7 @@ def row(*names: str, **how: Any) -> Row:
 
 
 Row = tuple[tuple[str, ...], dict[str, Any]]
-SUB_COMMANDS = ("doctor", "ckpt", "trace", "report", "bench", "examples", "resize")
+SUB_COMMANDS = ("doctor", "ckpt", "trace", "report", "bench", "examples", "resize", "top")
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[Row]] = {
@@ -161,6 +162,8 @@ _OPTIONS: dict[str, Sequence[Row]] = {
              help="with --log-dir, also show 1: output, 2: errors, 3: both; by rank as in 0:3,1:2"),
         row("-r", "--redirects", metavar="WHAT", help="with --log-dir, do not show 1: output, 2: errors, 3: both"),
         row("--local-ranks-filter", metavar="K,L,...", help="show only these ranks, counted on each host from 0"),
+        row("--metrics", metavar="[HOST:]PORT",
+             help="tell Prometheus of the job at http://HOST:PORT/metrics (default HOST: 127.0.0.1; PORT 0: any that is free)"),
         row("--trace", type=Path, metavar="DIR", help="record a timeline of each rank there; see ddprun trace"),
         row("--version", action="version", version=f"ddprun {version.__version__}", help="print the version, and end"),
     ),

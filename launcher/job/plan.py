@@ -52,6 +52,8 @@ class Plan:
     restart_count: int = 0
     hosts: tuple[Host, ...] = ()
     """The hosts on which mpiexec starts the processes; none: this host, or those that Slurm chooses."""
+    metrics: tuple[str, int] | None = None
+    """Host and port where the launcher tells of the job, if it is to; port 0: any free one."""
     log_dir: Path | None = None
     trace: Path | None = None
     nodes: Nodes | None = None
@@ -122,12 +124,11 @@ class Plan:
                 f"--spares {self.spares} is for restarts (--max-restarts N) of processes that ddprun itself starts: "
                 "without --mpi, --hosts, --nnodes, --debug and Slurm"
             )
-        if self.debug and (
-            self.watchdog or self.max_restarts or self.log_dir or self.screen.only is not None
-        ):
+        beside = self.watchdog, self.max_restarts, self.log_dir, self.metrics
+        if self.debug and (any(beside) or self.screen.only is not None):
             raise LaunchError(
-                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts, --log-dir "
-                "and --local-ranks-filter"
+                "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts, --log-dir, "
+                "--metrics and --local-ranks-filter"
             )
         self._check_target()
 

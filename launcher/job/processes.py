@@ -9,7 +9,7 @@ import select
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,9 +58,20 @@ class JobProcess:
     agent_reported: bool = False
     """Whether its agent has reported its end."""
     open: bool = True
+    host: str = ""
+    """Its host's own name, once the process has said it."""
+    own_pid: int = 0
+    """Its number there; `pid` is its agent's where it has one."""
+    status: int | None = None
+    """How it ended, once that is known: its exit code, or minus a signal."""
     began_at: float = field(default_factory=time.monotonic)
     progress: dict[int, Progress] = field(default_factory=dict)
     """By rank."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more, as far as is known."""
+        return not self.open or self.status is not None
 
     @property
     def has_outcome(self) -> bool:
@@ -147,6 +158,10 @@ class JobProcesses:
         """The progress of every rank."""
         found = {rank: p.progress_of(rank) for p in self._processes for rank in p.ranks}
         return {rank: found[rank] for rank in sorted(found)}
+
+    def all(self) -> Sequence[JobProcess]:
+        """Those that have begun."""
+        return self._processes
 
     def crash_texts(self) -> dict[int, str]:
         """By rank, the text of `faulthandler` in its process: a crash, or the stacks that were asked for."""
@@ -255,6 +270,7 @@ class JobProcesses:
             ranks = message["ranks"]
             process.ranks = range(ranks[0], ranks[-1] + 1)
             process.progress = {rank: Progress(rank) for rank in ranks}
+            process.host, process.own_pid = message["host"], message["pid"]
         elif kind == "failed":
             process.failed = True
             failure = failure_from(message)
@@ -286,9 +302,11 @@ class JobProcesses:
                 self._on_failure(blame.orphaned(process.ranks))
         elif kind == "heartbeat":
             progress = process.progress_of(message["rank"])
-            told = {name: message[name] for name in ("last", "waited", "turn", "waits_for")}
+            told = {name: message[name] for name in ("last", "waited", "turn", "waits_for", "memory")}
             progress.update(tuple(message["counters"]), **told)
             self.on_heartbeat(message["rank"])
+        elif kind == "logged":
+            process.progress_of(message["rank"]).logged = message["step"], message["numbers"]
 
     def _look_for_absent(self) -> None:
         """Fail the job if a process has ended that others wait for in a meeting: they would wait for ever."""
@@ -320,6 +338,7 @@ class JobProcesses:
         return None
 
     def _judge(self, process: JobProcess, status: int) -> None:
+        process.status = status
         if not process.has_outcome or (process.done and status != 0):
             self._fail(process, status)
 

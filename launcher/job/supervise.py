@@ -78,6 +78,7 @@ def run(plan: Plan) -> int:
         snapshot_memory.made(plan.max_restarts > 0) as snapshots,
         contextlib.closing(Spares()) as spares,
         Control(selector) as control,
+        control.status.served(selector, plan.metrics),
     ):
         plan = replace(run_config.described(plan), snapshots=snapshots)
         restarts = Restarts(plan, logs.note)
@@ -86,6 +87,7 @@ def run(plan: Plan) -> int:
         while True:
             supervisor = _Supervisor(plan, selector, signals, logs, spares)
             control.resize = supervisor.resize
+            control.status.begin(plan, supervisor.processes)
             outcome = supervisor.run()
             if outcome.procs is not None:
                 plan = replace(plan, **new_job(), procs=outcome.procs, restart_count=plan.restart_count + 1)
@@ -115,11 +117,11 @@ class _Supervisor:
         self._signals = signals
         self._logs = logs
         self._relay = Relay(selector, logs, plan.shown())
-        self._processes = JobProcesses(plan, selector, self._on_failure)
-        self._processes.on_loaded = functools.partial(spares.prepare, plan)
+        self.processes = JobProcesses(plan, selector, self._on_failure)
+        self.processes.on_loaded = functools.partial(spares.prepare, plan)
         self._stragglers = StragglerDetector(plan.watchdog)
         if plan.procs == plan.world_size:
-            self._processes.on_heartbeat = self._on_heartbeat
+            self.processes.on_heartbeat = self._on_heartbeat
         self._process_of: dict[Child, JobProcess] = {}  # mpiexec has none
         self._typed = TypedInput(selector, None)
         self._children: list[Child] = []
@@ -160,7 +162,7 @@ class _Supervisor:
             self._wait(_NEVER)
         failed = bool(self._failures) and self._stopped_by is None
         first = blame.first_failure(self._failures) if failed else None
-        steps = min((one.steps for one in self._processes.progress().values()), default=0)
+        steps = min((one.steps for one in self.processes.progress().values()), default=0)
         procs = self._procs if code == exit_codes.PREEMPTED and self._stopped_by is None else None
         return Outcome(code, first, steps, tuple(self._lost), procs)
 
@@ -179,27 +181,27 @@ class _Supervisor:
             replace(self._plan, procs=procs).check()
         except LaunchError as error:
             return str(error)
-        if not self._processes.all_save():
+        if not self.processes.all_save():
             return "not all ranks have called Checkpointer.step yet, which saves their work: try again after the first step"
         self._procs = procs
-        self._processes.send(signal.SIGUSR1)
+        self.processes.send(signal.SIGUSR1)
         return ""
 
     def _next_check(self) -> float:
         """When to check for a stall again."""
         if self._stage != _Stage.RUNNING:
             return _NEVER
-        soon, late = time.monotonic() + HEARTBEAT_S, self._processes.meeting_ends()
+        soon, late = time.monotonic() + HEARTBEAT_S, self.processes.meeting_ends()
         if self._plan.watchdog is not None:
-            late = min(late, watchdog.next_check(self._processes.running(), self._plan.watchdog))
+            late = min(late, watchdog.next_check(self.processes.running(), self._plan.watchdog))
         return max(soon, late)
 
     def _check_for_a_stall(self) -> None:
         if self._stage == _Stage.RUNNING and not self._failures:
             now = time.monotonic()
-            self._on_stall(self._processes.late(now))
+            self._on_stall(self.processes.late(now))
             if self._plan.watchdog is not None:
-                self._on_stall(watchdog.find(self._processes.running(), self._plan.watchdog, now))
+                self._on_stall(watchdog.find(self.processes.running(), self._plan.watchdog, now))
         if time.monotonic() >= self._judge_stall_at:
             self._judge_stall_at = _NEVER
             if self._works_after_all():
@@ -212,21 +214,21 @@ class _Supervisor:
         if stall is None or self._stall is not None or self._stopped_by is not None:
             return
         self._stall = stall
-        self._processes.forget_stacks()
-        self._processes.send(STACKS_SIGNAL)
+        self.processes.forget_stacks()
+        self.processes.send(STACKS_SIGNAL)
         self._judge_stall_at = time.monotonic() + _STACKS_S
 
     def _works_after_all(self) -> bool:
         """Whether the rank that the others wait for has gone on meanwhile, or works on what counts no steps."""
-        now, ranks = time.monotonic(), self._processes.running()
-        if self._stall is None or self._failures or self._processes.late(now) is not None:
+        now, ranks = time.monotonic(), self.processes.running()
+        if self._stall is None or self._failures or self.processes.late(now) is not None:
             return False
         if self._plan.watchdog is None:
             return True
         if watchdog.find(ranks, self._plan.watchdog, now) is None:
             return True
-        known = self._processes.progress()
-        rank, stack = blame.suspect(self._stall, known, self._processes.crash_texts())
+        known = self.processes.progress()
+        rank, stack = blame.suspect(self._stall, known, self.processes.crash_texts())
         # A compiler or an import that is stuck has the same stack again.
         if stack is None or not is_busy(stack.frames) or self._busy_stacks.get(rank) == stack.text:
             return False
@@ -235,13 +237,13 @@ class _Supervisor:
         return True
 
     def _on_heartbeat(self, rank: int) -> None:
-        if slow := self._stragglers.update(self._processes.progress()):
+        if slow := self._stragglers.update(self.processes.progress()):
             self._relay.say(f"ddprun: {slow}.\n")
 
     def _start(self) -> None:
         if self._plan.mpi:
             starter = slurm if self._plan.slurm else mpi
-            self._children = [starter.start(self._plan, self._processes.listen())]
+            self._children = [starter.start(self._plan, self.processes.listen())]
         else:
             self._children = spawn.start(self._plan, self._spares.take)
         self._typed = TypedInput(self._selector, self._children[0].popen.stdin)
@@ -253,7 +255,7 @@ class _Supervisor:
         for child in self._children:
             self._relay.attach(child)
             if child.report is not None:
-                self._process_of[child] = self._processes.add(child.report, child.ranks, child.popen.pid)
+                self._process_of[child] = self.processes.add(child.report, child.ranks, child.popen.pid)
 
     def _wait(self, until: float) -> None:
         """Sleep until an event, but not beyond `until`, and call its handler."""
@@ -271,9 +273,9 @@ class _Supervisor:
         self._relay.detach(child)
         process = self._process_of.get(child)
         if process is not None:
-            self._processes.ended(process, status)
+            self.processes.ended(process, status)
         else:
-            self._processes.read_all()
+            self.processes.read_all()
 
     def _on_failure(self, failure: Failure) -> None:
         if failure.time > self._asked_at:
@@ -290,19 +292,19 @@ class _Supervisor:
             number = self._signals.pending.pop(0)
             if self._stopped_by is not None or self._failures:
                 # The agents of killed ranks clean up; the signal after that does not wait for them.
-                killed = self._stage >= _Stage.RANKS_KILLED or not len(self._processes)
+                killed = self._stage >= _Stage.RANKS_KILLED or not len(self.processes)
                 self._enter(_Stage.ALL_KILLED if killed else _Stage.RANKS_KILLED)
                 return
             self._stopped_by = number
             # Before mpiexec's processes have connected there is nobody to signal, and nothing to save.
-            self._end_by(time.monotonic() + (_SIGNAL_GRACE_S if len(self._processes) else 0.0))
+            self._end_by(time.monotonic() + (_SIGNAL_GRACE_S if len(self.processes) else 0.0))
             if number == signal.SIGINT:
                 self._relay.say(
                     f"ddprun: interrupted; the ranks have {_SIGNAL_GRACE_S:.0f} s to end. "
                     "Ctrl-C again ends them at once.\n"
                 )
             # Only the ranks get the signal; they end their own children.
-            self._processes.send(signal.SIGTERM if number == signal.SIGHUP else number)
+            self.processes.send(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def _judge_starter(self) -> None:
         """Judge mpiexec or srun, which has ended, and whether a host was lost: that explains all other failures.
@@ -312,18 +314,18 @@ class _Supervisor:
         until = time.monotonic() + _AGENTS_S
         while time.monotonic() < until and not self._signals.pending:
             failed = self._failures or self._stall is not None
-            if not (self._processes.awaits_agents() if failed else self._processes.running()):
+            if not (self.processes.awaits_agents() if failed else self.processes.running()):
                 break
             self._wait(until)
         [starter] = self._children
         status = starter.ended()
         assert status is not None
-        well = status == 0 and (self._processes.all_done() or self._processes.preempted() is not None)
+        well = status == 0 and (self.processes.all_done() or self.processes.preempted() is not None)
         if not self._failures and not well:
             name = "srun" if self._plan.slurm else "mpiexec"
-            self._on_failure(blame.starter_failed(name, status, len(self._processes), self._plan.procs))
+            self._on_failure(blame.starter_failed(name, status, len(self.processes), self._plan.procs))
         if self._failures or self._stall is not None:
-            self._lost = self._processes.lost_hosts()
+            self._lost = self.processes.lost_hosts()
 
     def _end_by(self, when: float) -> None:
         """Ask the ranks to end at `when` (monotonic seconds), or before."""
@@ -338,31 +340,31 @@ class _Supervisor:
         if stage == _Stage.ASKED:
             self._asked_at = now
             self._next_stage_at = now + _GRACE_S
-            if self._plan.mpi and len(self._processes):
+            if self._plan.mpi and len(self.processes):
                 # The agents end them, and clean up. mpiexec would be quicker, but leave files behind.
-                self._processes.send(signal.SIGTERM)
+                self.processes.send(signal.SIGTERM)
             else:
                 for child in self._children:
                     child.send_group(signal.SIGTERM)
             # A stopped process handles both signals only now, and reports its stack before it ends.
-            self._processes.send(signal.SIGCONT)
+            self.processes.send(signal.SIGCONT)
         elif stage == _Stage.RANKS_KILLED:
             self._asked_at = min(self._asked_at, now)
             self._next_stage_at = now + _GRACE_MPIEXEC_S
-            self._processes.send(signal.SIGKILL)
+            self.processes.send(signal.SIGKILL)
         else:
             for child in self._children:
                 child.send_group(signal.SIGKILL)
 
     def _conclude(self) -> int:
         """Print how the job ended, last of all, and return the exit code."""
-        step = self._processes.preempted()
-        if self._stall is not None and (step is not None or not self._processes.all_done()):
+        step = self.processes.preempted()
+        if self._stall is not None and (step is not None or not self.processes.all_done()):
             step = None  # a rank that had stalled may go on to a checkpoint when it is to end
-            known = self._processes.progress(), self._processes.crash_texts()
+            known = self.processes.progress(), self.processes.crash_texts()
             self._failures.append(blame.stalled(self._stall, *known))
         if self._failures and self._lost:
-            self._failures = blame.hosts_lost(self._lost, self._failures, self._processes.progress())
+            self._failures = blame.hosts_lost(self._lost, self._failures, self.processes.progress())
         if step is not None:
             on = f"; going on in {self._procs} processes" if self._procs and self._stopped_by is None else ""
             self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved{on}.\n")
@@ -372,7 +374,7 @@ class _Supervisor:
             return 128 + self._stopped_by
         if self._failures:
             code = exit_codes.OF_CAUSE[blame.first_failure(self._failures).cause]
-            known = self._processes.progress(), self._processes.crash_texts()
+            known = self.processes.progress(), self.processes.crash_texts()
             self._logs.failure(self._failures, code, *known, self._plan.restart_count)
             self._relay.say(self._logs.problem + summary.describe(self._failures, self._logs.folder))
             return code
@@ -390,7 +392,7 @@ class _Supervisor:
             if code != 0:  # descendants of a rank that it left running when it failed
                 child.send_group(signal.SIGKILL)
             child.reap()
-        self._processes.close()
+        self.processes.close()
         job_files.remove(self._plan.job)
         if self._cleanup_process is not None:
             self._cleanup_process.dismiss()
