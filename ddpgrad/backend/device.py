@@ -93,23 +93,19 @@ def set_default_device(device: Any) -> None:
 _chosen_cuda: RankLocal[int | None] = RankLocal(lambda: None)
 _local_rank: RankLocal[int] = RankLocal(lambda: 0)
 
-used_cuda: set[int] = set()
-"""The GPUs that ranks of this process have had for their own. To look at another one would take memory there."""
-
 
 def current_cuda() -> int:
     """Index of this rank's current GPU: the one set, else by the rank's index on its host."""
     index = _chosen_cuda.get()
     if index is None:
         index = _local_rank.get() % gpu_count()
-        set_current_cuda(index)
+        _chosen_cuda.set(index)
     return index
 
 
 def set_current_cuda(index: int) -> None:
     """Make GPU `index` this rank's current one."""
     _chosen_cuda.set(index)
-    used_cuda.add(index)
 
 
 def set_local_rank(index: int) -> None:

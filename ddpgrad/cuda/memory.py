@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from ..backend import device as kinds
 from ..backend.cuda import library
 from .devices import index_of
 
@@ -33,7 +32,7 @@ def memory_reserved(device: Any = None) -> int:
 
 def held() -> int:
     """Bytes of memory that this process holds on all GPUs that it has used."""
-    return sum(memory_reserved(index) for index in sorted(kinds.used_cuda))
+    return sum(memory_reserved(index) for index in sorted(library.used))
 
 
 def max_memory_allocated(device: Any = None) -> int:

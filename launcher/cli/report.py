@@ -35,20 +35,20 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--skip", type=int, default=1, metavar="N",
                         help="leave out the first N steps of medians (default 1)")  # fmt: skip
     parser.add_argument("--serve", type=int, nargs="?", const=0, metavar="PORT",
-                        help="write no file, but show the page on this machine alone, made anew each time it is loaded "
-                        "(default: any free port)")  # fmt: skip
+                        help="write no file, but show the page on this machine alone; it renews itself when the "
+                        "files of a run change (default: any free port)")  # fmt: skip
     given = parser.parse_args(argv)
     from ..report import page, server
 
     def read() -> list[run_data.Run]:
         return page.read(given.folders, given.trace, given.logs)
 
-    def render(runs: list[run_data.Run]) -> str:
-        return page.render(runs, max(0, given.skip), given.steps)
+    def render(runs: list[run_data.Run], version: str | None = None) -> str:
+        return page.render(runs, max(0, given.skip), given.steps, version)
 
     runs = read()
     if given.serve is not None:
-        server.serve(given.serve, lambda: render(read()))
+        server.serve(given.serve, server.Latest(read, render))
         return exit_codes.FINISHED
     text = render(runs)
     output = given.output or given.folders[0] / "report.html"

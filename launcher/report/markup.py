@@ -54,15 +54,20 @@ def number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def document(title: str, body: Iterable[object], data: Any) -> str:
-    """The page, with the style and the script that stand beside this file, and `data` for the script."""
+def document(title: str, body: Iterable[object], data: Any, version: str | None = None) -> str:
+    """The page, with the style and the script that stand beside this file, and `data` for the script.
+
+    version: of a page that is served, and asks for newer ones (server.py).
+    """
     style, script = (Path(__file__).with_name(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # The script alone may run, whatever the folders hold; nothing is loaded, and nothing sent.
+    # The script alone may run, whatever the folders hold; nothing is loaded, and nothing sent but to who serves the page.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+    policy += "" if version is None else "; connect-src 'self'"
+    served = "" if version is None else f' data-version="{escape(version)}"'
     embedded = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!DOCTYPE html>\n<html lang="en"{served}>\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'

@@ -1,6 +1,8 @@
 "use strict";
 // Each drawing: the pointer or the arrow keys read values; a drag, + and - enlarge, 0 or a double click shows all.
-const data = JSON.parse(document.getElementById("data").textContent);
+let data = JSON.parse(document.getElementById("data").textContent);
+// What the reader has chosen in each drawing, by its label: it outlives a drawing when the page is renewed.
+const views = new Map();
 
 const spelt = (v) => {
   if (v === null) return "not a number";
@@ -26,15 +28,22 @@ function svg(name, attributes, text = "") {
 
 function bind(plot) {
   const low = +plot.dataset.from, high = +plot.dataset.to, height = +plot.dataset.height, unit = plot.dataset.unit;
-  const series = data[plot.id], hidden = new Set();
+  const series = data[plot.id], label = plot.getAttribute("aria-label"), kept = views.get(label);
+  const place = (name) => String(series.findIndex((one) => one.name === name));
+  const hidden = new Set([...(kept ? kept.hidden : [])].map((name) => (+place(name) < 0 ? name : place(name))));
   const find = (selector) => plot.querySelector(selector);
   const view = find(".view"), axis = find(".axis"), cursor = find(".cursor");
   const readout = plot.nextElementSibling, hint = readout.textContent;
   let from = low, to = high, at = null;
+  if (kept && kept.from < high && kept.to > low) [from, to] = [Math.max(low, kept.from), Math.min(high, kept.to)];
   const share = (x) => (x - from) / (to - from);
   const percent = (x) => `${100 * share(x)}%`;
 
   function draw() {
+    views.set(label, {
+      from: from > low ? from : -Infinity, to: to < high ? to : Infinity,
+      hidden: [...hidden].map((i) => (series[i] ? series[i].name : i)),
+    });
     const scale = 1000 / (high - low);
     view.setAttribute("viewBox", `${(from - low) * scale} 0 ${(to - from) * scale} ${height}`);
     axis.replaceChildren(...ticks(from, to).flatMap((x) => [
@@ -104,13 +113,63 @@ function bind(plot) {
     began = null;
   });
   plot.addEventListener("dblclick", () => zoom(low, high));
-  for (const button of plot.parentElement.querySelectorAll("button[data-series]"))
+  for (const button of plot.parentElement.querySelectorAll("button[data-series]")) {
+    const index = button.dataset.series;
+    button.setAttribute("aria-pressed", String(!hidden.has(index)));
     button.addEventListener("click", () => {
-      const index = button.dataset.series;
       if (!hidden.delete(index)) hidden.add(index);
       button.setAttribute("aria-pressed", String(!hidden.has(index)));
       draw();
     });
+  }
+  if (kept) draw();
+}
+
+// Puts the content of a newer page in the place of this one's; what is open, scrolled, enlarged and in focus stays so.
+function renew(page) {
+  const named = (element) => element.getAttribute("aria-label") || element.textContent.replace(/[\d,]+/g, "#");
+  const each = (selector, use) => {
+    const count = {};
+    for (const one of document.querySelectorAll(selector)) {
+      const name = named(one);
+      use(one, `${selector} ${name} ${(count[name] = (count[name] || 0) + 1)}`);
+    }
+  };
+  const open = new Map(), scrolled = new Map(), top = window.scrollY;
+  const focus = document.activeElement.classList.contains("plot") ? named(document.activeElement) : null;
+  each("summary", (one, key) => open.set(key, one.parentElement.open));
+  each(".scroll", (one, key) => scrolled.set(key, [one.scrollLeft, one.scrollTop]));
+  data = JSON.parse(page.getElementById("data").textContent);
+  document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
+  document.querySelectorAll(".plot").forEach(bind);
+  each("summary", (one, key) => { if (open.has(key)) one.parentElement.open = open.get(key); });
+  each(".scroll", (one, key) => { if (scrolled.has(key)) [one.scrollLeft, one.scrollTop] = scrolled.get(key); });
+  each(".plot", (one) => { if (named(one) === focus) one.focus({ preventScroll: true }); });
+  window.scrollTo(window.scrollX, top);
+}
+
+// Of a page that is served: asks for a newer one, at most every two seconds, and less often where making it takes long.
+async function watch(version) {
+  const state = document.getElementById("live");
+  for (let pause = 2000; ; ) {
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    // Neither unseen, nor while the reader selects or drags.
+    if (document.hidden || !window.getSelection().isCollapsed || document.querySelector(".plot:active")) continue;
+    const began = performance.now();
+    try {
+      const answer = await fetch(location.pathname, { headers: { "If-None-Match": version }, cache: "no-store" });
+      const text = await answer.text();
+      if (answer.ok) {
+        renew(new DOMParser().parseFromString(text, "text/html"));
+        version = answer.headers.get("ETag");
+      }
+      state.textContent = answer.ok || answer.status === 304 ? "live" : text;
+    } catch (error) {
+      state.textContent = "not renewed: nothing answers at this address any more";
+    }
+    pause = Math.max(2000, 5 * (performance.now() - began));
+  }
 }
 
 document.querySelectorAll(".plot").forEach(bind);
+if (document.documentElement.dataset.version) watch(document.documentElement.dataset.version);

@@ -34,8 +34,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return ["/".join(parts[-length:]) for parts in whole]
 
 
-def render(runs: Sequence[Run], skip: int = 1, steps: Sequence[int] = ()) -> str:
-    """The HTML. skip: steps that medians leave out; steps: those to draw, or none for a usual one and the longest."""
+def render(runs: Sequence[Run], skip: int = 1, steps: Sequence[int] = (), version: str | None = None) -> str:
+    """The HTML. skip: steps that medians leave out; steps: those to draw, or none for a usual one and the longest.
+
+    version: of a page that is served.
+    """
     charts = sections.Charts()
     title = f"Report: {', '.join(run.name for run in runs)}"
     parts = [
@@ -48,6 +51,7 @@ def render(runs: Sequence[Run], skip: int = 1, steps: Sequence[int] = ()) -> str
     places = {"finals": "Results", "curves": "Curves", "steps": "Steps", "timeline": "Timeline", "buckets": "Buckets",
               "memory": "Memory", "failures": "Failures", "environment": "Environment"}  # fmt: skip
     links = [tag("a", name, href=f"#{ident}") for ident, name in places.items()]
-    top = tag("header", tag("h1", title), tag("nav", *links, aria_label="Sections"))
+    live = () if version is None else (tag("small", "live", id="live", role="status"),)
+    top = tag("header", tag("h1", title), tag("nav", *links, *live, aria_label="Sections"))
     body = tag("main", sections.notes(runs), *parts)
-    return document(title, (top, body), charts.data)
+    return document(title, (top, body), charts.data, version)

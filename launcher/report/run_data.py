@@ -33,7 +33,7 @@ class Run:
     """One run.
 
     metrics: the curve of each number in metrics.jsonl. rows: its lines, as they are. log_folder, trace: None where there is
-    none; `absent` then says why not. failure: failure.json. events: what ddprun said. explanation: of a model in
+    none; `absent` then says why not. places: the folders that were read. failure: failure.json. events: what ddprun said. explanation: of a model in
     DistributedDataParallel. checkpoints: their names.
     """
 
@@ -46,6 +46,7 @@ class Run:
     failure: Mapping[str, Any] | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     trace: timeline.Run | None = None
+    places: list[Path] = field(default_factory=list)
     explanation: Mapping[str, Any] | None = None
     checkpoints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -79,6 +80,7 @@ def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None =
         run.failure = _object(run.log_folder / REPORT, run)
         run.events = _objects(run.log_folder / EVENTS, run)
     recorded = _folder(run, "trace", trace, ("timeline-*.jsonl",))
+    run.places = [place for place in (folder, run.log_folder, recorded) if place is not None]
     if recorded is not None:
         try:
             run.trace = timeline.read(recorded)

@@ -205,12 +205,16 @@ def _explained(run: Run) -> Markup:
 
 
 def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
-    series, rows, less = [], [], []
-    for n, run in enumerate(runs):
-        taken = run.trace.memory if run.trace is not None else {}
-        zero = min((at for marks in taken.values() for at, _ in marks), default=0.0)
-        for proc, marks in taken.items():
-            if marks:
+    parts = []
+    for title, name, kind in (
+        ("Resident memory of a process", "memory", "Memory"),
+        ("Memory of GPUs that a process holds", "gpu_memory", "GPU memory"),
+    ):
+        series, rows = [], []
+        for n, run in enumerate(runs):
+            taken = getattr(run.trace, name) if run.trace is not None else {}
+            zero = min((at for marks in taken.values() for at, _ in marks), default=0.0)
+            for proc, marks in taken.items():
                 points = [(at - zero, nbytes / _MIB) for at, nbytes in sorted(marks)]
                 who = f"{run.name}, process {proc}" if len(runs) > 1 else f"process {proc}"
                 most = max(nbytes for _, nbytes in points)
@@ -218,16 +222,17 @@ def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
                 if proc < _MOST_RANKS:
                     colour, dash = (n, proc) if len(runs) > 1 else (proc, proc // COLOURS)
                     series.append(Series(who, points, colour % COLOURS, dash % DASHES))
-        if not any(taken.values()):
-            less.append(
+        if series:
+            drawn = charts.draw(title, "MiB", series, "s")
+            parts += [drawn, table(("process", "last, MiB", "most, MiB"), rows, kind)]
+    for run in runs:
+        if run.trace is None or not run.trace.memory:
+            parts.append(
                 nothing(
                     f"{run.name}: not recorded. ddprun --trace DIR notes each second what a process takes."
                 )
             )
-    if series:
-        drawn = charts.draw("Resident memory of a process", "MiB", series, "s")
-        return [drawn, table(("process", "last, MiB", "most, MiB"), rows, "Memory"), *less]
-    return less
+    return parts
 
 
 def _median(values: Sequence[float]) -> str:

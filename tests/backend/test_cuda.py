@@ -12,6 +12,8 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import cuda, nn
+from ddpgrad.distributed import trace
+from ddpgrad.distributed.trace import timeline
 from ddpgrad.errors import DeviceError
 from ddpgrad.launcher.cli import gpu_kernels
 
@@ -183,6 +185,14 @@ def test_streams_and_events_belong_to_their_gpu(two_gpus: None):
     held = cuda.memory_reserved(1)
     cuda.empty_cache()
     assert cuda.memory_reserved(1) <= held - size
+
+
+@pytest.mark.gpu
+def test_a_recording_notes_the_memory_of_gpus(gpu: str, tmp_path: Path):
+    with trace.recording(tmp_path):
+        x = torch.ones(1 << 20, device=gpu)
+    [marks] = timeline.read(tmp_path).gpu_memory.values()
+    assert marks[-1][1] >= x.nbytes
 
 
 @pytest.mark.gpu

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from running import LIMIT_S, Ddprun
@@ -271,6 +272,15 @@ def test_sections_without_data_say_what_would_record_it(tmp_path):
     assert len(page.data) == 1
 
 
+def test_memory_of_gpus_is_shown_where_it_was_recorded(trained, tmp_path):
+    assert "GPU memory" not in report(trained).tables
+    trace = Path(shutil.copytree(trained.parent / "trace", tmp_path / "trace"))
+    with (trace / "timeline-1.jsonl").open("a") as file:
+        file.write(f'{{"memory": {2**20}, "gpu": {3 * 2**20}, "at": 1e9}}\n')
+    page = report(trained, options=("--trace", str(trace)))
+    assert page.rows("GPU memory") == {"process": ["last, MiB", "most, MiB"], "process 1": ["3", "3"]}
+
+
 def test_a_folder_that_another_job_took_is_not_shown(trained, tmp_path):
     config = json.loads((trained / "config.json").read_text())
     older = write(tmp_path / "older", [{"loss": 1.0}])
@@ -279,13 +289,13 @@ def test_a_folder_that_another_job_took_is_not_shown(trained, tmp_path):
     assert "is another job's by now" in page.said and "Milliseconds of the median step" not in page.tables
 
 
-def fetched(address: str, path: Path) -> Page:
+def fetched(address: str | Request, path: Path) -> Page:
     with urlopen(address, timeout=60) as response:
         path.write_bytes(response.read())
     return Page(path)
 
 
-def test_a_served_page_is_new_each_time_and_found_by_its_secret_only(tmp_path):
+def test_a_served_page_renews_itself_when_files_change_and_is_found_by_its_secret_only(tmp_path):
     folder = write(tmp_path / "a", [{"step": 1, "loss": 1.0}])
     # What a shell without job control starts with & ignores Ctrl-C, and so do its children.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -296,9 +306,22 @@ def test_a_served_page_is_new_each_time_and_found_by_its_secret_only(tmp_path):
             assert server.stdout is not None
             address = server.stdout.readline().split()[1]
             assert address.startswith("http://127.0.0.1:") and len(address.rsplit("/", 2)[1]) > 20
-            assert fetched(address, tmp_path / "page.html").lines() == {"loss": [[1, 1.0]]}
+            page = fetched(address, tmp_path / "page.html")
+            assert page.lines() == {"loss": [[1, 1.0]]}
+            version = dict(page.elements)["html"]["data-version"]
+            assert version is not None
+            known = Request(address, headers={"If-None-Match": version})  # as the page's script asks
+            with pytest.raises(HTTPError, match="304") as unchanged:
+                urlopen(known, timeout=60)
+            unchanged.value.close()
             (folder / "metrics.jsonl").write_text('{"step": 2, "loss": 3.0}')
-            assert fetched(address, tmp_path / "page.html").lines() == {"loss": [[2, 3.0]]}
+            page = fetched(known, tmp_path / "page.html")
+            assert (
+                page.lines() == {"loss": [[2, 3.0]]}
+                and dict(page.elements)["html"]["data-version"] != version
+            )
+            policy = next(a["content"] for name, a in page.elements if name == "meta" and "http-equiv" in a)
+            assert policy is not None and policy.endswith("; connect-src 'self'")
             for other in (address[:-2], address.rsplit("/", 2)[0] + "/", address + "x"):
                 with pytest.raises(HTTPError, match="404") as refused:
                     urlopen(other, timeout=60)

@@ -8,12 +8,15 @@ from typing import Any
 
 from ...core.errors import DeviceError
 from ...core.upcalls import gpu_count
-from ..device import current_cuda, used_cuda
+from ..device import current_cuda
 
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
 
 # CuPy and the number of GPUs, once found. What is missing is looked for again at every call.
 _found: list[tuple[Any, int]] = []
+
+used: set[int] = set()
+"""The GPUs that this process has computed on. To look at another one would take memory there."""
 
 
 def missing() -> str | None:
@@ -86,7 +89,7 @@ def use(index: int) -> None:
     cupy = cupy_and_count()[0]
     if cupy.cuda.runtime.getDevice() != index:
         cupy.cuda.Device(index).use()
-        used_cuda.add(index)
+    used.add(index)
 
 
 def use_current() -> None:

@@ -26,7 +26,7 @@ class Run:
     """What all processes of a run recorded, by one clock.
 
     hosts: the host of each rank. missing: processes whose files are not there; cut: those whose file ends within a line,
-    or is damaged there. memory: of each process, when it took how many bytes.
+    or is damaged there. memory: of each process, when it took how many bytes; gpu_memory: likewise, of GPUs, where it took any.
     """
 
     spans: list[Span]
@@ -34,6 +34,7 @@ class Run:
     missing: list[int]
     cut: list[int] = field(default_factory=list)
     memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    gpu_memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
 
 
 def read(folder: Path) -> Run:
@@ -57,18 +58,22 @@ def read(folder: Path) -> Run:
     reference = parts.get(0, next(iter(parts.values())))
     spans: list[Span] = []
     hosts: dict[int, str] = {}
-    memory: dict[int, list[tuple[float, int]]] = {}
+    memory: dict[str, dict[int, list[tuple[float, int]]]] = {"memory": {}, "gpu": {}}
     for proc, (head, clock, rows, taken, _) in parts.items():
         # Processes of one machine read one clock; between machines the measured difference counts.
         ahead = 0.0 if head["host"] == reference[0]["host"] else clock - reference[1]
-        memory[proc] = [(at - ahead, nbytes) for at, nbytes in taken]
+        for kind, by_proc in memory.items():
+            marks = [(row["at"] - ahead, row[kind]) for row in taken if _is_time(row.get(kind))]
+            if marks:
+                by_proc[proc] = marks
         for rank, track, kind, name, began, ended, details in rows:
             hosts[rank] = head["name"]
             spans.append(Span(rank, track, kind, name, began - ahead, ended - ahead, details))
     spans.sort(key=lambda span: span.began)
     missing = sorted(set(range(newest["procs"])) - set(parts))
     cut = sorted(proc for proc, part in parts.items() if not part[-1])
-    return Run(spans, dict(sorted(hosts.items())), missing, cut, dict(sorted(memory.items())))
+    taken = (dict(sorted(by_proc.items())) for by_proc in memory.values())
+    return Run(spans, dict(sorted(hosts.items())), missing, cut, *taken)
 
 
 def _first_line(path: Path) -> str:
@@ -90,8 +95,8 @@ def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
 
 
-def _content(path: Path) -> tuple[float, list[Any], list[tuple[float, int]], bool]:
-    """How far ahead the process's clock was, its spans, when it took how many bytes, and whether all lines are whole."""
+def _content(path: Path) -> tuple[float, list[Any], list[dict[str, Any]], bool]:
+    """How far ahead the process's clock was, its spans, the lines about its memory, and whether all lines are whole."""
     clock, rows, taken, whole = 0.0, [], [], True
     for number, line in enumerate(path.read_text(errors="replace").rstrip("\n").split("\n")[1:], 2):
         try:
@@ -104,8 +109,7 @@ def _content(path: Path) -> tuple[float, list[Any], list[tuple[float, int]], boo
         elif isinstance(row, dict) and _is_time(row.get("clock")):
             clock = row["clock"]
         elif isinstance(row, dict) and _is_time(row.get("at")):
-            if _is_time(row.get("memory")):
-                taken.append((row["at"], row["memory"]))
+            taken.append(row)
         else:
             raise ValueError(f"{path}, line {number}: neither a span, a clock nor memory")
     return clock, rows, taken, whole
