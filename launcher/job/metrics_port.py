@@ -32,16 +32,14 @@ def _of_job(key: str) -> Callable[[Status], Samples]:
 
 def _of_ranks(key: str) -> Callable[[Status], Samples]:
     return lambda status: (
-        ({"rank": row["rank"], "host": row["host"]}, row[key])
-        for row in status["ranks"]
-        if row[key] is not None
+        ({"rank": row["rank"]}, row[key]) for row in status["ranks"] if row[key] is not None
     )
 
 
 def _of_processes(key: str) -> Callable[[Status], Samples]:
     """One sample for each process, so that sums are right where a process hosts several ranks."""
     return lambda status: (
-        ({"process": proc, "host": row["host"]}, row[key])
+        ({"process": proc}, row[key])
         for proc, row in sorted({row["process"]: row for row in status["ranks"]}.items())
         if row[key] is not None
     )
@@ -49,6 +47,12 @@ def _of_processes(key: str) -> Callable[[Status], Samples]:
 
 def _info(status: Status) -> Samples:
     yield {"script": status["script"], "pid": status["pid"], "host": status["host"]}, 1
+
+
+def _places(status: Status) -> Samples:
+    for row in status["ranks"]:
+        if row["host"]:
+            yield {key: row[key] for key in ("rank", "process", "pid", "host")}, 1
 
 
 def _logged(status: Status) -> Samples:
@@ -64,6 +68,7 @@ _METRICS: tuple[tuple[str, str, str, Callable[[Status], Samples]], ...] = (
     ("job_restarts_total", "counter", "Restarts and resizes of all ranks.", _of_job("restarts")),
     ("world_size", "gauge", "Ranks of the job.", _of_job("world_size")),
     ("processes", "gauge", "Processes that host them.", _of_job("processes")),
+    ("rank_info", "gauge", "Where the rank runs, once that is known.", _places),
     ("rank_alive", "gauge", "1 while the process of the rank runs.", _of_ranks("alive")),
     ("rank_steps_total", "counter", "Optimizer steps since the last restart.", _of_ranks("steps")),
     ("rank_collectives_total", "counter", "Collectives begun since the last restart.", _of_ranks("collectives")),

@@ -87,6 +87,7 @@ def test_a_job_is_seen_through_a_restart_a_stop_and_its_end(ddprun, mpiexec, cap
     assert seen['rank_alive{rank="0"}'] == seen['rank_alive{rank="1"}'] == 1
     assert seen['rank_collectives_total{rank="0"}'] >= 3
     assert seen['logged_value{rank="0",name="odd \\"name\\"\\\\\\n"}'] == 3.5
+    assert seen['rank_info{rank="1",process="1"}'] == 1
     assert sum(name.startswith("process_resident_memory_bytes") for name in seen) == seen["processes{}"]
     with pytest.raises(HTTPError, match="404") as refused:
         urlopen(address.removesuffix("metrics"), timeout=60)
