@@ -30,7 +30,7 @@ def last_line(output: str) -> str:
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
     options = ["--data", str(text), "--steps", "12", "--save-every", "6", *SMALL]
-    whole = run(2, "train_gpt.py", *options, "--run", "whole")
+    whole = run(2, "train_gpt.py", *options, "--run", "whole", "--log", "tensorboard")
     assert whole.returncode == 0, whole.stderr
     stopped = run(2, "train_gpt.py", *options, "--run", "parts", "--stop-after", "7")
     resumed = run(2, "train_gpt.py", *options, "--run", "parts", "--resume")
@@ -43,6 +43,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [10, 12, 12]
     assert "validation" in rows[-1] and {"loss", "tokens_per_s", "lr"} <= rows[0].keys()
+    assert list((tmp_path / "whole" / "tensorboard").iterdir())
     assert [p.name for p in sorted((tmp_path / "whole" / "checkpoints").iterdir())] == [
         "step_00000005",
         "step_00000011",
@@ -111,6 +112,8 @@ def test_metrics_beyond_the_checkpoint_are_made_again(run, text, tmp_path):
 
 
 def test_data_that_is_missing_or_too_small_is_named(run, tmp_path):
+    done = run(2, "train_gpt.py", "--log", "tensorbord")
+    assert "argument --log: 'tensorbord' is no logger; did you mean tensorboard" in done.stderr
     done = run(2, "train_gpt.py", "--data", "nowhere.txt", "--run", "r")
     assert done.returncode == 1 and "--data nowhere.txt: there is no such file or folder" in done.stderr
     (tmp_path / "few.txt").write_bytes(b"few")

@@ -25,7 +25,8 @@ def test_the_first_connection_that_ends_is_the_rank_at_fault(first: int, tmp_pat
         for rank in range(3):
             connection = socket.socket(socket.AF_UNIX)
             connection.connect(f"\0{address}")
-            connection.sendall(json.dumps({"kind": "hello", "ranks": [rank]}).encode() + b"\n")
+            hello = {"kind": "hello", "ranks": [rank], "host": "here", "pid": 1}
+            connection.sendall(json.dumps(hello).encode() + b"\n")
             ranks.append(connection)
         processes.read_all()
         for rank in (first, *{0, 1, 2} - {first}):
@@ -47,7 +48,7 @@ def test_a_connection_without_the_token_is_ignored(tmp_path):
         token, port, host = rest.split("@")
         assert (kind, host) == ("tcp", "127.0.0.1")
         said = [b"GET / HTTP/1.1\r\n", b"\xff" * 100_000, token[:9].encode(), b"x" * len(token) + b"\n"]
-        said.append(f'{token}\n{{"kind": "hello", "ranks": [1]}}\n'.encode())
+        said.append(f'{token}\n{{"kind": "hello", "ranks": [1], "host": "here", "pid": 1}}\n'.encode())
         connections = [socket.create_connection((host, int(port))) for _ in said]
         for connection, data in zip(connections, said, strict=True):
             connection.sendall(data)
