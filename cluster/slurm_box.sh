@@ -3,15 +3,16 @@
 #
 #   apt-get install slurm-wlm munge && cluster/slurm_box.sh start && salloc -n 2 ddprun train.py
 #
-# It writes /etc/slurm/slurm.conf, unless that is of another cluster.
+# It has SLURM_BOX_NODES nodes (two by default), each with a slurmd of its own. It writes /etc/slurm/slurm.conf, unless
+# that is of another cluster.
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 box=${SLURM_BOX:-/var/tmp/slurm-box}
 case ${1:-} in
 start) ;;
 stop)
-    for name in slurmd slurmctld munged; do
-        if [ -f "$box/$name.pid" ]; then kill "$(cat "$box/$name.pid")" && rm -f "$box/$name.pid"; fi
+    for file in "$box"/*.pid; do
+        if [ -f "$file" ]; then kill "$(cat "$file")" && rm -f "$file"; fi
     done
     exit
     ;;
@@ -25,7 +26,7 @@ if [ -e $conf ] && ! grep -q '^ClusterName=box$' $conf; then
     echo "$conf is of another cluster" >&2
     exit 1
 fi
-mkdir -p "$box/state" "$box/spool" /etc/slurm /run/munge
+mkdir -p "$box/state" /etc/slurm /run/munge
 [ -f /etc/munge/munge.key ] || mungekey --create
 chown -R munge: /etc/munge /run/munge
 if ! munge --no-input >/dev/null 2>&1; then
@@ -33,33 +34,36 @@ if ! munge --no-input >/dev/null 2>&1; then
     cp /run/munge/munged.pid "$box/munged.pid"
 fi
 name=$(hostname -s)
+nodes=${SLURM_BOX_NODES:-2}
+# A job that is put back into the queue waits there until its credential has expired.
 cat >$conf <<END
 ClusterName=box
 SlurmctldHost=$name
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 StateSaveLocation=$box/state
-SlurmdSpoolDir=$box/spool
+SlurmdSpoolDir=$box/spool-%n
 SlurmctldLogFile=$box/slurmctld.log
-SlurmdLogFile=$box/slurmd.log
+SlurmdLogFile=$box/slurmd-%n.log
 SlurmctldPidFile=$box/slurmctld.pid
-SlurmdPidFile=$box/slurmd.pid
+SlurmdPidFile=$box/slurmd-%n.pid
 SlurmdParameters=config_overrides
 ReturnToService=2
-NodeName=$name CPUs=8 State=UNKNOWN
+NodeName=box[1-$nodes] NodeHostname=$name NodeAddr=127.0.0.1 Port=[17001-$((17000 + nodes))] CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
 slurmctld -c
-slurmd
+for node in $(seq "$nodes"); do slurmd -N "box$node"; done
 for _ in $(seq 50); do
-    if sinfo --noheader --format=%t | grep -q idle; then exit; fi
+    if sinfo --noheader --format="%D %t" | grep -q "^$nodes idle"; then exit; fi
     sleep 0.2
 done
-echo "the host does not become idle: see $box/*.log" >&2
+echo "the nodes do not become idle: see $box/*.log" >&2
 exit 1

@@ -161,9 +161,10 @@ def rendezvous() -> dict[str, str]:
 
 
 def _mpi_rank_and_size() -> tuple[int, int] | None:
+    # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that, unless ddprun has named it.
+    met = "DDPGRAD_PROCS" not in os.environ and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
     for rank, size in MPI_VARIABLES:
-        # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that.
-        slurm_only = rank == "SLURM_PROCID" and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
+        slurm_only = rank == "SLURM_PROCID" and met
         if rank in os.environ and size in os.environ and not slurm_only:
             return _integer(rank), _integer(size)
     return None

@@ -33,17 +33,21 @@ def parse(argv: Sequence[str]) -> Plan:
 def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) -> Plan:
     _check_word(rest[0], chosen.module)
     allocation = environment.slurm_allocation()
-    slurm = allocation is not None and not (
-        chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile
+    slurm = chosen.slurm or (
+        allocation is not None
+        and not (chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile)
     )
     nnodes = _nnodes(chosen, slurm)
-    ranks = _ranks(chosen.nproc_per_node, allocation.tasks if allocation and slurm else None)
+    tasks = nnodes if chosen.slurm else allocation.tasks if allocation and slurm else None
+    ranks = _ranks(chosen.nproc_per_node, tasks)
     if allocation and slurm and chosen.local_ranks_filter and nnodes == 1 < allocation.nodes:
         raise LaunchError(
             "--local-ranks-filter: say over how many of this allocation's hosts to deal, with --nnodes N"
         )
     if slurm:
         ranks *= nnodes if chosen.nproc_per_node else 1
+    if not chosen.slurm and (others := options.given_of(chosen, options.SLURM)):
+        raise LaunchError(f"{others[0]} has a meaning only with --slurm")
     plan = Plan(
         world_size=ranks,
         procs=chosen.procs if chosen.procs is not None else (1 if chosen.debug else ranks),
@@ -213,6 +217,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter, which flushes at its end
                 return exit_codes.RANK_FAILED
         chosen, rest = options.split(given)
+        if chosen.slurm:
+            from . import submit
+
+            submit.check(chosen, rest)
+            return submit.run(_plan(given, chosen, rest), chosen)
         alone = not joining.wanted(chosen, rest)
         if alone:
             return _run(_plan(given, chosen, rest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,6 +54,7 @@ sub-commands:
   ddprun examples              list programs to begin with; ddprun examples copy NAME
 
 examples:
+  ddprun --slurm --nnodes 2 -n 4 --time 2:00:00 --requeue train.py --resume   two hosts, when Slurm has them
   ddprun -n 4 train.py --epochs 3                             four processes of one rank each
   ddprun -n 4 --debug train.py                                one process; breakpoint() stops one rank
   ddprun -n auto --watchdog 60 --max-restarts 3 --log-dir run train.py    overnight
@@ -105,6 +106,7 @@ def row(*names: str, **how: Any) -> Row:
 
 Row = tuple[tuple[str, ...], dict[str, Any]]
 SUB_COMMANDS = ("doctor", "ckpt", "trace", "report", "bench", "examples", "resize", "top")
+SLURM = "to submit to Slurm"
 _FOR_TORCHRUN = "taken for torchrun's sake"
 
 _OPTIONS: dict[str, Sequence[Row]] = {
@@ -137,6 +139,23 @@ _OPTIONS: dict[str, Sequence[Row]] = {
         row("--rdzv-id", metavar="ID", help="a name of the job; hosts that give another are refused"),
         row("--rdzv-backend", metavar="NAME", help=f"{_FOR_TORCHRUN}: c10d or static"),
         row("--standalone", action="store_true", help="use this host alone, in a Slurm allocation, too"),
+    ),
+    SLURM: (
+        row("--slurm", action="store_true",
+             help="submit the job, on --nnodes hosts with -n ranks each, and follow it to its end: Ctrl-C lets the ranks save "
+             "and end, a second one cancels the job. The batch file and the output lie in --log-dir (default: here)"),
+        row("--dry-run", action="store_true", help="print the batch file, and submit nothing"),
+        row("--time", metavar="LIMIT", help="as sbatch takes it: minutes, H:M:S or D-H"),
+        row("--partition", metavar="NAME", help="where to run"),
+        row("--gpus-per-node", metavar="N", help="GPUs on each host, as in 4 or a100:4"),
+        row("--array", metavar="SEEDS",
+             help="submit a job for each number, as in 0-3 or 1,5%%2; {seed} in the script's arguments and in --log-dir "
+             "stands for it"),
+        row("--requeue", action="store_true",
+             help="at the end of the time limit, and when Slurm preempts the job, save and wait in the queue again; "
+             "without it the ranks save and end"),
+        row("--sbatch", metavar="NAME=VALUE", action="append", default=[],
+             help="another option of sbatch, as in account=physics; may be given several times"),
     ),
     "supervision": (
         row("--watchdog", type=float, metavar="S",
@@ -195,16 +214,39 @@ def given(chosen: argparse.Namespace) -> dict[str, str]:
     return {name: first[name] for name, value in vars(chosen).items() if value != defaults[name]}
 
 
-def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:
-    """The place of the script in `argv`; LaunchError for an option that ddprun does not have.
+def given_of(chosen: argparse.Namespace, title: str) -> list[str]:
+    """The options of a group among those that are `given`."""
+    names = {name for names, _ in _OPTIONS[title] for name in names}
+    return [option for option in given(chosen).values() if option in names]
 
-    argparse would take the value of a misspelt option for the script.
+
+def without(argv: Sequence[str], title: str) -> list[str]:
+    """`argv` without the options of a group, for a ddprun that is not to do what they ask for."""
+    _, options = _parser()
+    names = {name for names, _ in _OPTIONS[title] for name in names}
+    left: list[str] = []
+    end = 0
+    for name, begin, end in _own(argv, options):
+        if name.replace("_", "-") not in names:
+            left += argv[begin:end]
+    return [*left, *argv[end:]]
+
+
+def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -> int:
+    """The place of the script in `argv`."""
+    return max((end for _, _, end in _own(argv, options)), default=0)
+
+
+def _own(argv: Sequence[str], options: Sequence[argparse.Action]) -> Iterator[tuple[str, int, int]]:
+    """ddprun's own options in `argv`: the name of each, and where it and its value begin and end.
+
+    LaunchError for an option that ddprun does not have: argparse would take the value of a misspelt one for the script.
     """
     with_value = {name: action.nargs != 0 for action in options for name in action.option_strings}
     with_value |= {"-h": False, "--help": False}
     position = 0
     while position < len(argv) and argv[position].startswith("-") and argv[position] != "--":
-        argument = argv[position]
+        argument, begin = argv[position], position
         name, equals, _ = argument.partition("=")
         if name not in with_value and not name.startswith("--") and with_value.get(name[:2]):
             name, equals = name[:2], "attached"  # -n4
@@ -212,5 +254,5 @@ def _first_positional(argv: Sequence[str], options: Sequence[argparse.Action]) -
             near = difflib.get_close_matches(name, with_value, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "ddprun --help lists the options."
             raise LaunchError(f"unknown option {name}; {hint} (Options of the script go after its name.)")
-        position += 2 if with_value[name] and not equals else 1
-    return min(position, len(argv))
+        position = min(position + (2 if with_value[name] and not equals else 1), len(argv))
+        yield name, begin, position

@@ -171,6 +171,10 @@ def _current_rank(launch: Launch) -> int | None:
 
 def _export_torchrun_variables(launch: Launch) -> None:
     """Set the variables that scripts for torchrun read, where one process is one rank."""
-    local = environment.local_rank_and_size() if launch.mpi and launch.procs == launch.world_size else None
-    number, size = local or (launch.ranks[0], launch.world_size)
+    number, size = launch.ranks[0], launch.world_size
+    if launch.mpi and (place := environment.local_rank_and_size()):
+        # Processes are dealt to hosts in blocks; those beside this one may host several ranks.
+        first = launch.proc - place[0]
+        begin, end = launch.block(first).start, launch.block(first + place[1] - 1).stop
+        number, size = number - begin, end - begin
     environment.export(RANK=str(launch.ranks[0]), LOCAL_RANK=str(number), LOCAL_WORLD_SIZE=str(size))

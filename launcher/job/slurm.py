@@ -24,6 +24,7 @@ def start(plan: Plan, report: str) -> Child:
             "this is a Slurm allocation, but srun is not on PATH; --standalone uses this host alone, and --mpi mpiexec"
         )
     command = [srun, f"--ntasks={plan.procs}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--input=none"]
+    command.append("--distribution=block")  # as ranks are counted on each host
     if plan.nnodes > 1:
         command += [f"--nodes={plan.nnodes}", f"--ntasks-per-node={plan.procs // plan.nnodes}"]
     wanted = _mpi_type(srun, plan.mpiexec)
