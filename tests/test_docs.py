@@ -21,6 +21,7 @@ PAGES = [
     *sorted(REPOSITORY.glob("*.md")),
     *sorted(DOCS.rglob("*.md")),
     *sorted(REPOSITORY.glob("*/README.md")),
+    *sorted(REPOSITORY.glob("cluster/*/README.md")),
 ]
 SOURCES = ("ddpgrad", "launcher", "tests", "examples", "cluster", "docs")
 # Files of users that the texts speak of.

@@ -97,7 +97,7 @@ class Nodes:
         """Wait until all nodes have joined; LaunchError after `timeout` seconds."""
         until = time.monotonic() + timeout
         pending: list[Node] = []
-        with self._listen() as server, selectors.DefaultSelector() as selector:
+        with self._listen(until) as server, selectors.DefaultSelector() as selector:
             selector.register(server, selectors.EVENT_READ)
             while len(self.joined) < self.count - 1:
                 left = until - time.monotonic()
@@ -122,15 +122,23 @@ class Nodes:
             node.rank = next(ranks) if node.rank is None else node.rank
         self.joined.sort(key=lambda node: node.rank or 0)
 
-    def _listen(self) -> socket.socket:
+    def _listen(self, until: float) -> socket.socket:
         host, port = self.endpoint
-        try:
-            return socket.create_server((host, port), backlog=128)
-        except OSError as error:
-            raise LaunchError(
-                f"--rdzv-endpoint {host}:{port} cannot be listened to on this host, which is node 0: {error}. "
-                "Give the first node's address and a port that is free there"
-            ) from None
+        while True:
+            try:
+                return socket.create_server((host, port), backlog=128)
+            except OSError as error:
+                # The name of a pod is known some seconds after it has begun.
+                if not isinstance(error, socket.gaierror) or time.monotonic() > until:
+                    raise self._unusable(error) from None
+            time.sleep(_RETRY_S)
+
+    def _unusable(self, error: OSError) -> LaunchError:
+        host, port = self.endpoint
+        return LaunchError(
+            f"--rdzv-endpoint {host}:{port} cannot be listened to on this host, which is node 0: {error}. "
+            "Give the first node's address and a port that is free there"
+        )
 
     def _meet(self, node: Node, selector: selectors.BaseSelector) -> None:
         try:

@@ -14,7 +14,8 @@ from patience import patience
 from restarting import TRAIN, results
 from running import LIMIT_S, Ddprun
 
-from ddpgrad.launcher.job import mpi
+from ddpgrad.errors import LaunchError
+from ddpgrad.launcher.job import mpi, nodes
 
 WORK = """
 total = np.array([rank + 1.0])
@@ -45,6 +46,25 @@ def start(ddprun: Ddprun, endpoint: str, node: int, *arguments: str, count: int 
 def ended(*nodes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
     said = [node.communicate(timeout=LIMIT_S) for node in nodes]
     return [(node.returncode, out, err) for node, (out, err) in zip(nodes, said, strict=True)]
+
+
+def test_the_first_node_waits_until_its_own_name_is_known(monkeypatch):
+    """In Kubernetes the name of a pod becomes known after it has begun."""
+    unknown = [socket.gaierror(socket.EAI_NONAME, "Name or service not known")] * 2
+    create = socket.create_server
+
+    def create_server(address, **options):
+        if unknown:
+            raise unknown.pop()
+        return create(("127.0.0.1", 0), **options)
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with pytest.raises(LaunchError, match="only 1 of 2 nodes came to pod-0"):
+        nodes.Nodes(("pod-0.job", 29500), 2, 1, "").gather(timeout=2)
+    assert not unknown
+    unknown += [socket.gaierror(socket.EAI_NONAME, "Name or service not known")] * 9
+    with pytest.raises(LaunchError, match="cannot be listened to on this host"):
+        nodes.Nodes(("pod-0.job", 29500), 2, 1, "").gather(timeout=0.3)
 
 
 def test_nodes_that_find_each_other_are_one_world(ddprun, endpoint):
