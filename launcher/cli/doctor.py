@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import ddpgrad
+from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed import mpi_shared_memory
 from ddpgrad.distributed.failure import exit_codes
 
 from ..job import mpi
 from ..job.plan import usable_cores
+from . import fabric
 
 _GIB = 1 << 30
 # Gradients, parameters and scratch of a few ranks of a middling model.
@@ -200,6 +202,14 @@ def _mpi() -> Finding:
     return Finding("MPI", f"{library}; {mpiexec} ({flavour})", todo)
 
 
+def _settings() -> Finding:
+    return Finding("MPI settings", *fabric.settings(environment.mapping()))
+
+
+def _network() -> Finding:
+    return Finding("network", *fabric.network())
+
+
 def _gpus() -> Finding:
     if find_spec("cupy") is None:
         there = shutil.which("nvidia-smi") is not None
@@ -258,5 +268,5 @@ def run(command: Sequence[str], seconds: float = 60) -> subprocess.CompletedProc
 
 
 _LOOKS: tuple[Callable[[], Finding], ...] = (
-    _versions, _cores, _blas, _shared_memory, _left_over, _mpi, _gpus, _nccl, _two_ranks,
+    _versions, _cores, _blas, _shared_memory, _left_over, _mpi, _settings, _network, _gpus, _nccl, _two_ranks,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import safetensors.numpy
 import ddpgrad
 from ddpgrad import nn
 from ddpgrad.launcher import Checkpointer
-from ddpgrad.launcher.cli import doctor
+from ddpgrad.launcher.cli import doctor, fabric
 from ddpgrad.launcher.cli.ddprun import main
 
 
@@ -106,7 +107,9 @@ def test_doctor_looks_at_everything_and_two_ranks_work():
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    subjects = ["versions", "cores", "BLAS", "/dev/shm", "left", "MPI", "GPUs", "NCCL", "all-reduce"]
+    subjects = [
+        "versions", "cores", "BLAS", "/dev/shm", "left", "MPI", "MPI", "network", "GPUs", "NCCL", "all-reduce",
+    ]  # fmt: skip
     found = [line.split()[1] for line in lines if line.split()[0] in ("ok", "warning", "FAILED")]
     assert found == subjects
     assert "threads" in next(line for line in lines if line.split()[1] == "BLAS")
@@ -129,6 +132,52 @@ def test_doctor_removes_what_killed_jobs_have_left(monkeypatch, capsys):
         assert f"removed {left}" in capsys.readouterr().out
     finally:
         kept.unlink()
+
+
+def device(folder: Path, name: str, driver: str, **port: str) -> None:
+    """A network device as the kernel shows it."""
+    (folder / name / "ports" / "1").mkdir(parents=True)
+    (folder / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+    (folder / name / "device").mkdir()
+    (folder / name / "device" / "driver").symlink_to(folder / "drivers" / driver)
+    for key, value in port.items():
+        (folder / name / "ports" / "1" / key).write_text(f"{value}\n")
+
+
+def test_doctor_sees_networks_and_settings_that_leave_them_out(tmp_path, monkeypatch):
+    limit = [resource.RLIM_INFINITY]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit[0], limit[0]))
+    assert fabric.network(tmp_path / "none") == ("no InfiniBand, RoCE or EFA device: TCP between hosts", "")
+    assert fabric.settings({"HOME": "/"}, tmp_path / "none") == (
+        "none: the MPI library chooses the network",
+        "",
+    )
+    devices, nodes = tmp_path / "infiniband", tmp_path / "nodes"
+    nodes.mkdir()
+    link = {"rate": "200 Gb/sec (4X HDR)", "state": "4: ACTIVE"}
+    device(devices, "mlx5_0", "mlx5_core", link_layer="InfiniBand", **link)
+    device(devices, "rocep1", "mlx5_core", link_layer="Ethernet", rate="25 Gb/sec", state="1: DOWN")
+    device(devices, "rdmap0", "efa", link_layer="Unspecified", **link)
+    said, advice = fabric.network(devices, nodes)
+    assert said.split(", ") == [
+        "mlx5_0 InfiniBand 200 Gb/sec (4X HDR) ACTIVE", "rdmap0 EFA 200 Gb/sec (4X HDR) ACTIVE",
+        "rocep1 RoCE 25 Gb/sec DOWN",
+    ]  # fmt: skip
+    assert advice == ""
+    assert "--device" in fabric.network(devices, tmp_path / "gone")[1]
+    limit[0] = 65536
+    said, advice = fabric.network(devices, nodes)
+    assert said.endswith("memory lock limit 64 KiB") and "ulimit -l unlimited" in advice
+    for variables, says in (
+        ({"UCX_TLS": "tcp,self"}, "leaves InfiniBand and RoCE out"),
+        ({"UCX_TLS": "rc_x,self"}, ""),
+        ({"UCX_TLS": "^tcp"}, ""),
+        ({"FI_PROVIDER": "tcp"}, "leaves EFA out"),
+        ({"MPI4PY_LIBMPI": "/nowhere/libmpi.so"}, "does not exist: /nowhere/libmpi.so"),
+    ):
+        said, advice = fabric.settings(variables, devices)
+        assert said == ", ".join(f"{name}={value}" for name, value in variables.items())
+        assert says in advice and bool(says) == bool(advice)
 
 
 def test_doctor_says_what_to_do(monkeypatch, capsys):
