@@ -164,8 +164,7 @@ def _mpi_rank_and_size() -> tuple[int, int] | None:
     # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that, unless ddprun has named it.
     met = "DDPGRAD_PROCS" not in os.environ and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
     for rank, size in MPI_VARIABLES:
-        slurm_only = rank == "SLURM_PROCID" and met
-        if rank in os.environ and size in os.environ and not slurm_only:
+        if rank in os.environ and size in os.environ and not (met and rank == "SLURM_PROCID"):
             return _integer(rank), _integer(size)
     return None
 

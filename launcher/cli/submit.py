@@ -19,6 +19,12 @@ _OTHERWISE = (
     "debug", "standalone", "mpi", "mpiexec", "hosts", "hostfile", "node_rank", "rdzv_endpoint", "master_addr", "master_port"
 )  # fmt: skip
 
+# What the batch file gets from options of ddprun, or is found again by.
+_OURS = {
+    "nodes": "--nnodes", "ntasks": "-n", "ntasks-per-node": "-n", "cpus-per-task": "--threads", "array": "--array",
+    "output": "--log-dir", "open-mode": "--log-dir", "requeue": "--requeue",
+}  # fmt: skip
+
 
 def run(plan: Plan, chosen: argparse.Namespace) -> int:
     """Submit `plan`, which ddprun's options in `chosen` describe, and follow it; returns its exit code."""
@@ -63,8 +69,12 @@ def check(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
         raise LaunchError(
             f"-n {chosen.nproc_per_node}: the hosts are not known before Slurm has chosen them; give a number of ranks"
         )
-    if unnamed := [text for text in chosen.sbatch if not text.strip("-").partition("=")[0]]:
-        raise LaunchError(f"--sbatch takes NAME=VALUE or NAME, as in account=physics; got {unnamed[0]!r}")
+    for text in chosen.sbatch:
+        name = text.lstrip("-").partition("=")[0]
+        if not name:
+            raise LaunchError(f"--sbatch takes NAME=VALUE or NAME, as in account=physics; got {text!r}")
+        if name in _OURS:
+            raise LaunchError(f"--sbatch {text}: ddprun sets {name} itself, by {_OURS[name]}")
     if chosen.array:
         if not any(batch.SEED in argument for argument in rest):
             raise LaunchError(

@@ -188,6 +188,7 @@ JobId=16 ArrayJobId=12 ArrayTaskId=5 JobState=NODE_FAIL Reason=None ExitCode=0:0
         (["--array", "0-3", "script.py"], "give the script its number"),
         (["--array", "0-3", "--log-dir", "run", "script.py", "{seed}"], "a folder each, as in run/{seed}"),
         (["--sbatch", "=3", "script.py"], "--sbatch takes NAME=VALUE"),
+        (["--sbatch", "output=here", "script.py"], "ddprun sets output itself, by --log-dir"),
         (["gone.py"], "gone.py does not exist"),
     ],
 )
