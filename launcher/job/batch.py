@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -106,8 +107,8 @@ def read_tasks(said: str) -> list[Task]:
     for line in said.splitlines():
         found = dict(_FIELD.findall(line))
         if "JobState" in found:
-            code, _, signal = found.get("ExitCode", "0:0").partition(":")
-            status = 128 + int(signal) if int(signal or 0) else int(code)
+            code, _, number = found.get("ExitCode", "0:0").partition(":")
+            status = 128 + int(number) if int(number or 0) else int(code)
             state = found["JobState"]
             hosts = found.get("NodeList", "").replace("(null)", "")
             if state != "COMPLETED" and not status:
@@ -138,6 +139,8 @@ class Follower:
                 if tasks and all(task.ended for task in tasks):
                     time.sleep(_SETTLE_S)
                     self._show(tasks, whole=True)
+                    if self._asked_to_end and any(task.state == "CANCELLED" for task in tasks):
+                        return 128 + signal.SIGINT
                     return max(task.code for task in tasks)
                 time.sleep(_POLL_S)
             except KeyboardInterrupt:

@@ -307,6 +307,20 @@ def test_ctrl_c_ends_the_job(ddprun, allocation):
 
 
 @pytest.mark.slurm
+def test_ctrl_c_takes_a_job_out_of_the_queue(ddprun, allocation):
+    popen = subprocess.Popen(
+        ddprun.command("--slurm", "-n", "2", "--sbatch", "hold", ddprun.script("")),
+        cwd=ddprun.folder, env=ddprun.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert popen.stderr is not None
+    while "pending (JobHeldUser)" not in (line := popen.stderr.readline()):
+        assert line, "ddprun has ended"
+    popen.send_signal(signal.SIGINT)
+    result = ddprun.end(popen)
+    assert result.code == 128 + signal.SIGINT and "cancelled" in result.err
+
+
+@pytest.mark.slurm
 def test_ranks_that_mpi_cannot_join_are_no_worlds_of_one(ddprun, allocation):
     """An srun that does not serve the installed MPI library gives each task a world of its own."""
     ddprun.environment["SLURM_MPI_TYPE"] = "none"
