@@ -57,7 +57,11 @@ SlurmdPidFile=$box/slurmd-%n.pid
 SlurmdParameters=config_overrides
 ReturnToService=2
 NodeName=box[1-$nodes] NodeHostname=$name NodeAddr=127.0.0.1 Port=[17001-$((17000 + nodes))] CPUs=8 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SchedulerParameters=preempt_send_user_signal
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE GraceTime=60 State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=INFINITE PreemptMode=OFF State=UP
 END
 slurmctld -c
 for node in $(seq "$nodes"); do slurmd -N "box$node"; done

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -21,7 +22,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 saved_step: int | None = None
 """The step whose checkpoint was saved before the ranks ended on request; None while they run."""
 
+# Slurm preempts with several signals: to the processes of a step, to their agents, which pass it on, and to the batch file.
+_ONE_REQUEST_S = 10.0
+
 _flag = False
+_flagged_at = 0.0
 _asked = False  # whether the program ever asked for the flag
 _sender: Sender | None = (
     None  # to the launcher; then run_script.py turns an end on request into the exit code
@@ -73,13 +78,15 @@ def _install() -> None:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    global _flag
+    global _flag, _flagged_at
     # In a forked worker the flag is of no use.
     if _asked and os.getpid() == _pid:
+        if _flag and number != signal.SIGINT and time.monotonic() < _flagged_at + _ONE_REQUEST_S:
+            return
         if _flag:
             print("a second signal: the script ends without saving", file=sys.stderr)
             _as_before(number, frame)
-        _flag = True
+        _flag, _flagged_at = True, time.monotonic()
     else:
         _as_before(number, frame)
 

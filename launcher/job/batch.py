@@ -36,10 +36,11 @@ _FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 
 _BODY = """\
 
-again=
+again={again}
 passed_on=
-trap 'passed_on=1; again={again}; kill -USR1 "$ddprun"' USR1
-trap 'passed_on=1; kill -TERM "$ddprun"' TERM
+trap 'passed_on=1; kill -USR1 "$ddprun"' USR1
+# Who cancels the job does not want it again.
+trap 'passed_on=1; again=; kill -TERM "$ddprun"' TERM
 {command} &
 ddprun=$!
 # A signal interrupts the wait.

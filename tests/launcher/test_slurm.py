@@ -273,6 +273,32 @@ def test_a_job_that_slurm_preempts_waits_in_the_queue_and_goes_on(ddprun, alloca
     assert "--requeue" in batch_file.read_text()
 
 
+# A job of a partition of higher priority needs the hosts.
+DISPLACED = TRAIN.replace(
+    "        while True:\n            wait()\n",
+    '        if rank == 0 and "SLURM_JOB_ID" in os.environ:\n'
+    '            ask = ["sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--wrap=hostname"]\n'
+    "            subprocess.run(ask, check=True)\n"
+    '        while "SLURM_JOB_ID" in os.environ and not preemption.requested():\n',
+)
+
+
+@pytest.mark.slurm
+def test_a_job_of_higher_priority_may_have_the_hosts_in_between(ddprun, allocation):
+    """Slurm signals the ranks, what started them, and the batch file: one request to save and end."""
+    asked = subprocess.run(
+        ["sinfo", "--noheader", "--partition=urgent"], capture_output=True, text=True, timeout=60
+    )
+    if not asked.stdout:
+        pytest.skip("needs the partition urgent of cluster/slurm_box.sh")
+    script = ddprun.script("from ddpgrad.launcher import preemption\n" + DISPLACED)
+    options = ["--slurm", "--requeue", "--nnodes", "2", "-n", "1", "--sbatch", "exclusive"]
+    done = ddprun.run(*options, script, "checkpoints", "3")
+    assert done.code == 0, done.err + done.out
+    assert "ddprun: preempted after step 3, whose checkpoint is saved." in done.out
+    assert len(results(done.out)) == 2 and "DUE TO JOB REQUEUE" in done.out
+
+
 @pytest.mark.slurm
 def test_without_requeue_a_preempted_job_has_ended(ddprun, allocation):
     script = ddprun.script("from ddpgrad.launcher import preemption\n" + PREEMPTED)

@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+from ddpgrad.distributed.failure import exit_codes
+
 SLEEP = """
 open(f"ready-{rank}", "w").close()
 time.sleep(60)
@@ -61,3 +63,21 @@ def test_ranks_do_not_outlive_a_killed_launcher(ddprun):
     running = ddprun.start("-n", "2", ddprun.script(STUBBORN))
     running.kill()
     assert ddprun.end(running).code == -signal.SIGKILL
+
+
+def test_several_signals_of_a_scheduler_are_one_request(ddprun):
+    """Slurm preempts with several, which come within a moment; nothing is lost."""
+    program = """
+import os, signal
+import ddpgrad as torch
+from ddpgrad.launcher import Checkpointer
+checkpoints = Checkpointer("checkpoints")
+state = {"model": torch.nn.Linear(2, 2)}
+checkpoints.step(0, **state)
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM): os.kill(os.getpid(), number)
+checkpoints.step(1, **state)
+"""
+    script = ddprun.script(program, prelude="")
+    result = ddprun.run("-n", "1", script)
+    assert result.code == exit_codes.PREEMPTED, result.err
+    assert "preempted after step 1, whose checkpoint is saved" in result.err
