@@ -7,7 +7,6 @@ world also when `group` is smaller; `group_src` and `group_dst` are ranks of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -194,15 +193,16 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """Fill `output_tensor` with the elements of all ranks, one rank after the other, in whatever shape it has."""
     c = resolve(group).communicator
-    host, shape = host_of("all_gather_into_tensor", input_tensor, c), tuple(output_tensor.shape)
-    if math.prod(shape) != c.size * host.size:
+    host, shape = host_of("all_gather_into_tensor", input_tensor, c), output_tensor._array.shape
+    if output_tensor._array.size != c.size * host.size:
         raise ValueError(
             f"all_gather_into_tensor(): the output must have {c.size * host.size} elements for inputs of shape "
             f"{list(host.shape)} from {c.size} ranks, got shape {list(shape)}"
         )
     room = room_in(output_tensor, host)
     rows, work = c.start_all_gather(host, "", async_op, room)
-    finish = partial(store, "all_gather_into_tensor", output_tensor, rows.reshape(shape), room is not None)
+    shaped = rows if room is not None else rows.reshape(shape)
+    finish = partial(store, "all_gather_into_tensor", output_tensor, shaped, room is not None)
     return run(work, finish, [output_tensor], async_op)
 
 
@@ -271,7 +271,7 @@ def reduce_scatter_tensor(
         )
     room = room_in(output, host)
     part, work = _start_reduce_scatter(c, host, op, async_op, room)
-    shaped = part.reshape(output._array.shape)
+    shaped = part if room is not None else part.reshape(output._array.shape)
     finish = partial(store, "reduce_scatter_tensor", output, shaped, room is not None)
     return run(work, finish, [output], async_op)
 

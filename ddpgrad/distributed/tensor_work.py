@@ -249,7 +249,8 @@ def root_of(group: ProcessGroup, name: str, of_world: int | None, of_group: int 
         if of_world is not None:
             raise ValueError(f"{name}(): give the rank of the world or of the group, not both")
         return of_group
-    return group.place(0 if of_world is None else of_world, f"{name}(): rank")
+    wanted = 0 if of_world is None else of_world
+    return group.ranks.index(wanted) if wanted in group.ranks else group.place(wanted, f"{name}(): rank")
 
 
 def sum_sparse(tensor: Tensor, op: Any, c: Communicator, async_op: bool, label: str) -> Work | None:

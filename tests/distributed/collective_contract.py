@@ -165,14 +165,31 @@ def _many_under_way(c, same):
 
 
 def _small_and_often(c, same):
-    """So many small sums that a transport may compile them."""
+    """So many small collectives, again and again the same, that a transport may compile them."""
     for i in range(160):
         dtype = [np.float32, np.float64, np.int32, np.int64][i % 4]
         op = "avg" if i % 8 > 5 and dtype in (np.float32, np.float64) else "sum"
-        everyone = [contribution(rank, 1 + 61 * i % 500, dtype, i) for rank in range(c.size)]
-        array = everyone[c.rank].copy()
-        c.all_reduce(array, op)
-        same(array, tree_reference(everyone, op))
+        everyone = [
+            contribution(rank, (1 + 61 * (i % 40) % 500) * c.size, dtype, i) for rank in range(c.size)
+        ]
+        mine, total = everyone[c.rank].copy(), tree_reference(everyone, op)
+        parts = c.all_gather(c.reduce_scatter(mine, op))
+        same(np.concatenate(parts), total)
+        columns = [row.reshape(c.size, -1)[c.rank] for row in everyone]
+        _alike(np.concatenate(c.all_to_all(mine)), np.concatenate(columns))
+        rows = c.gather(mine, dst=c.size - 1)
+        _alike(
+            np.array(rows if c.rank == c.size - 1 else []), np.array(everyone if c.rank == c.size - 1 else [])
+        )
+        c.scatter(mine, [row * 2 for row in everyone] if c.rank == 0 else None, src=0)
+        _alike(mine, everyone[c.rank] * 2)
+        mine[...] = everyone[c.rank]
+        c.all_reduce(mine, op)
+        same(mine, total)
+        narrow = everyone[c.rank].astype(np.float16 if i % 3 else np.bool_)
+        c.broadcast(narrow, src=c.size - 1)
+        same(narrow, everyone[-1].astype(narrow.dtype))
+        c.barrier()
 
 
 def _exchanges(c):

@@ -34,7 +34,7 @@ def _limit(size: int) -> None:
     from ddpgrad.distributed.transports.shm import transport as shm
 
     mpi._PIECE = mpi_mail._PIECE = shm._SCRATCH_TOTAL = size
-    mpi.SMALL = shm.SMALL = shm.CROWDED = mail.EAGER = size // 64
+    mpi.SMALL = shm._LEAST = shm._MOST = mail.EAGER = size // 64
     mailbox._CAPACITY = size // 16
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from ddpgrad.distributed import transports
 from ddpgrad.distributed.communicator.communicator import Alone, Communicator
-from ddpgrad.distributed.transports.shm import segments
+from ddpgrad.distributed.transports.shm import segments, ways
 from ddpgrad.environment import Launch
-from ddpgrad.errors import StallError, TransportError
+from ddpgrad.errors import MismatchError, RankFailedError, StallError, TransportError
 
 
 @pytest.fixture
@@ -38,31 +38,98 @@ def both(ends):
     return lambda fn: [made.result(30) for made in [pool.submit(fn, c) for c in communicators]]
 
 
-@pytest.mark.parametrize("length", [100, 300_000])
+COLLECTIVES = {
+    "all_reduce": lambda c, array: c.all_reduce(array, label="one"),
+    "reduce_scatter": lambda c, array: c.reduce_scatter(array, label="one"),
+    "broadcast": lambda c, array: c.broadcast(array, 1),
+    "all_gather": lambda c, array: c.all_gather(array),
+    "all_to_all": lambda c, array: c.all_to_all(array),
+    "gather": lambda c, array: c.gather(array, 1),
+    "scatter": lambda c, array: c.scatter(array, [array, array] if c.rank == 0 else None),
+    "barrier": lambda c, array: c.barrier(),
+}
+
+
+def compile_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(ways, "_COMPILE_AFTER", 0)
+    monkeypatch.setattr(ways, "_COMPILE_IF_LOADED", 0)
+
+
+def planned(transport) -> int:
+    """How many collectives compiled code carries out."""
+    return sum(plan is not None for plan in transport._at_once.__self__._plans.values())
+
+
+# float32 of 128 KiB fit a slot of two ranks
+@pytest.mark.parametrize("length", [100, 32_768, 32_772, 300_000])
 @pytest.mark.parametrize("allocated", [False, True])
-def test_short_ways_give_what_the_general_ones_give(ends, both, length, allocated):
-    """`AtOnce`, `SmallSum` and `InWindows` beside `InSlots` and `InShares`."""
+def test_short_ways_give_what_the_general_ones_give(ends, both, length, allocated, monkeypatch):
+    """`AtOnce`, by Python and compiled, and `InWindows` beside `InSlots` and `InShares`."""
+    compile_at_once(monkeypatch)
 
     def program(communicator):
         rng = np.random.default_rng(communicator.rank)
         numbers = rng.standard_normal(length).astype(np.float32)
-        array = communicator.allocate(length, np.float32) if allocated else np.empty(length, np.float32)
+        window = communicator.allocate(length, np.float32) if allocated else np.empty(length, np.float32)
         results = []
-        for op in ("sum", "avg", "max"):
-            array[...] = numbers
-            communicator.all_reduce(array, op)
-            results.append(array.tobytes())
-        array[...] = numbers
-        communicator.broadcast(array, 1)
-        results.append(array.tobytes())
-        results += [row.tobytes() for row in communicator.all_gather(numbers)]
-        results += [part.tobytes() for part in communicator.all_to_all(numbers)]
-        return [*results, communicator.reduce_scatter(numbers).tobytes()]
+        for view in (window, window[: length // 2 * 2].reshape(-1, 2), window[::2][: length // 4 * 2]):
+            for op in ("sum", "avg", "max"):
+                window[...] = numbers
+                communicator.all_reduce(view, op)
+                results.append(view.tobytes())
+            window[...] = numbers
+            communicator.broadcast(view, 1)
+            results.append(view.tobytes())
+            for dtype in (np.float32, np.float16, np.bool_):
+                sent = view.astype(dtype)
+                results += [row.tobytes() for row in communicator.all_gather(sent)]
+                results += [part.tobytes() for part in communicator.all_to_all(sent)]
+                results += [row.tobytes() for row in communicator.gather(sent, 1) or ()]
+                communicator.scatter(sent, [sent, sent[::-1]] if communicator.rank == 0 else None)
+                results.append(sent.tobytes())
+            results.append(communicator.reduce_scatter(view).tobytes())
+        communicator.barrier()
+        return results
 
     short = both(program)
+    assert [both(program), both(program)] == [short, short]
+    assert planned(ends[1][0][0]) >= (45 if length <= 32_768 else 1)
     for transport, _ in ends[1]:
         transport._alone = False
     assert both(program) == short
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("fault", ["fails", "differs"])
+def test_compiled_collectives_notice_a_rank_that_fails_or_differs(ends, both, name, fault, monkeypatch):
+    compile_at_once(monkeypatch)
+    call, other = COLLECTIVES[name], COLLECTIVES["broadcast" if name == "barrier" else "barrier"]
+
+    def often(communicator):
+        for function in [call, other] * 3:
+            function(communicator, np.ones(4, np.float32))
+
+    both(often)
+    assert planned(ends[1][0][0]) == planned(ends[1][1][0]) == 2
+    array = np.zeros(4, np.float32)
+
+    def once(communicator):
+        if communicator.rank == 0:
+            call(communicator, array)
+        elif fault == "differs":
+            other(communicator, np.ones(4, np.float32))
+        else:
+            ends[1][1][0].fail(1, "raised ValueError: bad", secondary=False)
+            raise ValueError("bad")
+
+    pool, communicators = ends[0], [communicator for _, communicator in ends[1]]
+    first, second = (pool.submit(once, c) for c in communicators)
+    told = RankFailedError if fault == "fails" else MismatchError
+    with pytest.raises(told, match="rank 1 raised ValueError" if fault == "fails" else f"of float32|{name}"):
+        first.result(30)
+    with pytest.raises(ValueError if fault == "fails" else MismatchError):
+        second.result(30)
+    assert not array.any(), "nothing may have moved"
 
 
 def test_too_little_room_is_said_on_all_ranks_and_survived(both, monkeypatch):

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
 from ..protocol import guard, plain_data, tree
-from ..transports.base import COMPLETED, Pending
+from ..transports.base import Pending
 from ..transports.calls import (
+    NOTHING,
     Allocate,
     AllToAll,
     Barrier,
@@ -26,11 +27,11 @@ from ..transports.calls import (
     Gather,
     Reduce,
     ReduceScatter,
-    equal_counts,
+    counts_between,
 )
 from ..transports.mail import ANY, Message
 from .arrays import check_array, filled, in_order, new, refuse_objects, write_back
-from .port import Alone, ArrayWork, Port
+from .port import DONE, Alone, ArrayWork, Port, ignore, never, refuse
 
 __all__ = ["Alone", "ArrayWork", "Communicator", "Port"]
 
@@ -48,8 +49,8 @@ class Communicator:
         "_checked",
         "_leave",
         "_note",
+        "_now",
         "_port",
-        "_reduce_now",
         "_submit",
         "rank",
         "size",
@@ -69,9 +70,9 @@ class Communicator:
         self.size = size
         self.transport = transport
         self._port = port
-        self._note = note or _ignore
+        self._note = note or ignore
         self._submit = port.submit
-        self._reduce_now: Callable[..., bool] = getattr(port, "reduce_now", _never)
+        self._now: Callable[..., bool] = getattr(port, "now", never)
         self._leave = leave
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
@@ -90,7 +91,8 @@ class Communicator:
             raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
         template = np.broadcast_to(np.empty((), dtype), (n,))
         call = Allocate(guard.signature("sharing memory for gradients", dtype, (n,)), template)
-        self._post(call).wait()
+        self._note(call.signature)
+        self._submit(call).wait()
         assert call.result is not None
         return call.result
 
@@ -108,7 +110,9 @@ class Communicator:
             check_array(f"all_reduce({op})", array, writes=True)
             tree.check(op, array.dtype)
             signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
-            return self._in_place(Reduce(signature, in_order(array), op, async_op), array)
+            return self._in_place(
+                signature, array, async_op, lambda flat: Reduce(signature, flat, op, async_op)
+            )
         signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
         if signature not in self._checked:
             refuse_objects(array.dtype)
@@ -119,9 +123,9 @@ class Communicator:
         self._note(signature)
         if array.ndim != 1:
             array = array.reshape(-1)
-        if not self._reduce_now(array, op, signature):
+        if not self._now(signature, array, array):
             self._submit(Reduce(signature, array, op)).wait()
-        return _DONE
+        return DONE
 
     def broadcast(
         self, array: np.ndarray, src: int = 0, label: str = "", async_op: bool = False
@@ -136,7 +140,9 @@ class Communicator:
         writes = self.rank != src
         check_array(name, array, writes)
         signature = guard.signature(name, array.dtype, array.shape, label)
-        return self._in_place(Broadcast(signature, in_order(array), src, async_op), array, writes)
+        return self._in_place(
+            signature, array, async_op, lambda flat: Broadcast(signature, flat, src, async_op), writes
+        )
 
     def all_gather(self, array: np.ndarray, label: str = "") -> list[np.ndarray]:
         """The arrays of all ranks, by rank; all must have one shape and dtype."""
@@ -173,7 +179,7 @@ class Communicator:
             )
         if splits is None:
             signature = guard.signature("all_to_all", array.dtype, array.shape)
-            counts = equal_counts(self.size, array.size // self.size)
+            counts = counts_between(self.size, array.size // self.size)
             result, work = self._all_to_all(signature, array, counts, background, out)
             return list(result.reshape(self.size, array.shape[0] // self.size, *array.shape[1:])), work
         if len(splits) != self.size or sum(splits) != array.shape[0] or min(splits) < 0:
@@ -183,7 +189,7 @@ class Communicator:
             )
         table = self._gather(np.array(splits, np.int64), "all_to_all splits", "")
         counts = Counts(table * prod(array.shape[1:]))
-        signature = guard.signature("all_to_all", array.dtype, array.shape[1:])
+        signature = guard.signature("all_to_all(split sizes)", array.dtype, array.shape[1:])
         result, work = self._all_to_all(signature, array, counts, background)
         received = table[:, self.rank]
         rows = result.reshape(int(received.sum()), *array.shape[1:])
@@ -193,9 +199,11 @@ class Communicator:
         self, signature: guard.Signature, array: np.ndarray, counts: Counts, background: bool, out: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ArrayWork]:  # fmt: skip
         """The elements that the ranks have for this one, one after the other, and the work."""
-        result = filled(out, array, (int(counts.table[:, self.rank].sum()),))
-        call = AllToAll(signature, in_order(array), result, counts, background)
-        return result, ArrayWork(self._post(call))
+        result = filled(out, array, (counts.received[self.rank],))
+        return result, self._begin(
+            signature, in_order(array), result, background,
+            lambda flat: AllToAll(signature, flat, result, counts, background), counts.fixed,
+        )  # fmt: skip
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> ArrayWork:
         """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
@@ -240,10 +248,9 @@ class Communicator:
         """As `gather` without waiting: an array (size, *shape) that fills on `dst`, and the work."""
         self._check_rank("gather: dst", dst)
         check_array("gather", array)
-        table = np.zeros((self.size, self.size), np.int64)
-        table[:, dst] = array.size
         signature = guard.signature(f"gather(dst={dst})", array.dtype, array.shape, label)
-        rows, work = self._all_to_all(signature, array, Counts(table), background)
+        counts = counts_between(self.size, array.size, target=dst)
+        rows, work = self._all_to_all(signature, array, counts, background)
         return rows.reshape(self.size if self.rank == dst else 0, *array.shape), work
 
     def scatter(
@@ -270,10 +277,9 @@ class Communicator:
                 raise ValueError(
                     f"scatter: the chunks are of dtype {rows.dtype}, and rank {src} receives {array.dtype}"
                 )
-        table = np.zeros((self.size, self.size), np.int64)
-        table[src] = array.size
         signature = guard.signature(f"scatter(src={src})", array.dtype, array.shape, label)
-        result, work = self._all_to_all(signature, rows, Counts(table), background)
+        counts = counts_between(self.size, array.size, source=src)
+        result, work = self._all_to_all(signature, rows, counts, background)
         return ArrayWork(work._pending, partial(write_back, array, result))
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", label: str = "") -> np.ndarray:
@@ -298,17 +304,20 @@ class Communicator:
         tree.check(op, array.dtype, "reduce_scatter")
         part = filled(out, array, (array.shape[0] // self.size, *array.shape[1:]))
         signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
-        flat = in_order(array)
-        call = ReduceScatter(signature, flat, part.reshape(-1), op, background)
-        return part, ArrayWork(self._post(call))
+        result = part.reshape(-1)
+        return part, self._begin(
+            signature, in_order(array), result, background,
+            lambda flat: ReduceScatter(signature, flat, result, op, background),
+        )  # fmt: skip
 
     def barrier(self, label: str = "") -> None:
         """Return when all ranks have called."""
-        self._post(Barrier(guard.signature("barrier", None, (), label))).wait()
+        self.start_barrier(label, background=False).wait()
 
-    def start_barrier(self) -> ArrayWork:
+    def start_barrier(self, label: str = "", background: bool = True) -> ArrayWork:
         """As `barrier` without waiting."""
-        return ArrayWork(self._post(Barrier(guard.signature("barrier", None, ()), background=True)))
+        signature = guard.signature("barrier", None, (), label)
+        return self._begin(signature, NOTHING, NOTHING, background, lambda _: Barrier(signature, background))
 
     def all_gather_object(self, obj: object) -> list[Any]:
         """The objects of all ranks, by rank: plain data (see `plain_data`), sizes may differ."""
@@ -336,26 +345,33 @@ class Communicator:
         """Refuse further use on this rank. The world's transport lives on until the process's ranks end."""
         leave, self._leave = self._leave, None
         if leave is not None:
-            del self._port, self._submit, self._reduce_now  # with them goes the transport
+            del self._port, self._submit, self._now  # with them goes the transport
             leave()
-        self._note = _refuse  # the first that each call does
+        self._note = refuse  # the first that each call does
 
-    def _post(self, call: Call) -> Pending:
-        self._note(call.signature)
-        return self._submit(call)
+    def _begin(
+        self, signature: guard.Signature, array: np.ndarray, result: np.ndarray, background: bool,
+        call: Callable[[np.ndarray], Call], known: bool = True,
+    ) -> ArrayWork:  # fmt: skip
+        """Begin what `call` makes of `array`; the elements of both are in order. known: the signature says all else."""
+        self._note(signature)
+        plain = type(array) is np.ndarray and array.flags.carray and result.flags.carray
+        if known and plain and not background and self._now(signature, array, result):
+            return DONE
+        return ArrayWork(self._submit(call(array)))
 
-    def _in_place(self, call: Call, array: np.ndarray, writes: bool = True) -> ArrayWork:
-        """Post `call`, which has the elements of `array` in order. writes: its result goes back into `array`."""
-        finish: Callable[[], None] | None = None
+    def _in_place(
+        self, signature: guard.Signature, array: np.ndarray, background: bool,
+        call: Callable[[np.ndarray], Call], writes: bool = True,
+    ) -> ArrayWork:  # fmt: skip
+        """Begin what `call` makes of the elements of `array` in order. writes: they go back into it."""
+        flat = in_order(array)
+        work = self._begin(signature, flat, flat, background, call)
         if writes and not array.flags.c_contiguous:
-            finish = partial(write_back, array, call.array)
-        pending = self._post(call)
-        if call.background:
-            return ArrayWork(pending, finish)
-        pending.wait()
-        if finish is not None:
-            finish()
-        return _DONE
+            work = ArrayWork(work._pending, partial(write_back, array, flat))
+        if not background:
+            work.wait()
+        return work
 
     def _gather(self, array: np.ndarray, name: str, label: str) -> np.ndarray:
         """An array of shape (size, *array.shape) with the arrays of all ranks."""
@@ -370,25 +386,11 @@ class Communicator:
         flat = in_order(array)
         rows = filled(out, array, (self.size, flat.size))
         signature = guard.signature(name, array.dtype, array.shape, label)
-        call = Gather(signature, flat, rows, background)
-        return rows.reshape(self.size, *array.shape), ArrayWork(self._post(call))
+        work = self._begin(
+            signature, flat, rows, background, lambda flat: Gather(signature, flat, rows, background)
+        )
+        return rows.reshape(self.size, *array.shape), work
 
     def _check_rank(self, what: str, rank: int) -> None:
         if not 0 <= rank < self.size:
             raise ValueError(f"{what} must be a rank from 0 to {self.size - 1}, got {rank}")
-
-
-_DONE = ArrayWork(COMPLETED)
-
-
-def _refuse(what: Any) -> NoReturn:
-    raise RuntimeError(f"this communicator is closed (destroy_process_group was called), for {what}")
-
-
-def _never(array: np.ndarray, op: str, signature: guard.Signature) -> bool:
-    """There is no short way."""
-    return False
-
-
-def _ignore(what: Any) -> None:
-    """Nobody wants to know."""

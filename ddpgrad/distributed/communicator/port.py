@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
+from ..protocol.guard import Signature
 from ..transports.base import COMPLETED, Pending, Transport
 from ..transports.calls import Call
 from ..transports.mail import Message
@@ -47,6 +50,10 @@ class ArrayWork:
             finish()
 
 
+DONE = ArrayWork(COMPLETED)
+"""A collective that was carried out at once."""
+
+
 class Port(Protocol):
     """How one rank uses a transport: the first argument of each is that rank's part."""
 
@@ -63,7 +70,21 @@ class Alone:
     def __init__(self, transport: Transport) -> None:
         self._post = transport.post
         self.send, self.receive = transport.send, transport.receive
-        self.reduce_now = transport.reduce_now
+        self.now = transport.now
 
     def submit(self, call: Call) -> Pending:
         return self._post((call,))
+
+
+def never(signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
+    """The `now` of ports that have none."""
+    return False
+
+
+def ignore(what: Any) -> None:
+    """The `note` where nobody wants to know."""
+
+
+def refuse(what: Any) -> NoReturn:
+    """The `note` of a communicator that is closed."""
+    raise RuntimeError(f"this communicator is closed (destroy_process_group was called), for {what}")

@@ -90,10 +90,11 @@ class Transport(ABC):
     def post(self, calls: Sequence[Call]) -> Pending:
         """Begin a collective with the calls of the ranks in `launch.ranks`, in that order."""
 
-    def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
-        """Combine the array of this process's only rank over all ranks, if there is a shorter way than `post`.
+    def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
+        """Carry out a collective of this process's only rank, if there is a shorter way than `post`.
 
-        False: there is none now, and nothing has happened.
+        array, result: as a `Call` of this signature has them, which says the rest. False: there is no such way, and
+        nothing has happened.
         """
         return False
 

@@ -8,30 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ..protocol import tree
 from ..protocol.guard import Signature
 
-_EMPTY = np.empty(0, np.uint8)
+NOTHING = np.empty(0, np.uint8)
+"""What travels in a barrier."""
+
+Copy = tuple[int, int, int, int]
+"""From which rank; where the elements begin in its array, and in the result; and how many they are."""
 
 
 class Call:
     """One rank's part in one collective.
 
     array        the rank's contribution, one-dimensional and contiguous
+    result       what the collective fills on this rank: `array` itself where it is overwritten
     background   the caller goes on, and waits later
     extent       the most bytes that a rank contributes: transports choose their ways by it
+    op           how the arrays, or a part of them, are combined; "" where elements are copied
     """
 
-    __slots__ = ("array", "background", "extent", "signature")
+    __slots__ = ("array", "background", "extent", "result", "signature")
+    op = ""
 
-    def __init__(self, signature: Signature, array: np.ndarray = _EMPTY, background: bool = False) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        array: np.ndarray = NOTHING,
+        background: bool = False,
+        result: np.ndarray | None = None,
+    ) -> None:
         self.signature = signature
         self.array = array
+        self.result: Any = array if result is None else result
         self.background = background
         self.extent = array.nbytes
+
+    def copies(self, rank: int, world: int) -> Sequence[Copy] | None:
+        """What the result of `rank` is made of, where that is elements of others; None: not always the same.
+
+        Of two calls with one signature and arrays of one size both are alike.
+        """
+        return ()
 
     def contributes(self, rank: int) -> bool:
         """Whether other ranks read the array of `rank`."""
@@ -74,7 +96,7 @@ class Reduce(Call):
 class ReduceScatter(Call):
     """Combine the arrays of all ranks by `op`. `result` gets this rank's of `world_size` equal parts."""
 
-    __slots__ = ("op", "result")
+    __slots__ = ("op",)
 
     def __init__(
         self,
@@ -84,8 +106,7 @@ class ReduceScatter(Call):
         op: str = "sum",
         background: bool = False,
     ) -> None:
-        super().__init__(signature, array, background)
-        self.result = result
+        super().__init__(signature, array, background, result)
         self.op = op
 
     def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
@@ -96,13 +117,16 @@ class ReduceScatter(Call):
 class Gather(Call):
     """Row r of `result` gets the array of rank r."""
 
-    __slots__ = ("result",)
+    __slots__ = ()
 
     def __init__(
         self, signature: Signature, array: np.ndarray, result: np.ndarray, background: bool = False
     ) -> None:
-        super().__init__(signature, array, background)
-        self.result = result
+        super().__init__(signature, array, background, result)
+
+    def copies(self, rank: int, world: int) -> Sequence[Copy]:
+        n = self.array.size
+        return [(source, 0, source * n, n) for source in range(world)]
 
     def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
         for row, array in zip(self.result, arrays, strict=True):
@@ -121,6 +145,9 @@ class Broadcast(Call):
     def contributes(self, rank: int) -> bool:
         return rank == self.src
 
+    def copies(self, rank: int, world: int) -> Sequence[Copy]:
+        return [(self.src, 0, 0, self.array.size)] if rank != self.src else ()
+
     def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
         if rank != self.src:
             source = arrays[self.src]
@@ -130,7 +157,7 @@ class Broadcast(Call):
 class AllToAll(Call):
     """`result` gets what each rank has for this one, by rank. `counts` says how many elements go from whom to whom."""
 
-    __slots__ = ("counts", "result")
+    __slots__ = ("counts",)
 
     def __init__(
         self,
@@ -140,10 +167,15 @@ class AllToAll(Call):
         counts: Counts,
         background: bool = False,
     ) -> None:
-        super().__init__(signature, array, background)
-        self.result = result
+        super().__init__(signature, array, background, result)
         self.counts = counts
         self.extent = counts.most * array.itemsize
+
+    def copies(self, rank: int, world: int) -> Sequence[Copy] | None:
+        if not self.counts.fixed:
+            return None
+        blocks = [(source, *self.counts.block(source, rank)) for source in range(world)]
+        return [(source, there.start, here.start, here.stop - here.start) for source, there, here in blocks]
 
     def take(self, rank: int, arrays: Sequence[np.ndarray], start: int = 0) -> None:
         for source, array in enumerate(arrays):
@@ -166,11 +198,11 @@ class Allocate(Call):
     `array` is a template for length and dtype, and is never read.
     """
 
-    __slots__ = ("result",)
+    __slots__ = ()
 
     def __init__(self, signature: Signature, template: np.ndarray) -> None:
         super().__init__(signature, template)
-        self.result: np.ndarray | None = None
+        self.result = None
 
 
 class Counts:
@@ -179,15 +211,19 @@ class Counts:
     table         table[s, d]: how many rank s has for rank d
     sent_at       where those begin in the array of s
     received_at   where they begin in the result of d
+    received      how many elements each rank gets
     most          the most that a rank contributes
+    fixed         the collective's signature says all of them
     """
 
-    __slots__ = ("_blocks", "most", "received_at", "sent_at", "table")
+    __slots__ = ("_blocks", "fixed", "most", "received", "received_at", "sent_at", "table")
 
-    def __init__(self, table: np.ndarray) -> None:
+    def __init__(self, table: np.ndarray, fixed: bool = False) -> None:
+        self.fixed = fixed
         self.table = table
         self.sent_at = np.cumsum(table, axis=1) - table
         self.received_at = np.cumsum(table, axis=0) - table
+        self.received: list[int] = table.sum(axis=0).tolist()
         self.most = int(table.sum(axis=1).max())
         self._blocks: dict[tuple[int, int], tuple[slice, slice]] = {}
 
@@ -200,7 +236,9 @@ class Counts:
         return found
 
 
-@lru_cache(maxsize=64)
-def equal_counts(world: int, elements: int) -> Counts:
-    """Each of `world` ranks has so many elements for each other one."""
-    return Counts(np.full((world, world), elements))
+@lru_cache(maxsize=256)
+def counts_between(world: int, elements: int, source: int | None = None, target: int | None = None) -> Counts:
+    """Each of `world` ranks, or only `source`, has so many elements for each one, or only for `target`."""
+    table = np.zeros((world, world), np.int64)
+    table[slice(None) if source is None else source, slice(None) if target is None else target] = elements
+    return Counts(table, fixed=True)

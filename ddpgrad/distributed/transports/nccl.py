@@ -107,8 +107,8 @@ class NcclTransport(Transport):
         """The caller's stream on this rank's GPU."""
         return self._cupy.cuda.get_current_stream(self._gpu.id)
 
-    def reduce_now(self, array: np.ndarray, op: str, signature: guard.Signature) -> bool:
-        return isinstance(array, np.ndarray) and self._host.reduce_now(array, op, signature)
+    def now(self, signature: guard.Signature, array: np.ndarray, result: np.ndarray) -> bool:
+        return isinstance(array, np.ndarray) and self._host.now(signature, array, result)
 
     def send(self, message: Message) -> Delivery:
         return self._host.send(message)

@@ -1,59 +1,88 @@
-"""The compiled form of `ways.SmallSum`: post, wait, compare and add in one call.
+"""The compiled form of `ways.AtOnce`: post, wait, compare, and add or copy, in one call.
 
-Numba is loaded when a program has made some hundred small sums; until then, and without Numba, the
-Python of `ways` and `control` does the same step by step.
+Numba is loaded when a program has made some hundred small collectives, unless it has loaded it anyway; until then, and
+without Numba, the Python of `ways` and `control` does the same step by step.
 """
 
 from __future__ import annotations
 
 import platform
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.np.numpy_support import carray
 
 from ....backend.cpu.vectormath import cached, instruction
-from ....core.environment import Launch
 from ...protocol.compiled_sum import pointer
-from .control import DEPTH, Control
+from ..calls import Call
+from .control import DEPTH
 
-# Where a plan has its numbers: addresses, distances in bytes, counts.
-(PAGE, LINE, ARRIVED, FINISHED, PROC, PROCS, RECORDS, RECORD, SLOTS, SLOT, WORLD, RANK, RING, DIGEST, SPINS, YIELDS,
- DIVIDES, _LENGTH) = range(18)  # fmt: skip
+if TYPE_CHECKING:
+    from .transport import ShmTransport
+
+# Where a plan has its numbers: addresses, distances in bytes, counts. Three for each copy follow.
+(PAGE, LINE, ARRIVED, FINISHED, PROC, PROCS, RECORDS, RECORD, SLOTS, SLOT, WORLD, RANK, RING, SPINS, YIELDS,
+ DIGEST, POSTED, FIRST, DIVIDES, COPIES, _LENGTH) = range(21)  # fmt: skip
 
 # How often to look again at once (for some 10 microseconds), and then how often after yielding the core.
 _OWN_CORE = 500, 0
 _SHARED_CORE = 50, 100
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
+# Of the dtypes that functions are compiled for; others are copied as bytes.
+_COMPILED = "fdilqB"
+_SUMMED = "fdilq"
 
-class Plans:
-    """The arguments of `post_and_add` for each kind of sum of one transport, as numbers in memory.
 
-    slots: address of the slots, and the bytes of each.
+class Plan(NamedTuple):
+    """How collectives of one signature are carried out here.
+
+    carry     a compiled function of the two arrays, `address`, the number, and whether the array is posted already
+    address   where the numbers named above lie
+    size      of the array that is posted, in elements
+    as_bytes  the function is for bytes
+    memory    keeps what lies at `address`
     """
 
-    capacity = 1024
+    carry: Callable[[np.ndarray, np.ndarray, int, int, bool], bool]
+    address: int
+    size: int
+    as_bytes: bool
+    memory: np.ndarray
 
-    def __init__(self, control: Control, launch: Launch, slots: tuple[int, int]) -> None:
-        self._table = np.zeros((self.capacity, _LENGTH), np.int64)
-        memory = control.memory()
-        spins, yields = _OWN_CORE if memory.core_each else _SHARED_CORE
-        self._table[:] = (
-            memory.page, memory.line, memory.arrived, memory.done, launch.proc, launch.procs,
-            memory.records, memory.record, *slots, launch.world_size, launch.ranks.start, DEPTH, 0, spins, yields, 0,
+
+class Plans:
+    """Makes the plans of one transport."""
+
+    def __init__(self, transport: ShmTransport) -> None:
+        memory, launch, slots = transport.control.memory(), transport.launch, transport.slots
+        self._rank, self._world = launch.ranks.start, launch.world_size
+        self._fixed = (
+            memory.page, memory.line, memory.arrived, memory.done, launch.proc, launch.procs, memory.records,
+            memory.record, slots.address, slots.nbytes, self._world, self._rank, DEPTH, *(_OWN_CORE if memory.core_each else _SHARED_CORE),
         )  # fmt: skip
 
-    def make(self, index: int, dtype: np.dtype, op: str, digest: int) -> int:
-        """The address of the plan number `index`: for sums of `dtype`; 0 if NumPy has to do them."""
-        if op not in ("sum", "avg") or dtype.char not in "fdilq":
-            return 0
-        row = self._table[index]
-        row[DIGEST] = np.array(digest, np.uint64).view(np.int64)
-        row[DIVIDES] = op == "avg"
-        return row.__array_interface__["data"][0]
+    def make(self, call: Call) -> Plan | None:
+        """The plan of collectives like `call`; None where Python and NumPy have to carry them out."""
+        copies = call.copies(self._rank, self._world)
+        char, width = call.array.dtype.char, call.array.itemsize
+        if copies is None or (call.op and (call.op not in ("sum", "avg") or char not in _SUMMED)):
+            return None
+        digest = np.array(call.signature.digest, np.uint64).view(np.int64)
+        posted = call.array.nbytes if call.contributes(self._rank) else 0
+        first = 0 if call.result is call.array else self._rank * call.result.size
+        numbers = [*self._fixed, digest, posted, first * width, call.op == "avg", len(copies)]
+        slot = numbers[SLOT]
+        for source, there, here, length in copies:
+            numbers += [source * slot + there * width, here * width, length * width]
+        memory = np.array(numbers, np.int64)
+        address = memory.__array_interface__["data"][0]
+        carry = _post_and_add if call.op else _post_and_copy
+        return Plan(carry, address, call.array.size, char not in _COMPILED, memory)
 
 
 _yield_core = types.ExternalFunction("sched_yield", types.int32())
@@ -118,22 +147,27 @@ def _by_levels(slots, distance, world, n, like):
     return level[0]
 
 
-# No option of fast mathematics: the order of the sum is promised.
-@cached
-@njit(error_model="numpy")
-def post_and_add(array, plan_address, number):
-    """Sum `array` over all ranks, in place, as collective `number`; True when done.
+@instruction
+def _copy(typingctx: Any, target: Any, source: Any, nbytes: Any) -> Any:
+    """Copy memory, from one address to another."""
 
-    plan_address: where the numbers named above lie, as int64. If others are late or do not agree, it
-    has posted `array`, and the rest is left to the caller.
-    """
-    p = _words(plan_address, _LENGTH)
-    world, n = p[WORLD], array.size
-    slots = p[SLOTS] + number % p[RING] * world * p[SLOT]
-    mine = carray(pointer(slots + p[RANK] * p[SLOT]), (n,), array.dtype)
-    for i in range(n):
-        mine[i] = array[i]
-    _tell(p[PAGE] + p[PROC] * p[LINE] + p[ARRIVED], number)
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        to, of = (builder.inttoptr(address, byte) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, to, of, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), build
+
+
+@njit
+def _meet(p, array, number, posted):
+    """Post `array`, and wait until all have posted theirs; where they lie, or 0 if some are late or do not agree."""
+    slots = p[SLOTS] + number % p[RING] * p[WORLD] * p[SLOT]
+    if not posted:
+        if p[POSTED]:
+            _copy(slots + p[RANK] * p[SLOT], array.ctypes.data, p[POSTED])
+        _tell(p[PAGE] + p[PROC] * p[LINE] + p[ARRIVED], number)
     for proc in range(p[PROCS]):
         arrived = p[PAGE] + proc * p[LINE] + p[ARRIVED]
         tries = p[SPINS] + p[YIELDS]
@@ -141,33 +175,62 @@ def post_and_add(array, plan_address, number):
             tries -= 1
             if tries < p[YIELDS]:
                 if tries < 0:
-                    return False
+                    return 0
                 _yield_core()
             else:
                 _relax()
     record = p[RECORDS] + number % p[RING] * p[RECORD]
-    for _ in range(world):
+    for _ in range(p[WORLD]):
         if _words(record, 1)[0] != p[DIGEST]:
-            return False
+            return 0
         record += p[RING] * p[RECORD]
+    return slots
+
+
+@cached
+@njit(error_model="numpy")
+def _post_and_copy(array, result, plan_address, number, posted):
+    """Carry out collective `number`; True when done. False: `array` is posted, and the rest left to another call."""
+    p = _words(plan_address, _LENGTH)
+    slots = _meet(p, array, number, posted)
+    if slots == 0:
+        return False
+    copies = _words(plan_address + 8 * _LENGTH, 3 * p[COPIES])
+    for k in range(0, copies.size, 3):
+        _copy(result.ctypes.data + copies[k + 1], slots + copies[k], copies[k + 2])
+    _tell(p[PAGE] + p[PROC] * p[LINE] + p[FINISHED], number)
+    return True
+
+
+# No option of fast mathematics: the order of the sum is promised.
+@cached
+@njit(error_model="numpy")
+def _post_and_add(array, result, plan_address, number, posted):
+    """As `_post_and_copy`, where `result` is the sum of a part of all arrays, or of all of them."""
+    p = _words(plan_address, _LENGTH)
+    slots = _meet(p, array, number, posted)
+    if slots == 0:
+        return False
+    world, n = p[WORLD], result.size
+    slots += p[FIRST]
     a = carray(pointer(slots), (n,), array.dtype)
     b = carray(pointer(slots + p[SLOT]), (n,), array.dtype)
     c = carray(pointer(slots + 2 * p[SLOT]), (n,), array.dtype)
     d = carray(pointer(slots + 3 * p[SLOT]), (n,), array.dtype)
     if world == 2:
         for i in range(n):
-            array[i] = a[i] + b[i]
+            result[i] = a[i] + b[i]
     elif world == 3:
         for i in range(n):
-            array[i] = (a[i] + b[i]) + c[i]
+            result[i] = (a[i] + b[i]) + c[i]
     elif world == 4:
         for i in range(n):
-            array[i] = (a[i] + b[i]) + (c[i] + d[i])
+            result[i] = (a[i] + b[i]) + (c[i] + d[i])
     else:
-        array[:] = _by_levels(slots, p[SLOT], world, n, array)
+        result[:] = _by_levels(slots, p[SLOT], world, n, array)
     if p[DIVIDES]:
         ranks = array.dtype.type(world)
         for i in range(n):
-            array[i] = array[i] / ranks
+            result[i] = result[i] / ranks
     _tell(p[PAGE] + p[PROC] * p[LINE] + p[FINISHED], number)
     return True

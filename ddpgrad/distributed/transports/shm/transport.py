@@ -26,17 +26,17 @@ from .collectives import Bridge, Collective, Need
 from .control import ARRIVE, DEPTH, DONE, STAGE, Control, is_crowded
 from .mailbox import Mailbox, room_for
 from .slots import Slots
-from .ways import InShares, SmallSum, table
+from .ways import AtOnce, InShares, table
 from .windows import Windows
 
-SMALL = 4096
-"""Bytes per rank up to which a collective takes the way of one flag round."""
+SMALL = 1 << 18
+"""Bytes of all ranks together up to which a collective takes the way of one flag round: each rank reads them all."""
 
-CROWDED = 1 << 17
+CROWDED = 1 << 19
 """The same where processes share cores: a second round, in which each must get a core again, takes longer."""
 
+_LEAST, _MOST = 1 << 12, 1 << 17
 _SCRATCH_TOTAL = 32 << 20
-_SLOTS_TOTAL = 16 << 20
 _PAGE = 4096
 
 
@@ -50,9 +50,8 @@ def bytes_needed(launch: Launch) -> int:
 
 def _small(world_size: int, crowded: bool) -> int:
     """Bytes per rank up to which one flag round is the shortest way."""
-    if not crowded:
-        return SMALL
-    return max(SMALL, min(CROWDED, _SLOTS_TOTAL // DEPTH // world_size // _PAGE * _PAGE))
+    total = CROWDED if crowded else SMALL
+    return max(_LEAST, min(_MOST, total // world_size // _PAGE * _PAGE))
 
 
 def _scratch_bytes(world_size: int) -> int:
@@ -72,7 +71,7 @@ class ShmTransport(Transport):
         world = launch.world_size
         self._scratch_bytes = _scratch_bytes(scratch_for or world)
         scratch = world * self._scratch_bytes
-        extra, crowded = scratch + world * DEPTH * SMALL, scratch + world * DEPTH * _small(world, True)
+        extra, crowded = (scratch + world * DEPTH * _small(world, shared) for shared in (False, True))
         self.control = Control(launch, job, extra, crowded, self.timeout, room_for(world))
         small = _small(world, self.control.crowded)
         self._letters = Letters(launch.world_rank)
@@ -85,8 +84,9 @@ class ShmTransport(Transport):
         self.under_way: deque[Collective] = deque()
         self._alone = len(self.ranks) == 1
         self._shares = InShares(self)
-        self._ways = {case: way.post for case, way in table(self, self._shares).items()}
-        self._add_small = SmallSum(self).add
+        at_once = AtOnce(self)
+        self._ways = {case: way.post for case, way in table(self, at_once, self._shares).items()}
+        self._at_once = at_once.now
         self._small = small
         self._begun = 0
         self._stage = 0
@@ -104,16 +104,10 @@ class ShmTransport(Transport):
         alone = self._alone and not self.under_way
         return self._ways[call.extent <= self._small, alone, not call.background](calls)
 
-    def reduce_now(self, array: np.ndarray, op: str, signature: Signature) -> bool:
-        if (
-            not 0 < array.nbytes <= self._small
-            or not self._alone
-            or self.under_way
-            or self.failure is not None
-        ):
+    def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
+        if not self._alone or self.under_way or self.failure is not None:
             return False
-        self._add_small(array, op, signature)
-        return True
+        return self._at_once(signature, array, result)
 
     def bridged(self, calls: Sequence[Call], bridge: Bridge) -> None:
         """Carry out a larger reduction over this host's ranks and those that `bridge` reaches."""

@@ -1,7 +1,7 @@
 """The ways of a collective through shared memory, and the table from which each call gets its way.
 
     bytes          this process                     way
-    fit a slot     waits, with its only rank        AtOnce      slots; one round of flags (sums: SmallSum)
+    fit a slot     waits, with its only rank        AtOnce      slots; one round of flags; often: compiled
     more           waits, with its only rank        InWindows   sums of arrays that all processes map
     fit a slot     goes on, or hosts several ranks  InSlots     slots; steps as others arrive
     more           goes on, or hosts several ranks  InShares    each process works on its share, in steps
@@ -12,8 +12,9 @@ array is not in a window goes the way of `InShares`.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,11 +29,13 @@ from .collectives import Bridge, Collective, Large, Pairwise, Small
 from .control import ARRIVE, DONE
 
 if TYPE_CHECKING:
-    from .compiled import Plans
+    from .compiled import Plan, Plans
     from .transport import ShmTransport
 
-# Small sums after which compiling pays: loading Numba takes as long as 100,000 of them.
+# Small collectives after which compiling pays. Numba takes as long to load as 100,000 of them; where it is, so do 2,000.
 _COMPILE_AFTER = 100
+_COMPILE_IF_LOADED = 20
+_PLANS = 4096
 
 
 class Way(ABC):
@@ -50,9 +53,9 @@ Table = dict[tuple[bool, bool, bool], Way]
 """(the bytes fit a slot, this process has one rank and nothing under way, the caller waits) -> way."""
 
 
-def table(transport: ShmTransport, shares: InShares) -> Table:
+def table(transport: ShmTransport, at_once: AtOnce, shares: InShares) -> Table:
     """The ways of `transport`; see the module's text."""
-    at_once, windows, slots = AtOnce(transport), InWindows(transport, shares), InSlots(transport)
+    windows, slots = InWindows(transport, shares), InSlots(transport)
     return {
         (True, True, True): at_once,
         (True, True, False): slots,
@@ -66,7 +69,34 @@ def table(transport: ShmTransport, shares: InShares) -> Table:
 
 
 class AtOnce(Way):
-    """A short form of `InSlots`, for a process that waits with its only rank."""
+    """A short form of `InSlots`, for a process that waits with its only rank.
+
+    Collectives that come again are carried out by compiled code, by a plan for each signature.
+    """
+
+    def __init__(self, transport: ShmTransport) -> None:
+        super().__init__(transport)
+        self._count = 0
+        self._maker: Plans | None = None
+        self._seen: set[Signature] = set()
+        self._plans: dict[Signature, Plan | None] = {}
+
+    def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
+        """Carry out the collective of `signature` if there is a plan for it. The arrays are as a `Call` has them."""
+        plan = self._plans.get(signature)
+        # Transports send other things, of other sizes, under the signature of a call that is made of several.
+        if plan is None or plan.size != array.size:
+            return False
+        transport = self._transport
+        if result.ndim != 1:
+            result = result.reshape(-1)
+        if plan.as_bytes:
+            array, result = array.view(np.uint8), result.view(np.uint8)
+        number = transport.begin(signature)
+        if not plan.carry(array, result, plan.address, number, False):
+            transport.meet(number, signature)
+            plan.carry(array, result, plan.address, number, True)
+        return True
 
     def post(self, calls: Sequence[Call]) -> Pending:
         call, transport = calls[0], self._transport
@@ -78,53 +108,26 @@ class AtOnce(Way):
         if slots:
             call.complete(calls, transport.ranks, slots)
         transport.control.publish(DONE, number)
+        self._remember(call)
         return COMPLETED
 
-
-class SmallSum:
-    """A short form of `AtOnce`, for sums: without a `Call`, and by compiled code once there were enough of them."""
-
-    def __init__(self, transport: ShmTransport) -> None:
-        self._transport = transport
-        self._count = 0
-        self._compiled: Plans | None = None
-        self._post_and_add: Callable[[np.ndarray, int, int], bool] | None = None
-        self._plans: dict[Signature, int] = {}
-
-    def add(self, array: np.ndarray, op: str, signature: Signature) -> None:
-        """Combine `array`, of at least one element, over all ranks, in place."""
-        transport = self._transport
-        number = transport.begin(signature)
-        plan = self._plans.get(signature)
-        if plan is None:
-            plan = self._plan(array, op, signature)
-        if plan and self._post_and_add(array, plan, number):  # type: ignore[misc]
+    def _remember(self, call: Call) -> None:
+        """Make a plan for collectives like `call`, once compiling pays and when they come again."""
+        self._count += 1
+        if self._count < (_COMPILE_IF_LOADED if "numba" in sys.modules else _COMPILE_AFTER):
             return
-        slots = transport.slots.of(number, array.size, array.dtype)
-        if not plan:
-            slots[transport.ranks.start][...] = array
-        transport.meet(number, signature)
-        tree.reduce_into((array,), slots, op)
-        transport.control.publish(DONE, number)
+        signature = call.signature
+        if signature not in self._seen:
+            if len(self._seen) >= _PLANS:
+                self._seen.clear()
+                self._plans.clear()
+            self._seen.add(signature)
+        elif signature not in self._plans and numba_enabled():
+            if self._maker is None:
+                from .compiled import Plans
 
-    def _plan(self, array: np.ndarray, op: str, signature: Signature) -> int:
-        """The address of the numbers by which a compiled function adds arrays like this one; 0: none does."""
-        if self._compiled is None:
-            self._count += 1
-            if self._count < _COMPILE_AFTER or not numba_enabled():
-                return 0
-            from .compiled import Plans, post_and_add
-
-            transport = self._transport
-            slots = transport.slots.address, transport.slots.nbytes
-            self._compiled = Plans(transport.control, transport.launch, slots)
-            self._post_and_add = post_and_add
-        if len(self._plans) >= self._compiled.capacity:
-            self._plans.clear()
-        plan = self._plans[signature] = self._compiled.make(
-            len(self._plans), array.dtype, op, signature.digest
-        )
-        return plan
+                self._maker = Plans(self._transport)
+            self._plans[signature] = self._maker.make(call)
 
 
 class InWindows(Way):
