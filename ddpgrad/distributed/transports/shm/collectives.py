@@ -136,10 +136,11 @@ class Large(Stepwise):
     def _through_scratch(self, places: dict[int, int]) -> Iterator[Need]:
         """Pass the arrays that no one else can reach through the scratch area, a piece at a time.
 
-        A piece has columns of an array that is seen as rows: one, or one for each rank's part.
+        A piece has columns of an array that is seen as rows: one, or one for each rank's part. What this process itself
+        adds, its share of a piece, does not leave its arrays.
         """
         transport, first = self.transport, self.calls[0]
-        like = first.array
+        like, sums = first.array, isinstance(first, Reduce)
         rows = transport.launch.world_size if isinstance(first, ReduceScatter) else 1
         columns = like.size // rows
         scratch = {rank: transport.scratch[rank].view(like.dtype) for rank in places}
@@ -152,18 +153,27 @@ class Large(Stepwise):
         for start in range(0, columns, length):
             stop = min(start + length, columns)
             pieces = {rank: area[: rows * (stop - start)] for rank, area in scratch.items()}
-            for rank, array in staged.items():
-                pieces[rank].reshape(rows, -1)[...] = array[:, start:stop]
+            mine = tree.share(stop - start, transport.launch.procs, transport.launch.proc) if sums else (0, 0)
+            others = [slice(0, mine[0]), slice(mine[1], stop - start)]
+            carried = [
+                (array[:, start:stop][:, part], pieces[rank].reshape(rows, -1)[:, part])
+                for rank, array in staged.items()
+                for part in others
+            ]
+            for array, shared in carried:
+                shared[...] = array
             yield transport.next_stage()
             for rank, place in places.items():
                 if place:
                     seen = transport.windows.view(place, like).reshape(rows, columns)[:, start:stop]
                     pieces[rank] = seen.reshape(-1)
+            if sums:
+                pieces |= {rank: array[0, start:stop] for rank, array in staged.items()}
             self._work_on(list(pieces.values()), start)
             yield transport.next_stage()
-            if isinstance(first, Reduce):
-                for rank, array in staged.items():
-                    array[0, start:stop] = pieces[rank]
+            if sums:
+                for array, shared in carried:
+                    array[...] = shared
 
     def _work_on(self, views: list[np.ndarray], start: int) -> None:
         """Do this process's part of one piece. views: it, of each rank that contributes; it begins at `start`."""
