@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -130,6 +131,24 @@ def test_compiled_collectives_notice_a_rank_that_fails_or_differs(ends, both, na
     with pytest.raises(ValueError if fault == "fails" else MismatchError):
         second.result(30)
     assert not array.any(), "nothing may have moved"
+
+
+def test_a_message_has_its_own_time_to_come(ends, both):
+    """However long ago an earlier one, whose object may have lain at the same address, was waited for."""
+    for transport, _ in ends[1]:
+        transport.timeout = 0.5
+
+    def late(communicator):
+        array = np.zeros(3)
+        for _ in range(4):
+            if communicator.rank:
+                time.sleep(0.2)
+                communicator.send(array + 1, 0).wait()
+            else:
+                communicator.recv(array, 1)[0].wait()
+        return array.tolist()
+
+    assert both(late)[0] == [1, 1, 1]
 
 
 def test_too_little_room_is_said_on_all_ranks_and_survived(both, monkeypatch):

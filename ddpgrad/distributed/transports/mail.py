@@ -53,17 +53,19 @@ class Message:
 class Delivery(Pending):
     """The state of one end of a message. `owner`: the rank whose end it is.
 
+    began: since when it is waited for, on the monotonic clock; 0.0 before.
     progress: moves messages between processes on, and raises when this one cannot come any
     more; None where only a rank of this process can bring it.
     """
 
-    __slots__ = ("done", "error", "message", "owner", "progress")
+    __slots__ = ("began", "done", "error", "message", "owner", "progress")
 
     def __init__(
         self, message: Message, owner: int, progress: Callable[[Delivery], None] | None = None
     ) -> None:
         self.message = message
         self.owner = owner
+        self.began = 0.0
         self.done = False
         self.error: DistributedError | None = None
         self.progress = progress

@@ -38,7 +38,6 @@ class MpiMail:
         self._launch, self._letters, self._roll_call = launch, letters, roll_call
         self._incoming: dict[int, Iterator[None]] = {}
         self._requests: dict[int, Any] = {}
-        self._began: dict[int, float] = {}
         self.timeout = float("inf")
 
     def send(self, message: Message) -> Delivery:
@@ -109,13 +108,13 @@ class MpiMail:
         """Raise if none of `procs` can complete `waiting` any more, or it took too long."""
         launch = self._launch
         waits = {launch.world_rank(waiting.owner): waiting.message.fields}
-        began = self._began.setdefault(id(waiting), time.monotonic())
+        waiting.began = waiting.began or time.monotonic()
         try:
             gone = {proc: word for proc in procs if (word := self._roll_call.last_word_of(proc)) is not None}
             if len(gone) == len(procs):
                 proc, word = next(iter(gone.items()))
                 raise guard.rank_failed([launch.world_rank(r) for r in launch.block(proc)], word, waits)
-            if time.monotonic() - began > self.timeout:
+            if time.monotonic() - waiting.began > self.timeout:
                 missing = [launch.world_rank(r) for p in procs for r in launch.block(p)]
                 raise guard.stalled(dict.fromkeys(missing, ()), waits, self.timeout)
         except DistributedError:

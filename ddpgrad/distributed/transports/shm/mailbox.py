@@ -8,6 +8,7 @@ memory.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -25,9 +26,8 @@ _HEAD, _TAIL, _DATA = 0, 128, 256
 _CAPACITY = EAGER + 4096
 _RING = _DATA + _CAPACITY
 
-_HEADER = np.dtype(
-    [("tag", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("length", "<i8"), ("text", "u1", 480)]
-)
+# Tag, bytes, elements, the length of the text that tells of the call, and the text.
+_HEADER = struct.Struct("<qqqq480s")
 
 
 def room_for(world_size: int) -> int:
@@ -43,12 +43,11 @@ class Mailbox:
 
     def __init__(self, launch: Launch, control: Control, letters: Letters) -> None:
         self._launch, self._control, self._letters = launch, control, letters
-        self._words = memoryview(control.map).cast("Q")
-        self._array = np.frombuffer(control.map, np.uint8)
+        self._bytes = memoryview(control.map)
+        self._words = self._bytes.cast("Q")
         self.timeout = float("inf")
         self._outgoing: dict[int, tuple[deque[Delivery], Iterator[None]]] = {}
         self._incoming: dict[int, Iterator[None]] = {}
-        self._began: dict[int, float] = {}
 
     def send(self, message: Message) -> Delivery:
         """Begin to write `message` into its ring."""
@@ -85,11 +84,11 @@ class Mailbox:
         procs = [
             p for p in range(launch.procs) if p != launch.proc and (other == ANY or other in launch.block(p))
         ]
-        began = self._began.setdefault(id(waiting), time.monotonic())
+        waiting.began = waiting.began or time.monotonic()
         waits = {launch.world_rank(waiting.owner): message.fields}
         try:
             self._control.check_alive(procs, waits, all_needed=other != ANY)
-            if time.monotonic() - began > self.timeout:
+            if time.monotonic() - waiting.began > self.timeout:
                 ranks = [launch.world_rank(r) for p in procs for r in launch.block(p) if other in (ANY, r)]
                 raise guard.stalled(dict.fromkeys(ranks, ()), waits, self.timeout)
         except DistributedError:
@@ -113,17 +112,17 @@ class Mailbox:
             while not queue:
                 yield
             sending = queue[0]
-            for part in (_header(sending.message), sending.message.array.view(np.uint8)):
+            for part in (_header(sending.message), sending.message.array.view(np.uint8).data):
                 at = 0
-                while at < part.size:
+                while at < len(part):
                     room = _CAPACITY - (head - self._words[(start + _TAIL) // 8])
                     if not room:
                         yield
                         continue
                     place = head % _CAPACITY
-                    n = min(room, part.size - at, _CAPACITY - place)
+                    n = min(room, len(part) - at, _CAPACITY - place)
                     begin = start + _DATA + place
-                    self._array[begin : begin + n] = part[at : at + n]
+                    self._bytes[begin : begin + n] = part[at : at + n]
                     at += n
                     head += n
                     order()
@@ -134,36 +133,35 @@ class Mailbox:
     def _reading(self, start: int, source: int, target: int) -> Iterator[None]:
         """Hand over the messages of one ring as they come; yields when there is nothing to read."""
         tail = 0
-        header = np.zeros((), _HEADER)
+        header = bytearray(_HEADER.size)
         while True:
             data = np.empty(0, np.uint8)
+            tag = size = length = 0
+            text = b""
             for stage in range(2):
                 if stage:
-                    data = np.empty(int(header["nbytes"]), np.uint8)
-                part = data if stage else header.reshape(1).view(np.uint8)
+                    tag, nbytes, size, length, text = _HEADER.unpack(header)
+                    data = np.empty(nbytes, np.uint8)
+                part = data.data if stage else memoryview(header)
                 at = 0
-                while at < part.size:
+                while at < len(part):
                     there = self._words[(start + _HEAD) // 8] - tail
                     if not there:
                         yield
                         continue
                     order()
                     place = tail % _CAPACITY
-                    n = min(there, part.size - at, _CAPACITY - place)
+                    n = min(there, len(part) - at, _CAPACITY - place)
                     begin = start + _DATA + place
-                    part[at : at + n] = self._array[begin : begin + n]
+                    part[at : at + n] = self._bytes[begin : begin + n]
                     at += n
                     tail += n
                     self._words[(start + _TAIL) // 8] = tail
-            fields = guard.decode(header["text"][: int(header["length"])].tobytes())
-            kind = fields[1], int(header["size"])
-            self._letters.send(Message(data, source, target, int(header["tag"]), fields, kind), owned=True)
+            fields = guard.decode(text[:length])
+            message = Message(data, source, target, tag, fields, (fields[1], size))
+            self._letters.send(message, owned=True)
 
 
-def _header(message: Message) -> np.ndarray:
-    header = np.zeros((), _HEADER)
-    text = guard.encode(message.fields)[: _HEADER["text"].shape[0]]
-    header["tag"], header["nbytes"], header["size"] = message.tag, message.array.nbytes, message.array.size
-    header["length"] = len(text)
-    header["text"][: len(text)] = np.frombuffer(text, np.uint8)
-    return header.reshape(1).view(np.uint8)
+def _header(message: Message) -> bytes:
+    text = guard.encode(message.fields)[:480]
+    return _HEADER.pack(message.tag, message.array.nbytes, message.array.size, len(text), text)
