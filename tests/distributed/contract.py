@@ -30,11 +30,12 @@ def _limit(size: int) -> None:
     from ddpgrad.distributed.transports import mail
     from ddpgrad.distributed.transports.mpi import mail as mpi_mail
     from ddpgrad.distributed.transports.mpi import transport as mpi
-    from ddpgrad.distributed.transports.shm import mailbox
+    from ddpgrad.distributed.transports.shm import mailbox, slots
     from ddpgrad.distributed.transports.shm import transport as shm
 
     mpi._PIECE = mpi_mail._PIECE = shm._SCRATCH_TOTAL = size
-    mpi.SMALL = shm._LEAST = shm._MOST = mail.EAGER = size // 64
+    mpi.SMALL = slots.LARGE = mail.EAGER = size // 64
+    slots.SMALL = size // 256
     mailbox._CAPACITY = size // 16
 
 

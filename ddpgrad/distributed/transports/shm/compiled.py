@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .transport import ShmTransport
 
 # Where a plan has its numbers: addresses, distances in bytes, counts. Three for each copy follow.
-(PAGE, LINE, ARRIVED, FINISHED, PROC, PROCS, RECORDS, RECORD, SLOTS, SLOT, WORLD, RANK, RING, SPINS, YIELDS,
- DIGEST, POSTED, FIRST, DIVIDES, COPIES, _LENGTH) = range(21)  # fmt: skip
+(PAGE, LINE, ARRIVED, FINISHED, PROC, PROCS, RECORDS, RECORD, WORLD, RANK, SPINS, YIELDS,
+ SLOTS, SLOT, SLOT_RING, DIGEST, POSTED, FIRST, DIVIDES, COPIES, _LENGTH) = range(21)  # fmt: skip
 
 # How often to look again at once (for some 10 microseconds), and then how often after yielding the core.
 _OWN_CORE = 500, 0
@@ -43,6 +43,7 @@ class Plan(NamedTuple):
 
     carry     a compiled function of the two arrays, `address`, the number, and whether the array is posted already
     address   where the numbers named above lie
+    depth     after how many collectives its slots are used again
     size      of the array that is posted, in elements
     as_bytes  the function is for bytes
     memory    keeps what lies at `address`
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
 
     carry: Callable[[np.ndarray, np.ndarray, int, int, bool], bool]
     address: int
+    depth: int
     size: int
     as_bytes: bool
     memory: np.ndarray
@@ -59,11 +61,12 @@ class Plans:
     """Makes the plans of one transport."""
 
     def __init__(self, transport: ShmTransport) -> None:
-        memory, launch, slots = transport.control.memory(), transport.launch, transport.slots
+        memory, launch = transport.control.memory(), transport.launch
+        self._slots = transport.slots
         self._rank, self._world = launch.ranks.start, launch.world_size
         self._fixed = (
             memory.page, memory.line, memory.arrived, memory.done, launch.proc, launch.procs, memory.records,
-            memory.record, slots.address, slots.nbytes, self._world, self._rank, DEPTH, *(_OWN_CORE if memory.core_each else _SHARED_CORE),
+            memory.record, self._world, self._rank, *(_OWN_CORE if memory.core_each else _SHARED_CORE),
         )  # fmt: skip
 
     def make(self, call: Call) -> Plan | None:
@@ -75,14 +78,15 @@ class Plans:
         digest = np.array(call.signature.digest, np.uint64).view(np.int64)
         posted = call.array.nbytes if call.contributes(self._rank) else 0
         first = 0 if call.result is call.array else self._rank * call.result.size
-        numbers = [*self._fixed, digest, posted, first * width, call.op == "avg", len(copies)]
-        slot = numbers[SLOT]
+        slots, slot, ring = self._slots.place(call.extent)
+        averages, count = int(call.op == "avg"), len(copies)
+        numbers = [*self._fixed, slots, slot, ring, digest, posted, first * width, averages, count]
         for source, there, here, length in copies:
             numbers += [source * slot + there * width, here * width, length * width]
         memory = np.array(numbers, np.int64)
         address = memory.__array_interface__["data"][0]
         carry = _post_and_add if call.op else _post_and_copy
-        return Plan(carry, address, call.array.size, char not in _COMPILED, memory)
+        return Plan(carry, address, ring, call.array.size, char not in _COMPILED, memory)
 
 
 _yield_core = types.ExternalFunction("sched_yield", types.int32())
@@ -163,7 +167,7 @@ def _copy(typingctx: Any, target: Any, source: Any, nbytes: Any) -> Any:
 @njit
 def _meet(p, array, number, posted):
     """Post `array`, and wait until all have posted theirs; where they lie, or 0 if some are late or do not agree."""
-    slots = p[SLOTS] + number % p[RING] * p[WORLD] * p[SLOT]
+    slots = p[SLOTS] + number % p[SLOT_RING] * p[WORLD] * p[SLOT]
     if not posted:
         if p[POSTED]:
             _copy(slots + p[RANK] * p[SLOT], array.ctypes.data, p[POSTED])
@@ -179,11 +183,11 @@ def _meet(p, array, number, posted):
                 _yield_core()
             else:
                 _relax()
-    record = p[RECORDS] + number % p[RING] * p[RECORD]
+    record = p[RECORDS] + number % DEPTH * p[RECORD]
     for _ in range(p[WORLD]):
         if _words(record, 1)[0] != p[DIGEST]:
             return 0
-        record += p[RING] * p[RECORD]
+        record += DEPTH * p[RECORD]
     return slots
 
 

@@ -29,7 +29,7 @@ from ..process_monitor import ProcessMonitor, pid_namespace
 from . import segments
 
 ARRIVE, DONE, STAGE = 0, 1, 2
-_STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH, _CROWDED = 3, 4, 5, 6, 7, 8
+_STATE, _PID, _NAMESPACE, _FAILED_RANK, _REASON_LENGTH = 3, 4, 5, 6, 7
 
 # states of a process; _SECONDARY: it failed because another did
 _ABSENT, _RUNNING, _FINISHED, _FAILED, _SECONDARY = range(5)
@@ -78,23 +78,18 @@ class Memory(NamedTuple):
 class Control:
     """The control page of one job on one host, and `extra` bytes for the transport's own use.
 
-    crowded   the same, where the processes share cores, as the first of them sees it (`is_crowded`)
-    sparse    further bytes behind those, which take memory only once they are used: reserve them
-              before, with `take`
+    sparse: further bytes behind those, which take memory only once they are used: reserve them before, with `take`
     """
 
-    def __init__(
-        self, launch: Launch, job: str, extra: int, crowded: int, timeout: float, sparse: int = 0
-    ) -> None:
+    def __init__(self, launch: Launch, job: str, extra: int, timeout: float, sparse: int = 0) -> None:
         self.launch = launch
         procs = launch.procs
         self._reasons = procs * _LINE
         self._records = self._reasons + procs * _REASON
         self.extra = self.bytes_needed(launch)
-        self.sparse = _pages(self.extra + max(extra, crowded))
-        self._core_each = not is_crowded(launch)
-        used = self.extra + (extra if self._core_each else crowded)
-        self.map = self._join(job, used, self.sparse + sparse, timeout)
+        self.sparse = _pages(self.extra + extra)
+        self._core_each = launch.procs <= _cores()
+        self.map = self._join(job, self.extra + extra, self.sparse + sparse, timeout)
         self._bytes = memoryview(self.map)
         self._words = self._bytes.cast("Q")
         line = _LINE // 8
@@ -105,7 +100,6 @@ class Control:
         self._spins = 100 if self._core_each else 20
         self._next_check = 0.0
         self._meet(job, timeout)
-        self.crowded = self._word(0, _CROWDED) != 0
 
     @staticmethod
     def bytes_needed(launch: Launch) -> int:
@@ -140,7 +134,6 @@ class Control:
         words = self._words
         words[self._mine + _PID] = os.getpid()
         words[self._mine + _NAMESPACE] = pid_namespace()
-        words[self._mine + _CROWDED] = not self._core_each
         self.publish(_STATE, _RUNNING)
         deadline = time.monotonic() + timeout
         patience = Patience()
@@ -349,11 +342,6 @@ class Control:
         os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)
-
-
-def is_crowded(launch: Launch) -> bool:
-    """True if processes of `launch` share a core, by what this process may use of this host."""
-    return launch.procs > _cores()
 
 
 def _pages(size: int) -> int:

@@ -22,20 +22,14 @@ from ...protocol.guard import Signature
 from ..base import COMPLETED, Pending, Transport
 from ..calls import Allocate, Call, Gather
 from ..mail import Delivery, Letters, Message
+from . import slots
 from .collectives import Bridge, Collective, Need
-from .control import ARRIVE, DEPTH, DONE, STAGE, Control, is_crowded
+from .control import ARRIVE, DEPTH, DONE, STAGE, Control
 from .mailbox import Mailbox, room_for
 from .slots import Slots
 from .ways import AtOnce, InShares, table
 from .windows import Windows
 
-SMALL = 1 << 18
-"""Bytes of all ranks together up to which a collective takes the way of one flag round: each rank reads them all."""
-
-CROWDED = 1 << 19
-"""The same where processes share cores: a second round, in which each must get a core again, takes longer."""
-
-_LEAST, _MOST = 1 << 12, 1 << 17
 _SCRATCH_TOTAL = 32 << 20
 _PAGE = 4096
 
@@ -43,15 +37,7 @@ _PAGE = 4096
 def bytes_needed(launch: Launch) -> int:
     """The shared memory that a transport takes at once; buckets and other allocations come on top."""
     world = launch.world_size
-    return Control.bytes_needed(launch) + world * (
-        DEPTH * _small(world, is_crowded(launch)) + _scratch_bytes(world)
-    )
-
-
-def _small(world_size: int, crowded: bool) -> int:
-    """Bytes per rank up to which one flag round is the shortest way."""
-    total = CROWDED if crowded else SMALL
-    return max(_LEAST, min(_MOST, total // world_size // _PAGE * _PAGE))
+    return Control.bytes_needed(launch) + slots.bytes_needed(world) + world * _scratch_bytes(world)
 
 
 def _scratch_bytes(world_size: int) -> int:
@@ -71,15 +57,13 @@ class ShmTransport(Transport):
         world = launch.world_size
         self._scratch_bytes = _scratch_bytes(scratch_for or world)
         scratch = world * self._scratch_bytes
-        extra, crowded = (scratch + world * DEPTH * _small(world, shared) for shared in (False, True))
-        self.control = Control(launch, job, extra, crowded, self.timeout, room_for(world))
-        small = _small(world, self.control.crowded)
+        extra = scratch + slots.bytes_needed(world)
+        self.control = Control(launch, job, extra, self.timeout, room_for(world))
         self._letters = Letters(launch.world_rank)
         self._mailbox = Mailbox(launch, self.control, self._letters)
-        memory = np.frombuffer(self.control.map, np.uint8)[self.control.extra : self.control.sparse]
+        memory = np.frombuffer(self.control.map, np.uint8)[self.control.extra :][:extra]
         self.scratch = memory[:scratch].reshape(world, self._scratch_bytes)
-        slots = memory[scratch : scratch + world * DEPTH * small]
-        self.slots = Slots(slots.reshape(DEPTH, world, small))
+        self.slots = Slots(memory[scratch:], world)
         self.windows = Windows(launch, job)
         self.under_way: deque[Collective] = deque()
         self._alone = len(self.ranks) == 1
@@ -87,7 +71,6 @@ class ShmTransport(Transport):
         at_once = AtOnce(self)
         self._ways = {case: way.post for case, way in table(self, at_once, self._shares).items()}
         self._at_once = at_once.now
-        self._small = small
         self._begun = 0
         self._stage = 0
         self._free_until = DEPTH
@@ -102,7 +85,7 @@ class ShmTransport(Transport):
             self.allocate(calls)
             return COMPLETED
         alone = self._alone and not self.under_way
-        return self._ways[call.extent <= self._small, alone, not call.background](calls)
+        return self._ways[call.extent <= self.slots.limit, alone, not call.background](calls)
 
     def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
         if not self._alone or self.under_way or self.failure is not None:
@@ -113,11 +96,14 @@ class ShmTransport(Transport):
         """Carry out a larger reduction over this host's ranks and those that `bridge` reaches."""
         self.finish(self._shares.post(calls, bridge).number)
 
-    def begin(self, signature: Signature, place: int = 0) -> int:
-        """Begin a collective of this process's only rank, whose array lies at `place`; returns its number."""
+    def begin(self, signature: Signature, place: int = 0, depth: int = DEPTH) -> int:
+        """Begin a collective of this process's only rank, whose array lies at `place`; returns its number.
+
+        depth: after how many collectives what it uses is used again.
+        """
         number = self._begun + 1
-        if number > self._free_until:
-            self._make_room(number)
+        if number - depth > self._free_until - DEPTH:
+            self._make_room(number - depth)
         self._begun = number
         entry = number % DEPTH
         if place or self._recorded[entry] is not signature:
@@ -125,11 +111,11 @@ class ShmTransport(Transport):
             self._recorded[entry] = None if place else signature
         return number
 
-    def begin_all(self, calls: Sequence[Call], places: Sequence[int]) -> int:
+    def begin_all(self, calls: Sequence[Call], places: Sequence[int], depth: int = DEPTH) -> int:
         """Begin a collective of this process's ranks, whose arrays lie at `places`; returns its number."""
         number = self._begun + 1
-        if number > self._free_until:
-            self._make_room(number)
+        if number - depth > self._free_until - DEPTH:
+            self._make_room(number - depth)
         self._begun = number
         self._recorded[number % DEPTH] = None
         for rank, call, place in zip(self.ranks, calls, places, strict=True):
@@ -214,10 +200,10 @@ class ShmTransport(Transport):
             raise self.control.mismatch(number)
 
     def _make_room(self, number: int) -> None:
-        """Wait until the ring entry for `number` is no longer read by anyone."""
-        self.finish(number - DEPTH)
+        """Wait until nobody reads any more what belongs to the collectives up to `number`."""
+        self.finish(number)
         try:
-            self.control.wait(DONE, number - DEPTH, number - DEPTH, self.timeout)
+            self.control.wait(DONE, number, number, self.timeout)
         except DistributedError as error:
             raise self.failed(error) from None
         self._free_until = self.control.least_done() + DEPTH

@@ -92,7 +92,7 @@ class AtOnce(Way):
             result = result.reshape(-1)
         if plan.as_bytes:
             array, result = array.view(np.uint8), result.view(np.uint8)
-        number = transport.begin(signature)
+        number = transport.begin(signature, 0, plan.depth)
         if not plan.carry(array, result, plan.address, number, False):
             transport.meet(number, signature)
             plan.carry(array, result, plan.address, number, True)
@@ -100,7 +100,7 @@ class AtOnce(Way):
 
     def post(self, calls: Sequence[Call]) -> Pending:
         call, transport = calls[0], self._transport
-        number = transport.begin(call.signature)
+        number = transport.begin(call.signature, 0, transport.slots.depth(call.extent))
         slots = transport.slots.for_call(number, call)
         if slots:
             slots[transport.ranks.start][: call.array.size] = call.array
@@ -162,7 +162,7 @@ class InSlots(Way):
 
     def post(self, calls: Sequence[Call]) -> Pending:
         transport = self._transport
-        number = transport.begin_all(calls, [0] * len(calls))
+        number = transport.begin_all(calls, [0] * len(calls), transport.slots.depth(calls[0].extent))
         slots = transport.slots.for_call(number, calls[0])
         if slots:
             for rank, call in zip(transport.ranks, calls, strict=True):
