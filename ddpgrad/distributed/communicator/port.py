@@ -28,6 +28,8 @@ class ArrayWork:
 
     def wait(self) -> None:
         """Return when the collective is complete; raises `DistributedError` if it cannot be."""
+        if self._pending is COMPLETED and self._finish is None:
+            return
         self._pending.wait()
         self._settle()
 

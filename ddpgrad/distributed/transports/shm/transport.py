@@ -73,7 +73,7 @@ class ShmTransport(Transport):
         self._at_once = at_once.now
         self._begun = 0
         self._stage = 0
-        self._free_until = DEPTH
+        self._past = 0  # up to which collective nobody reads anything any more
         # What this process's only rank has said last in each entry of the ring: it need not say it again.
         self._recorded: list[Signature | None] = [None] * DEPTH
 
@@ -102,7 +102,7 @@ class ShmTransport(Transport):
         depth: after how many collectives what it uses is used again.
         """
         number = self._begun + 1
-        if number - depth > self._free_until - DEPTH:
+        if number - depth > self._past:
             self._make_room(number - depth)
         self._begun = number
         entry = number % DEPTH
@@ -114,7 +114,7 @@ class ShmTransport(Transport):
     def begin_all(self, calls: Sequence[Call], places: Sequence[int], depth: int = DEPTH) -> int:
         """Begin a collective of this process's ranks, whose arrays lie at `places`; returns its number."""
         number = self._begun + 1
-        if number - depth > self._free_until - DEPTH:
+        if number - depth > self._past:
             self._make_room(number - depth)
         self._begun = number
         self._recorded[number % DEPTH] = None
@@ -206,7 +206,7 @@ class ShmTransport(Transport):
             self.control.wait(DONE, number, number, self.timeout)
         except DistributedError as error:
             raise self.failed(error) from None
-        self._free_until = self.control.least_done() + DEPTH
+        self._past = self.control.least_done()
 
     def next_stage(self) -> Need:
         """Say that this process is done with a step within a collective; what to wait for next."""

@@ -84,19 +84,25 @@ class AtOnce(Way):
     def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
         """Carry out the collective of `signature` if there is a plan for it. The arrays are as a `Call` has them."""
         plan = self._plans.get(signature)
-        # Transports send other things, of other sizes, under the signature of a call that is made of several.
-        if plan is None or plan.size != array.size:
+        if plan is None:
             return False
-        transport = self._transport
-        if result.ndim != 1:
-            result = result.reshape(-1)
-        if plan.as_bytes:
+        carry, in_place, address, depth, size, as_bytes, _ = plan
+        # Transports send other things, of other sizes, under the signature of a call that is made of several.
+        if array.size != size:
+            return False
+        if as_bytes:
             array, result = array.view(np.uint8), result.view(np.uint8)
-        number = transport.begin(signature, 0, plan.depth)
-        if not plan.carry(array, result, plan.address, number, False):
-            transport.meet(number, signature)
-            plan.carry(array, result, plan.address, number, True)
-        return True
+        number = self._transport.begin(signature, 0, depth)
+        if in_place:
+            if carry(array, address, number):
+                return True
+            self._transport.meet(number, signature)
+            return carry(array, address, -number)
+        result = result.reshape(-1)
+        if carry(array, result, address, number):
+            return True
+        self._transport.meet(number, signature)
+        return carry(array, result, address, -number)
 
     def post(self, calls: Sequence[Call]) -> Pending:
         call, transport = calls[0], self._transport
