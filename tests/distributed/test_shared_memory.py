@@ -58,7 +58,7 @@ def compile_at_once(monkeypatch) -> None:
 
 def planned(transport) -> int:
     """How many collectives compiled code carries out."""
-    return sum(plan is not None for plan in transport._at_once.__self__._plans.values())
+    return sum(plan is not None for plan in transport.now.__self__._plans.values())
 
 
 # float32 of 128 KiB fit a slot of two ranks
@@ -96,7 +96,7 @@ def test_short_ways_give_what_the_general_ones_give(ends, both, length, allocate
     assert [both(program), both(program)] == [short, short]
     assert planned(ends[1][0][0]) >= (45 if length <= 32_768 else 1)
     for transport, _ in ends[1]:
-        transport._alone = False
+        transport.alone = False
     assert both(program) == short
 
 

@@ -66,11 +66,11 @@ class ShmTransport(Transport):
         self.slots = Slots(memory[scratch:], world)
         self.windows = Windows(launch, job)
         self.under_way: deque[Collective] = deque()
-        self._alone = len(self.ranks) == 1
+        self.alone = len(self.ranks) == 1
         self._shares = InShares(self)
         at_once = AtOnce(self)
         self._ways = {case: way.post for case, way in table(self, at_once, self._shares).items()}
-        self._at_once = at_once.now
+        self.now = at_once.now
         self._begun = 0
         self._stage = 0
         self._past = 0  # up to which collective nobody reads anything any more
@@ -84,13 +84,8 @@ class ShmTransport(Transport):
         if isinstance(call, Allocate):
             self.allocate(calls)
             return COMPLETED
-        alone = self._alone and not self.under_way
+        alone = self.alone and not self.under_way
         return self._ways[call.extent <= self.slots.limit, alone, not call.background](calls)
-
-    def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
-        if not self._alone or self.under_way or self.failure is not None:
-            return False
-        return self._at_once(signature, array, result)
 
     def bridged(self, calls: Sequence[Call], bridge: Bridge) -> None:
         """Carry out a larger reduction over this host's ranks and those that `bridge` reaches."""

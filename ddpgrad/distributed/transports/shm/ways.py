@@ -83,8 +83,8 @@ class AtOnce(Way):
 
     def now(self, signature: Signature, array: np.ndarray, result: np.ndarray) -> bool:
         """Carry out the collective of `signature` if there is a plan for it. The arrays are as a `Call` has them."""
-        plan = self._plans.get(signature)
-        if plan is None:
+        plan, transport = self._plans.get(signature), self._transport
+        if plan is None or not transport.alone or transport.under_way or transport.failure is not None:
             return False
         carry, in_place, address, depth, size, as_bytes, _ = plan
         # Transports send other things, of other sizes, under the signature of a call that is made of several.
@@ -92,16 +92,16 @@ class AtOnce(Way):
             return False
         if as_bytes:
             array, result = array.view(np.uint8), result.view(np.uint8)
-        number = self._transport.begin(signature, 0, depth)
+        number = transport.begin(signature, 0, depth)
         if in_place:
             if carry(array, address, number):
                 return True
-            self._transport.meet(number, signature)
+            transport.meet(number, signature)
             return carry(array, address, -number)
         result = result.reshape(-1)
         if carry(array, result, address, number):
             return True
-        self._transport.meet(number, signature)
+        transport.meet(number, signature)
         return carry(array, result, address, -number)
 
     def post(self, calls: Sequence[Call]) -> Pending:
