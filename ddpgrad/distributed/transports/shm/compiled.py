@@ -34,9 +34,10 @@ _OWN_CORE = 500, 0
 _SHARED_CORE = 50, 100
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
-# Of the dtypes that functions are compiled for; others are copied as bytes.
-_COMPILED = "fdilqB"
-_SUMMED = "fdilq"
+# The dtypes that functions are compiled for, each of which takes a second where nothing is kept on disk. Others are
+# copied as bytes, and added by NumPy.
+_COPIED = "fB"
+_ADDED_IN_PLACE, _ADDED_APART = "fdilq", "fd"
 
 
 class Plan(NamedTuple):
@@ -76,11 +77,13 @@ class Plans:
         """The plan of collectives like `call`; None where Python and NumPy have to carry them out."""
         copies = call.copies(self._rank, self._world)
         char, width = call.array.dtype.char, call.array.itemsize
-        if copies is None or (call.op and (call.op not in ("sum", "avg") or char not in _SUMMED)):
+        in_place = call.result is call.array
+        added = _ADDED_IN_PLACE if in_place else _ADDED_APART
+        if copies is None or (call.op and (call.op not in ("sum", "avg") or char not in added)):
             return None
         digest = np.array(call.signature.digest, np.uint64).view(np.int64)
         posted = call.array.nbytes if call.contributes(self._rank) else 0
-        first = 0 if call.result is call.array else self._rank * call.result.size
+        first = 0 if in_place else self._rank * call.result.size
         slots, slot, ring = self._slots.place(call.extent)
         averages, count = int(call.op == "avg"), len(copies)
         numbers = [*self._fixed, slots, slot, ring, digest, posted, first * width, averages, count]
@@ -88,9 +91,8 @@ class Plans:
             numbers += [source * slot + there * width, here * width, length * width]
         memory = np.array(numbers, np.int64)
         address = memory.__array_interface__["data"][0]
-        in_place = call.result is call.array
-        carry = _CARRY[bool(call.op), in_place]
-        return Plan(carry, in_place, address, ring, call.array.size, char not in _COMPILED, memory)
+        carry, as_bytes = _CARRY[bool(call.op), in_place], not call.op and char not in _COPIED
+        return Plan(carry, in_place, address, ring, call.array.size, as_bytes, memory)
 
 
 _yield_core = types.ExternalFunction("sched_yield", types.int32())
