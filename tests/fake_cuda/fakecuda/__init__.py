@@ -17,6 +17,7 @@ from . import build
 
 _COUNTERS = (
     "launches", "synchronisations", "allocations", "to_device", "to_host", "between_devices", "products",
+    "graph_launches",
 )  # fmt: skip
 _HERE = Path(__file__).parent.parent
 

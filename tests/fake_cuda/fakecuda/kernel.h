@@ -146,6 +146,10 @@ template <class... A, size_t... I> void fakecuda_call(void (*kernel)(A...), void
 template <class... A> void fakecuda_call(void (*kernel)(A...), void** arguments) {
   fakecuda_call(kernel, arguments, std::index_sequence_for<A...>{});
 }
+template <class... A> const unsigned* fakecuda_sizes(void (*)(A...)) {
+  static const unsigned sizes[] = {unsigned(sizeof(A))..., 0};
+  return sizes;
+}
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -80,7 +80,8 @@ def compiled(source: str, options: Sequence[str]) -> Path:
 def _translated(source: str) -> str:
     text = _EXTERN_SHARED.sub(r"\1* \2 = (\1*)fakecuda_now.shared;", source)
     entries = [
-        f'extern "C" void fakecuda_run_{name}(void** arguments) {{ fakecuda_call({name}, arguments); }}'
+        f'extern "C" void fakecuda_run_{name}(void** arguments) {{ fakecuda_call({name}, arguments); }}\n'
+        f'extern "C" const unsigned* fakecuda_sizes_{name}() {{ return fakecuda_sizes({name}); }}'
         for name in _KERNEL.findall(source)
     ]
     waits = "true" if _WAITS.search(source) else "false"

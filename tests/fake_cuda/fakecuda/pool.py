@@ -17,7 +17,10 @@ class GuardedPool:
         limit = self._limits.get(device, 0)
         if limit and self.used_bytes() + size > limit:
             raise cupy.cuda.memory.OutOfMemoryError(size, self.used_bytes(), limit)
-        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+        memory = cupy.cuda.Memory(size)
+        if memory.ptr:
+            self._machine.fakecuda_pooled(ctypes.c_void_p(memory.ptr))
+        return cupy.cuda.MemoryPointer(memory, 0)
 
     def used_bytes(self) -> int:
         return self._held()[0]

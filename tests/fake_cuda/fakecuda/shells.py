@@ -24,6 +24,7 @@ _NOT_SUPPORTED = {
 _AT_RUN_TIME = {
     "libnvrtc.so.12": {"nvrtcVersion"},
     "libcusolver.so.11": {"cusolverDnXgeev", "cusolverDnXgeev_bufferSize"},
+    "libcublas.so.12": {"cublasSetWorkspace_v2"},
     "libcublasLt.so.12": set[str](),
     "libnvJitLink.so.12": set[str](),
 }

@@ -3,6 +3,7 @@
 import ctypes
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -65,14 +66,27 @@ def refuse(reason: str) -> None:
 
 
 def function(
-    name: str, signature: str, failed: int = 1
+    name: str, signature: str, failed: int = 1, stream_of: Callable[..., int] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function of Python be the C function `name`; None is status 0, an exception `failed`."""
+    """Let a function of Python be the C function `name`; None is status 0, an exception `failed`.
+
+    stream_of: of its arguments makes the stream that its work is given to, or raises.
+    """
 
     def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+        def call_again(given: list[Any]) -> int:
+            try:
+                return body(*given) or 0
+            except Exception:
+                traceback.print_exc()
+                return failed
+
         def call(*arguments: Any) -> int:
             try:
-                return body(*(0 if argument is None else argument for argument in arguments)) or 0
+                given = [0 if argument is None else argument for argument in arguments]
+                if stream_of is not None and captured(stream := stream_of(*given)):
+                    return give(stream, partial(call_again, given))
+                return body(*given) or 0
             except Status as status:
                 refuse(f"{name}: {status}")
                 return status.code
@@ -86,6 +100,22 @@ def function(
         return body
 
     return declare
+
+
+def captured(stream: int) -> bool:
+    """Whether what the stream is given becomes part of a graph."""
+    return bool(_machine[0].fakecuda_captured(ctypes.c_void_p(stream)))
+
+
+def give(stream: int, work: Callable[[], int]) -> int:
+    """Let a graph's launches do what a captured stream is given."""
+    node = _NODE(work)
+    _nodes.append(node)
+    return _machine[0].fakecuda_give(ctypes.c_void_p(stream), node)
+
+
+_NODE = ctypes.CFUNCTYPE(ctypes.c_int)
+_nodes: list[Any] = []  # a graph does not say when it ends
 
 
 def view(
@@ -131,8 +161,8 @@ def write(address: int, value: Any, dtype: Any = np.int32) -> None:
 class Handles:
     """The handles of a library: each belongs to the device on which it was made, and has a stream."""
 
-    def __init__(self, name: str, invalid: int) -> None:
-        self._name, self._invalid = name, invalid
+    def __init__(self, name: str, invalid: int, refuses_captures: bool = True) -> None:
+        self._name, self._invalid, self._refuses_captures = name, invalid, refuses_captures
         self._known: dict[int, list[int]] = {}  # device and stream
         self._next = 0x10
 
@@ -155,7 +185,9 @@ class Handles:
         """What is known of a handle; refused where it is another device's."""
         if handle not in self._known:
             raise Status(self._invalid, f"{self._name} was given a handle that does not exist")
-        device = self._known[handle][0]
+        device, stream = self._known[handle]
+        if self._refuses_captures and captured(stream):
+            raise Status(self._invalid, f"{self._name} on a stream that is captured is not part of the stand-in")
         if device != current_device():
             raise Status(
                 self._invalid,

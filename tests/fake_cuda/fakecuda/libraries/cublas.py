@@ -12,6 +12,7 @@ from .abi import (
     Handles,
     Status,
     addresses,
+    captured,
     count_product,
     function,
     matrix,
@@ -25,13 +26,36 @@ INVALID_VALUE, NOT_SUPPORTED = 7, 15
 _COMPUTE = {64: np.float16, 65: np.float16, 68: np.float32, 69: np.float32, 70: np.float64, 71: np.float64,
             74: np.float32, 75: np.float32, 77: np.float32}  # fmt: skip
 
-handles = Handles("cuBLAS", INVALID_VALUE)
+handles = Handles("cuBLAS", INVALID_VALUE, refuses_captures=False)
+_workspaces: dict[int, int] = {}  # bytes that a program gave a handle
 _modes: dict[int, int] = {}
 _math: dict[int, int] = {}
 
 function("cublasCreate_v2", "p")(handles.create)
 function("cublasDestroy_v2", "p")(handles.destroy)
-function("cublasSetStream_v2", "pp")(handles.set_stream)
+
+
+@function("cublasSetStream_v2", "pp")
+def set_stream(handle, stream):
+    _workspaces.pop(handle, None)  # a new stream takes cuBLAS's own one
+    handles.set_stream(handle, stream)
+
+
+@function("cublasSetWorkspace_v2", "ppz")
+def set_workspace(handle, address, size):
+    handles.of_this_device(handle)
+    view(address, np.uint8, (size,), who="cuBLAS")
+    _workspaces[handle] = size
+
+
+def _stream_of(handle: int, *arguments: Any) -> int:
+    """The stream of a product, which has a workspace of the program's while it is captured."""
+    stream = handles.of_this_device(handle)[1]
+    if captured(stream) and handle not in _workspaces:
+        raise Status(NOT_SUPPORTED, "a product on a stream that is captured needs cublasSetWorkspace before it")
+    return stream
+
+
 function("cublasGetStream_v2", "pp")(handles.get_stream)
 function("cublasSetPointerMode_v2", "pi")(_modes.__setitem__)
 function("cublasGetPointerMode_v2", "pp")(lambda handle, out: write(out, _modes.get(handle, 0)))
@@ -82,7 +106,7 @@ def _scalar_type(kind_c: int, compute: int) -> Any:
     return DATA_TYPES[kind_c] if kind_c in (4, 5) else _COMPUTE[compute]
 
 
-@function("cublasGemmEx", "piiiiippiipiippiiii")
+@function("cublasGemmEx", "piiiiippiipiippiiii", stream_of=_stream_of)
 def gemm_ex(
     handle, ta, tb, m, n, k, alpha, a, kind_a, lda, b, kind_b, ldb, beta, c, kind_c, ldc, compute, algorithm
 ):
@@ -95,7 +119,7 @@ def gemm_ex(
     )  # fmt: skip
 
 
-@function("cublasGemmStridedBatchedEx", "piiiiippiilpiilppiiliii")
+@function("cublasGemmStridedBatchedEx", "piiiiippiilpiilppiiliii", stream_of=_stream_of)
 def gemm_strided_batched_ex(
     handle, ta, tb, m, n, k, alpha, a, kind_a, lda, step_a, b, kind_b, ldb, step_b, beta, c, kind_c, ldc, step_c,
     count, compute, algorithm,
@@ -112,7 +136,7 @@ def gemm_strided_batched_ex(
         )  # fmt: skip
 
 
-@function("cublasSgemmEx", "piiiiippiipiippii")
+@function("cublasSgemmEx", "piiiiippiipiippii", stream_of=_stream_of)
 def sgemm_ex(handle, ta, tb, m, n, k, alpha, a, kind_a, lda, b, kind_b, ldb, beta, c, kind_c, ldc):
     gemm_ex(handle, ta, tb, m, n, k, alpha, a, kind_a, lda, b, kind_b, ldb, beta, c, kind_c, ldc, 68, 0)
 
@@ -121,7 +145,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
     """The functions that exist once for each of the four types."""
     size = kind.itemsize
 
-    @function(f"cublas{letter}gemm_v2", "piiiiippipippi")
+    @function(f"cublas{letter}gemm_v2", "piiiiippipippi", stream_of=_stream_of)
     def gemm(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
         count_product()
         one(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
@@ -130,20 +154,20 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
         numbers = scalar(alpha, kind), scalar(beta, kind)
         _gemm(handle, ta, tb, m, n, k, numbers[0], a, kind, lda, b, kind, ldb, numbers[1], c, kind, ldc)
 
-    @function(f"cublas{letter}gemmStridedBatched", "piiiiippilpilppili")
+    @function(f"cublas{letter}gemmStridedBatched", "piiiiippilpilppili", stream_of=_stream_of)
     def strided(handle, ta, tb, m, n, k, alpha, a, lda, step_a, b, ldb, step_b, beta, c, ldc, step_c, count):
         count_product()
         for i in range(count):
             places = a + i * step_a * size, b + i * step_b * size, c + i * step_c * size
             one(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
 
-    @function(f"cublas{letter}gemmBatched", "piiiiippipippii")
+    @function(f"cublas{letter}gemmBatched", "piiiiippipippii", stream_of=_stream_of)
     def batched(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, count):
         count_product()
         for places in zip(addresses(a, count), addresses(b, count), addresses(c, count), strict=True):
             one(handle, ta, tb, m, n, k, alpha, places[0], lda, places[1], ldb, beta, places[2], ldc)
 
-    @function(f"cublas{letter}gemv_v2", "piiippipippi")
+    @function(f"cublas{letter}gemv_v2", "piiippipippi", stream_of=_stream_of)
     def gemv(handle, operation, m, n, alpha, a, lda, x, step_x, beta, y, step_y):
         handles.of_this_device(handle)
         left = turned(matrix(a, kind, m, n, lda), operation)
@@ -153,7 +177,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
         out[...] = product if number == 0 else product + number * out
 
     def dot(name: str, conjugate: bool) -> None:
-        @function(f"cublas{letter}{name}_v2", "pipipip")
+        @function(f"cublas{letter}{name}_v2", "pipipip", stream_of=_stream_of)
         def product(handle, n, x, step_x, y, step_y, out):
             handles.of_this_device(handle)
             left, right = view(x, kind, (n,), (step_x,)), view(y, kind, (n,), (step_y,))
@@ -165,7 +189,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
     else:
         dot("dot", False)
 
-    @function(f"cublas{letter}trsm_v2", "piiiiiippipi")
+    @function(f"cublas{letter}trsm_v2", "piiiiiippipi", stream_of=_stream_of)
     def trsm(handle, side, uplo, operation, diagonal, m, n, alpha, a, lda, b, ldb):
         """side: 0 left, 1 right; uplo: 0 lower, 1 upper; diagonal: 1 is one of ones."""
         handles.of_this_device(handle)
@@ -178,7 +202,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
         right = scalar(alpha, kind) * out
         out[...] = np.linalg.solve(left, right) if side == 0 else np.linalg.solve(left.T, right.T).T
 
-    @function(f"cublas{letter}getrfBatched", "pipippi")
+    @function(f"cublas{letter}getrfBatched", "pipippi", stream_of=_stream_of)
     def getrf(handle, n, a, lda, pivots, info, count):
         handles.of_this_device(handle)
         for i, place in enumerate(addresses(a, count)):
@@ -188,7 +212,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
                 view(pivots, np.int32, (count, n))[i] = rows
             view(info, np.int32, (count,))[i] = status
 
-    @function(f"cublas{letter}getrsBatched", "piiipippipi")
+    @function(f"cublas{letter}getrsBatched", "piiipippipi", stream_of=_stream_of)
     def getrs(handle, operation, n, columns, a, lda, pivots, b, ldb, info, count):
         handles.of_this_device(handle)
         for i, places in enumerate(zip(addresses(a, count), addresses(b, count), strict=True)):
@@ -198,7 +222,7 @@ def _of_kind(letter: str, kind: np.dtype[Any]) -> None:
             )
         write(info, 0)
 
-    @function(f"cublas{letter}getriBatched", "pipippipi")
+    @function(f"cublas{letter}getriBatched", "pipippipi", stream_of=_stream_of)
     def getri(handle, n, a, lda, pivots, out, ldc, info, count):
         handles.of_this_device(handle)
         for i, places in enumerate(zip(addresses(a, count), addresses(out, count), strict=True)):

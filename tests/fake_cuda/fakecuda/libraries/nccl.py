@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .abi import Status, current_device, function, view, write
+from .abi import Status, captured, current_device, function, give, view, write
 
 INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 3, 4, 5, 6
 _ID_BYTES = 128
@@ -43,6 +43,7 @@ class Transfer:
     sends: bool
     memory: Any
     peer: int
+    stream: int
 
 
 class Group(threading.local):
@@ -125,15 +126,15 @@ def group_end():
 
 @function("ncclSend", "pziipp")
 def send(address, count, kind, peer, handle, stream):
-    _add(handle, True, address, count, kind, peer)
+    _add(handle, True, address, count, kind, peer, stream)
 
 
 @function("ncclRecv", "pziipp")
 def receive(address, count, kind, peer, handle, stream):
-    _add(handle, False, address, count, kind, peer)
+    _add(handle, False, address, count, kind, peer, stream)
 
 
-def _add(handle: int, sends: bool, address: int, count: int, kind: int, peer: int) -> None:
+def _add(handle: int, sends: bool, address: int, count: int, kind: int, peer: int, stream: int) -> None:
     communicator = _known(handle)
     if communicator.device != current_device():
         raise Status(
@@ -142,13 +143,23 @@ def _add(handle: int, sends: bool, address: int, count: int, kind: int, peer: in
     if not 0 <= peer < communicator.size:
         raise Status(INVALID_ARGUMENT, f"rank {peer} of {communicator.size}")
     memory = view(address, np.uint8, (count * _BYTES[kind],), who="NCCL")
-    _group.transfers.append(Transfer(communicator, sends, memory, peer))
+    _group.transfers.append(Transfer(communicator, sends, memory, peer, stream))
     if not _group.depth:
         _carry_out()
 
 
 def _carry_out() -> None:
     transfers, _group.transfers = _group.transfers, []
+    streams = {transfer.stream for transfer in transfers if captured(transfer.stream)}
+    if not streams:
+        _exchange(transfers)
+    elif len({transfer.stream for transfer in transfers}) == 1:
+        give(streams.pop(), lambda: _exchange(transfers) or 0)
+    else:
+        raise Status(INVALID_USAGE, "a group on several streams of which one is captured")
+
+
+def _exchange(transfers: list[Transfer]) -> None:
     for transfer in transfers:
         if transfer.sends:
             _send(transfer)

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "machine.h"
+#include "graphs.h"
 
 namespace machine {
 
@@ -18,12 +18,17 @@ namespace {
 
 thread_local int current = 0;  // CUDA's threads begin on device 0, too
 std::string last_refusal;
-std::map<cudaStream_t, int> streams;
+struct Stream {
+  int device;
+  bool blocking;
+};
+std::map<cudaStream_t, Stream> streams;
 
 struct Event {
   int device;
   bool timed, recorded;
   double time;
+  Mark mark;
 };
 std::set<Event*> events;
 
@@ -39,16 +44,16 @@ Event* event_of(cudaEvent_t event) {
   return events.count((Event*)event) ? (Event*)event : nullptr;
 }
 
-cudaError_t make_stream(cudaStream_t* out) {
+cudaError_t make_stream(cudaStream_t* out, unsigned flags) {
   Locked guard(lock);
   *out = (cudaStream_t)malloc(16);  // an address that nothing else has
-  streams[*out] = current;
+  streams[*out] = {current, !(flags & cudaStreamNonBlocking)};
   return cudaSuccess;
 }
 
 cudaError_t make_event(cudaEvent_t* out, unsigned flags) {
   Locked guard(lock);
-  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0};
+  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0, {}};
   events.insert(event);
   *out = (cudaEvent_t)event;
   return cudaSuccess;
@@ -75,13 +80,18 @@ int device_of(cudaStream_t stream) {
   if (is_default(stream)) return current;
   Locked guard(lock);
   auto found = streams.find(stream);
-  return found == streams.end() ? -1 : found->second;
+  return found == streams.end() ? -1 : found->second.device;
+}
+
+bool is_blocking(cudaStream_t stream) {
+  auto found = streams.find(stream);
+  return found != streams.end() && found->second.blocking;
 }
 
 cudaError_t check_stream(cudaStream_t stream, const char* what) {
   const int device = device_of(stream);
   if (device < 0) return refuse(cudaErrorInvalidResourceHandle, "%s on a stream that does not exist", what);
-  if (device == current) return cudaSuccess;
+  if (device == current) return (uintptr_t)stream <= 1 ? check_legacy(what) : cudaSuccess;
   return refuse(cudaErrorInvalidResourceHandle, "%s on a stream of device %d while device %d is current", what, device, current);
 }
 
@@ -106,7 +116,10 @@ EXPORT cudaError_t cudaSetDevice(int device) {
   current = device;
   return cudaSuccess;
 }
-EXPORT cudaError_t cudaDeviceSynchronize() { counters.synchronisations++; return cudaSuccess; }
+EXPORT cudaError_t cudaDeviceSynchronize() {
+  counters.synchronisations++;
+  return check_safe("cudaDeviceSynchronize", true);
+}
 EXPORT cudaError_t cudaRuntimeGetVersion(int* out) { *out = CUDART_VERSION; return cudaSuccess; }
 EXPORT cudaError_t cudaDriverGetVersion(int* out) { *out = CUDART_VERSION; return cudaSuccess; }
 
@@ -176,6 +189,14 @@ static const char* error_name(int code) {
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
     default: return "cudaErrorUnknown";
   }
 }
@@ -202,9 +223,9 @@ EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* out) {
 }
 
 // ------------------------------------------------------------------ streams
-EXPORT cudaError_t cudaStreamCreate(cudaStream_t* out) { return make_stream(out); }
-EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) { return make_stream(out); }
-EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned, int) { return make_stream(out); }
+EXPORT cudaError_t cudaStreamCreate(cudaStream_t* out) { return make_stream(out, 0); }
+EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) { return make_stream(out, flags); }
+EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) { return make_stream(out, flags); }
 EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Locked guard(lock);
   if (!streams.erase(stream)) return refuse(cudaErrorInvalidResourceHandle, "a stream that does not exist is destroyed");
@@ -214,15 +235,19 @@ EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 static cudaError_t known(cudaStream_t stream) {
   return device_of(stream) < 0 ? refuse(cudaErrorInvalidResourceHandle, "there is no stream %p", (void*)stream) : cudaSuccess;
 }
-EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) { counters.synchronisations++; return known(stream); }
-EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) { return known(stream); }
-EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (!event_of(event)) return refuse(cudaErrorInvalidResourceHandle, "a stream waits for an event that does not exist");
+EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  counters.synchronisations++;
+  if (auto status = check_not_captured(stream, "the host waits for")) return status;
   return known(stream);
 }
-EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* out) {
-  *out = cudaStreamCaptureStatusNone;
+EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (auto status = check_not_captured(stream, "the host asks for")) return status;
   return known(stream);
+}
+EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!event_of(event)) return refuse(cudaErrorInvalidResourceHandle, "a stream waits for an event that does not exist");
+  if (auto status = known(stream)) return status;
+  return wait_for(stream, event_of(event)->mark);
 }
 EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* out) { *out = 0; return known(stream); }
 EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -232,13 +257,16 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void* data, unsigned) {
   if (auto status = known(stream)) return status;
+  if (auto status = check_not_captured(stream, "a callback is added to")) return status;
   call(stream, cudaSuccess, data);
   return cudaSuccess;
 }
 EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call, void* data) {
   if (auto status = known(stream)) return status;
-  call(data);
-  return cudaSuccess;
+  return give(stream, [=] {
+    call(data);
+    return 0;
+  });
 }
 
 // ------------------------------------------------------------------ events
@@ -259,10 +287,22 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   }
   event->time = now();
   event->recorded = true;
+  event->mark = mark_of(stream);
   return cudaSuccess;
 }
-EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) { return event_of(event) ? cudaSuccess : cudaErrorInvalidResourceHandle; }
-EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) { counters.synchronisations++; return cudaEventQuery(event); }
+static cudaError_t asked(cudaEvent_t handle) {
+  Event* event = event_of(handle);
+  if (!event) return cudaErrorInvalidResourceHandle;
+  return event->mark.capture ? refuse(cudaErrorCapturedEvent, "an event of a capture is asked for") : cudaSuccess;
+}
+EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (auto status = check_safe("cudaEventQuery")) return status;
+  return asked(event);
+}
+EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  counters.synchronisations++;
+  return asked(event);
+}
 EXPORT cudaError_t cudaEventElapsedTime(float* out, cudaEvent_t from, cudaEvent_t to) {
   Event *first = event_of(from), *second = event_of(to);
   if (!first || !second || !first->timed || !second->timed || !first->recorded || !second->recorded) {

@@ -5,10 +5,11 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "fibers.h"
-#include "machine.h"
+#include "graphs.h"
 
 using namespace machine;
 
@@ -16,6 +17,7 @@ static const char IMAGE[] = "fake CUDA:";  // and the path of a shared object
 static std::map<std::string, long> launched;
 
 EXPORT CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+  if (auto status = check_safe("a kernel is loaded")) return CUresult(status);
   if (strncmp((const char*)image, IMAGE, strlen(IMAGE))) return refuse(CUDA_ERROR_INVALID_IMAGE, "an image that is not of this machine");
   void* library = dlopen((const char*)image + strlen(IMAGE), RTLD_NOW | RTLD_LOCAL);
   if (!library) return refuse(CUDA_ERROR_INVALID_IMAGE, "%s", dlerror());
@@ -27,8 +29,9 @@ EXPORT CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }  // a kernel m
 EXPORT CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
   void* run = dlsym((void*)module, (std::string("fakecuda_run_") + name).c_str());
   void* waits = dlsym((void*)module, "fakecuda_waits");
-  if (!run || !waits) return refuse(CUDA_ERROR_NOT_FOUND, "no kernel %s", name);
-  *out = (CUfunction) new Kernel{name, (void (*)(void**))run, *(const bool*)waits};
+  void* sizes = dlsym((void*)module, (std::string("fakecuda_sizes_") + name).c_str());
+  if (!run || !waits || !sizes) return refuse(CUDA_ERROR_NOT_FOUND, "no kernel %s", name);
+  *out = (CUfunction) new Kernel{name, (void (*)(void**))run, *(const bool*)waits, ((const unsigned* (*)())sizes)()};
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuModuleGetGlobal(CUdeviceptr* out, size_t* size, CUmodule module, const char* name) {
@@ -53,18 +56,9 @@ EXPORT CUresult cuOccupancyMaxPotentialBlockSize(int* blocks, int* threads, CUfu
   return CUDA_SUCCESS;
 }
 
-static CUresult launch(const Kernel& kernel, fakecuda_triple grid, fakecuda_triple block, unsigned shared, CUstream stream,
-                       void** arguments) {
+static CUresult run(const Kernel& kernel, fakecuda_triple grid, fakecuda_triple block, unsigned shared, void** arguments) {
   Locked guard(lock);
-  if (check_stream(stream, kernel.name.c_str())) return CUDA_ERROR_INVALID_HANDLE;
-  const size_t threads = size_t(block.x) * block.y * block.z;
-  const bool fits = grid.x && grid.y && grid.z && threads && threads <= 1024 && block.z <= 64 && grid.x <= 2147483647u &&
-                    grid.y <= 65535 && grid.z <= 65535 && shared <= 232448;
-  if (!fits) {
-    return refuse(CUDA_ERROR_INVALID_VALUE, "%s: a grid of %u x %u x %u blocks of %u x %u x %u threads with %u bytes",
-                  kernel.name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
-  }
-  counters.launches++;
+  const unsigned threads = block.x * block.y * block.z;
   launched[kernel.name]++;
   std::vector<char> memory(shared + 64);
   fakecuda_now.block_size = block;
@@ -75,7 +69,7 @@ static CUresult launch(const Kernel& kernel, fakecuda_triple grid, fakecuda_trip
       for (unsigned x = 0; x < grid.x; x++) {
         fakecuda_now.block = {x, y, z};
         memset(fakecuda_now.shared, 0xff, shared);
-        if (run_block(kernel, arguments, unsigned(threads))) {
+        if (run_block(kernel, arguments, threads)) {
           forget_fibers();
           return CUDA_ERROR_LAUNCH_FAILED;
         }
@@ -83,6 +77,33 @@ static CUresult launch(const Kernel& kernel, fakecuda_triple grid, fakecuda_trip
     }
   }
   return CUDA_SUCCESS;
+}
+
+static CUresult launch(const Kernel& kernel, fakecuda_triple grid, fakecuda_triple block, unsigned shared, CUstream stream,
+                       void** arguments) {
+  Locked guard(lock);
+  if (auto status = check_stream(stream, kernel.name.c_str())) return CUresult(status);
+  const size_t threads = size_t(block.x) * block.y * block.z;
+  const bool fits = grid.x && grid.y && grid.z && threads && threads <= 1024 && block.z <= 64 && grid.x <= 2147483647u &&
+                    grid.y <= 65535 && grid.z <= 65535 && shared <= 232448;
+  if (!fits) {
+    return refuse(CUDA_ERROR_INVALID_VALUE, "%s: a grid of %u x %u x %u blocks of %u x %u x %u threads with %u bytes",
+                  kernel.name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
+  }
+  if (!is_captured(stream)) {
+    counters.launches++;
+    return run(kernel, grid, block, shared, arguments);
+  }
+  // A node has the values that the arguments have now.
+  auto values = std::make_shared<std::vector<std::vector<char>>>();
+  for (const unsigned* size = kernel.sizes; *size; size++, arguments++) {
+    values->emplace_back((const char*)*arguments, (const char*)*arguments + *size);
+  }
+  return CUresult(give(stream, [=, &kernel] {
+    std::vector<void*> places;
+    for (auto& value : *values) places.push_back(value.data());
+    return int(run(kernel, grid, block, shared, places.data()));
+  }));
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

@@ -8,6 +8,7 @@ struct Kernel {
   std::string name;
   void (*run)(void** arguments);  // as the thread that `fakecuda_now` says
   bool waits;                     // for other threads, so that each needs a stack of its own
+  const unsigned* sizes;          // of its arguments in bytes, and 0 at the end
 };
 
 // Runs the threads of one block. 0, or -1 where they wait for one another forever; the reason is said.

@@ -17,7 +17,7 @@ extern std::recursive_mutex lock;
 typedef std::lock_guard<std::recursive_mutex> Locked;
 
 struct Counters {
-  long launches, synchronisations, allocations, to_device, to_host, between_devices, products;
+  long launches, synchronisations, allocations, to_device, to_host, between_devices, products, graph_launches;
 };
 extern Counters counters;
 
@@ -45,6 +45,7 @@ Place place_of(const void* address);
 
 // The device of a stream; a default stream is the current device's; -1 where there is no such stream.
 int device_of(cudaStream_t stream);
+bool is_blocking(cudaStream_t stream);  // the legacy stream waits for it
 // cudaSuccess where work for `stream` may be started while the current device is current.
 cudaError_t check_stream(cudaStream_t stream, const char* what);
 

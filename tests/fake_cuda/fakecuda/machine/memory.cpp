@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "machine.h"
+#include "graphs.h"
 
 namespace machine {
 
@@ -21,6 +21,7 @@ struct Block {
   int device;
   char* pages;  // none where the program's own memory is page-locked
   size_t mapped;
+  bool pooled = false;  // a pool keeps it instead of giving it back to CUDA
 };
 std::map<uintptr_t, Block> blocks;
 std::map<int, size_t> held, most;
@@ -29,6 +30,7 @@ size_t margin(size_t size) { return (ALIGNMENT - size % ALIGNMENT) % ALIGNMENT; 
 
 cudaError_t allocate(void** out, size_t size, int device) {
   Locked guard(lock);
+  if (auto status = check_safe("an allocation")) return status;
   if (device >= 0 && held[device] + size > TOTAL) return cudaErrorMemoryAllocation;
   const size_t rounded = size + margin(size), inside = (rounded + PAGE - 1) / PAGE * PAGE;
   char* pages = (char*)mmap(nullptr, inside + 2 * PAGE, PROT_READ | PROT_WRITE,
@@ -53,6 +55,9 @@ cudaError_t release(void* address, bool host) {
   auto found = blocks.find((uintptr_t)address);
   if (found == blocks.end() || !found->second.pages || (found->second.device < 0) != host) {
     return refuse(cudaErrorInvalidValue, "free of %p, which is no %s block", address, host ? "page-locked" : "device");
+  }
+  if (!found->second.pooled) {
+    if (auto status = check_safe("a free")) return status;
   }
   const Block block = found->second;
   cudaError_t status = cudaSuccess;
@@ -145,6 +150,7 @@ using namespace machine;
 EXPORT cudaError_t cudaMalloc(void** out, size_t size) { return allocate(out, size, current_device()); }
 EXPORT cudaError_t cudaMallocManaged(void** out, size_t size, unsigned) { return allocate(out, size, current_device()); }
 EXPORT cudaError_t cudaMallocAsync(void** out, size_t size, cudaStream_t stream) {
+  if (is_captured(stream)) return refuse(cudaErrorNotSupported, "an allocation as a node of a graph");
   if (auto status = check_stream(stream, "an allocation")) return status;
   return allocate(out, size, current_device());
 }
@@ -165,22 +171,29 @@ EXPORT cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
 
 EXPORT cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
   counters.synchronisations++;
+  if (auto status = check_safe("cudaMemcpy")) return status;
   return copy(to, from, size, kind);
 }
 EXPORT cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
   if (auto status = check_stream(stream, "a copy")) return status;
-  return copy(to, from, size, kind);
+  if (size && (place_of(to).side == Side::unknown || place_of(from).side == Side::unknown)) {
+    if (auto status = check_not_captured(stream, "memory that is not page-locked is copied on")) return status;
+  }
+  return give(stream, [=] { return copy(to, from, size, kind); });
 }
 EXPORT cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t size) {
   return copy(to, from, size, cudaMemcpyDeviceToDevice);
 }
-EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t) {
-  return copy(to, from, size, cudaMemcpyDeviceToDevice);
+EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t stream) {
+  return give(stream, [=] { return copy(to, from, size, cudaMemcpyDeviceToDevice); });
 }
-EXPORT cudaError_t cudaMemset(void* to, int value, size_t size) { return fill(to, value, size); }
+EXPORT cudaError_t cudaMemset(void* to, int value, size_t size) {
+  if (auto status = check_safe("cudaMemset")) return status;
+  return fill(to, value, size);
+}
 EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
   if (auto status = check_stream(stream, "a memset")) return status;
-  return fill(to, value, size);
+  return give(stream, [=] { return fill(to, value, size); });
 }
 
 EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
@@ -193,6 +206,11 @@ EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const vo
   out->devicePointer = known;
   out->hostPointer = place.side == Side::device ? nullptr : (void*)address;
   return cudaSuccess;
+}
+
+EXPORT void fakecuda_pooled(const void* address) {
+  Locked guard(lock);
+  blocks[(uintptr_t)address].pooled = true;
 }
 
 // 0 where `size` bytes from the address on lie in one block of the current device.

@@ -1,0 +1,29 @@
+// What other parts of the machine ask about captures.
+#pragma once
+#include <functional>
+#include <map>
+
+#include "machine.h"
+
+namespace machine {
+
+typedef std::function<int()> Work;  // 0, or the error
+typedef std::map<cudaStream_t, size_t> Seen;
+struct Mark {  // what an event remembers
+  long capture;  // 0 outside of any
+  Seen seen;
+};
+
+bool is_captured(cudaStream_t stream);
+// Does the work for a stream; where that is captured, keeps it as a node of the graph.
+cudaError_t give(cudaStream_t stream, Work work);
+// For calls that conflict with a capture of this stream, and end it.
+cudaError_t check_not_captured(cudaStream_t stream, const char* what);
+// For calls that may not be made in this thread while a stream is captured; always: not even in relaxed mode.
+cudaError_t check_safe(const char* what, bool always = false);
+// For work on the legacy stream, which waits for all blocking streams.
+cudaError_t check_legacy(const char* what);
+Mark mark_of(cudaStream_t stream);
+cudaError_t wait_for(cudaStream_t stream, const Mark& mark);
+
+}  // namespace machine
