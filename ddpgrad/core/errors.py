@@ -4,6 +4,7 @@
     +-- DdpgradError                 base of everything below
         +-- DeviceError              unknown or absent device, tensors on different devices
         +-- OutOfMemoryError         a GPU's memory does not suffice
+        +-- CaptureError             what is done while a CUDA graph is captured cannot be part of it
         +-- KernelMissingError       an op has no kernel for a device
         +-- NoElementsError          what is asked of a tensor on meta depends on its elements
         +-- GraphError               misuse of the autograd graph
@@ -42,6 +43,10 @@ class DeviceError(DdpgradError):
 
 class OutOfMemoryError(DdpgradError, MemoryError):
     """A GPU's memory does not suffice for an array."""
+
+
+class CaptureError(DdpgradError):
+    """What is done while a CUDA graph is captured cannot be part of the graph."""
 
 
 class KernelMissingError(DdpgradError, NotImplementedError):

@@ -2,6 +2,8 @@
 
 from . import amp as amp, memory as memory, nvtx as nvtx, random as random, streams as streams
 from ..core.errors import OutOfMemoryError as OutOfMemoryError
+from ..utils.captured_step import captured_step as captured_step
+from ..utils.graphed import make_graphed_callables as make_graphed_callables
 from .devices import (
     can_device_access_peer as can_device_access_peer, current_device as current_device, device as device,
     device_count as device_count, device_of as device_of, get_arch_list as get_arch_list,
@@ -12,7 +14,7 @@ from .devices import (
 )
 from .graphs import (
     CUDAGraph as CUDAGraph, graph as graph, graph_pool_handle as graph_pool_handle,
-    make_graphed_callables as make_graphed_callables,
+    is_current_stream_capturing as is_current_stream_capturing,
 )
 from .memory import (
     empty_cache as empty_cache, ipc_collect as ipc_collect, max_memory_allocated as max_memory_allocated,

@@ -130,6 +130,8 @@ class Adamax(Elementwise):
     The other arguments: see `Elementwise`. Source: arXiv:1412.6980, section 7.1
     """
 
+    _counts_on_device = True
+
     def __init__(
         self,
         params: ParamsT,
@@ -175,6 +177,7 @@ class NAdam(Elementwise):
     """
 
     _not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
+    _counts_on_device = True
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..autograd.grad_mode import set_grad_enabled
+from ..backend.capturing import active
 from ..backend.registry import SparseArray, Unsupported
+from ..core.errors import CaptureError
 from ..core.tensor import Tensor
 from ..ops import VOCABULARY
 from ..ops.dispatch.update import Rule
@@ -88,21 +90,41 @@ class Elementwise(Optimizer):
         factor, skip = self._amp()
         if skip is True:
             return loss
-        for group in self.param_groups:
+        for i, group in enumerate(self.param_groups):
             if group.get("differentiable"):
                 self._differentiable_step(group)
                 continue
             options = _in_numbers(group)
+            if active.now is not None and options["lr"].__class__ is float:  # each replay asks anew
+                options["lr"] = active.now.number(lambda i=i: float(self.param_groups[i]["lr"]))
             scale = -factor if group["maximize"] else factor
             for run in self._runs(group, options, scale, skip):
                 update = self._update(options, run, skip)
                 run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
         return loss
 
+    def _check_captured(self) -> None:
+        name = type(self).__name__
+        if not all(group.get("capturable", True) for group in self.param_groups):
+            raise RuntimeError(
+                f"Attempting CUDA graph capture of step() for an instance of {name} but param_groups' capturable is "
+                f"False. Make it with {name}(..., capturable=True)."
+            )
+        if not self._counts_on_device or any(group.get("differentiable") for group in self.param_groups):
+            super()._check_captured()
+
     def _runs(self, group: dict[str, Any], options: Mapping[str, Any], scale: Any, skip: Any) -> list[Run]:
         """What is left to update of `group` when the parameters with sparse gradients were updated."""
         names, params = self._state_names(group), group["params"]
-        new = lambda parameter, name: self._new_state(parameter, name, group)  # noqa: E731
+
+        def new(parameter: Tensor, name: str) -> Tensor:
+            if active.now is not None:
+                raise CaptureError(
+                    f"the optimizer's state '{name}' does not exist when a step is captured as a CUDA graph, and every "
+                    "replay would begin with a new one. Take at least one step before the capture"
+                )
+            return self._new_state(parameter, name, group)
+
         if id(group) not in self._with_sparse:
             try:
                 return self._flat.runs(id(group), params, self.state, names, new)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 from ..autograd.grad_mode import enable_grad
+from ..core.errors import CaptureError
 from ..core.tensor import Tensor
 from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -62,6 +63,14 @@ class Optimizer(HasHooks):
     def step(self, closure: Closure | None = None) -> Any:
         """Update the parameters from their gradients; the result of `closure`, called first, if given."""
         raise NotImplementedError
+
+    def _check_captured(self) -> None:
+        """`CaptureError` where a step that is captured as a CUDA graph would repeat numbers of the host."""
+        raise CaptureError(
+            f"a step of {type(self).__name__} depends on what the host counts or reads, which each replay of a CUDA graph "
+            "would repeat; Adam, AdamW, Adamax, NAdam, Adadelta, RMSprop and Rprop with capturable=True, and SGD, can be "
+            "captured"
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros in place."""

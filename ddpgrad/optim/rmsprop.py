@@ -55,6 +55,7 @@ class RMSprop(Elementwise):
     """
 
     _not_negative = ("lr", "eps", "weight_decay", "momentum", "alpha")
+    _counts_on_device = True
 
     def __init__(
         self,
@@ -160,6 +161,8 @@ class Adadelta(Elementwise):
 
     rho: how much of the means stays. The other arguments: see `Elementwise`. Source: arXiv:1212.5701
     """
+
+    _counts_on_device = True
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ class Rprop(Elementwise):
     Source: Riedmiller and Braun, ICNN 1993, https://doi.org/10.1109/ICNN.1993.298623
     """
 
+    _counts_on_device = True
+
     def __init__(
         self,
         params: ParamsT,

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..backend.device import Device
 from ..backend.registry import backend_of
+from . import gpu_key
 from .generator import Generator
 from .variates import (
     Shape,
@@ -42,7 +43,7 @@ class GpuDraws(Variates):
         return getattr(self._generator, name)(*given)
 
     def _drawn(self, kernel: Callable[..., Array], shape: Shape, *args: Any) -> Array:
-        return self._backend.on(self._device, kernel, shape_tuple(shape), self._generator.raw64(), *args)
+        return self._backend.on(self._device, kernel, shape_tuple(shape), gpu_key(self._generator), *args)
 
     def _unit(self, count: int, dtype: np.dtype[Any]) -> Array:
         return self._drawn(self._backend.uniform_draws, count, dtype, 0.0, 1.0)

@@ -13,9 +13,12 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 
+from ...core.errors import CaptureError
+from ..capturing import active
 from ..device import Device
-from ..dtype import bfloat16
+from ..dtype import bfloat16, numpy_of
 from . import own_gpu
+from .capture import NOT_FROM_HOST, constant
 from .library import check_index, use_current
 
 Array = Any
@@ -30,14 +33,24 @@ _where = cupy.ElementwiseKernel(
 def differences() -> dict[str, Callable[..., Any]]:
     """Kernel name -> function."""
     return {
-        "argsort": argsort, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
+        "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
     }  # fmt: skip
 
 
 def from_host(array: np.ndarray, device: Device) -> Array:
-    """A copy of a host array on a GPU, which later work on that GPU finds complete."""
+    """A copy of a host array on a GPU, which later work on that GPU finds complete. `CaptureError` while a graph is captured."""
+    if active.now is not None:
+        raise CaptureError(NOT_FROM_HOST)
     return on(device, cupy.array, array)
+
+
+def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:
+    """The array itself, or numbers and arrays of the host on the current GPU, which are constants for a captured graph."""
+    dtype = None if dtype is None else numpy_of(dtype)
+    if active.now is None or isinstance(data, cupy.ndarray):
+        return cupy.asarray(data, dtype=dtype)
+    return constant(np.asarray(data, dtype))
 
 
 def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:

@@ -11,18 +11,18 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from .philox import PHILOX
+from .philox import PHILOX, place_of
 from .source import computes, contiguous, elementwise
 
 Array = Any
 
 # One thread per counter, which decides four elements.
 _dropout = elementwise(
-    "raw T input, int64 count, float64 scale, uint64 threshold, uint64 seed",
+    "raw T input, int64 count, float64 scale, uint64 threshold, uint64 seed, bool there",
     "raw T out, raw uint8 mask",
     """
     unsigned int word[4];
-    philox(i, seed, word);
+    philox(i, seed, there, word);
     for (int k = 0; k < 4; ++k) {
       const long long place = 4 * i + k;
       if (place < count) {
@@ -48,8 +48,8 @@ def dropout(input: Array, p: float, seed: int) -> tuple[Array, Array]:
     if not computes(input):
         return NotImplemented
     out, mask = cupy.empty(input.shape, input.dtype), cupy.empty(input.shape, np.uint8)
-    threshold, key = np.uint64(round(p * 2**32)), np.uint64(seed % 2**64)
-    _dropout(contiguous(input), input.size, _scale(p), threshold, key, out, mask, size=-(-input.size // 4))
+    threshold, key = np.uint64(round(p * 2**32)), place_of(seed)
+    _dropout(contiguous(input), input.size, _scale(p), threshold, *key, out, mask, size=-(-input.size // 4))
     return out, mask
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from cupy.cuda import device as cupy_device  # pyright: ignore[reportMissingImports]
 from cupy_backends.cuda.libs import cublas  # pyright: ignore[reportMissingImports]
 
+from ..capturing import active
 from ..dtype import bfloat16
 
 Array = Any
@@ -83,18 +84,19 @@ def product(a: Array, b: Array, dtype: Any = None, onto: Array | None = None) ->
     compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
     one, zero = _ADDRESSES[double]
     kept = zero if onto is None else one
-    handle = cupy_device.get_cublas_handle()
+    now = active.now
+    library, handle = (cublas, cupy_device.get_cublas_handle()) if now is None else now.cublas()
     kind_a, kind_b, kind_out = _TYPES[a.dtype], _TYPES[b.dtype], _TYPES[dtype]
     # cuBLAS reads and writes by columns, and so finds every matrix transposed: out^T = b^T @ a^T.
     shape = (transposed_b, transposed_a, m, n, k)
     algorithm = cublas.CUBLAS_GEMM_DEFAULT
     if math.prod(lead) == 1:
-        cublas.gemmEx(
+        library.gemmEx(
             handle, *shape, one, b.data.ptr, kind_b, width_b, a.data.ptr, kind_a, width_a,
             kept, out.data.ptr, kind_out, m, compute, algorithm,
         )  # fmt: skip
     else:
-        cublas.gemmStridedBatchedEx(
+        library.gemmStridedBatchedEx(
             handle, *shape, one, b.data.ptr, kind_b, width_b, step_b, a.data.ptr, kind_a, width_a, step_a,
             kept, out.data.ptr, kind_out, m, n * m, math.prod(lead), compute, algorithm,
         )  # fmt: skip

@@ -12,12 +12,14 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from .capture import Key
 from .source import elementwise
 
 Array = Any
 
 PHILOX = r"""
-__device__ void philox(unsigned long long counter, unsigned long long seed, unsigned int* word) {
+__device__ void philox(unsigned long long counter, unsigned long long seed, bool there, unsigned int* word) {
+  if (there) seed = *(const unsigned long long*)seed;
   word[0] = (unsigned int)counter; word[1] = (unsigned int)(counter >> 32); word[2] = word[3] = 0u;
   unsigned int low_key = (unsigned int)seed, high_key = (unsigned int)(seed >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -31,12 +33,12 @@ __device__ void philox(unsigned long long counter, unsigned long long seed, unsi
   }
 }
 """
-"""philox(counter, key, words): four words of 32 bits."""
+"""philox(counter, key, whether it is the address of the key, words): four words of 32 bits."""
 
 # One thread a counter, which makes four numbers of 24 bits, or for float64 two of 53.
 _UNITS = """
     unsigned int word[4];
-    philox(i, seed, word);
+    philox(i, seed, there, word);
     const int many = sizeof(A) == 8 ? 2 : 4;
     A unit[4];
     for (int k = 0; k < many; ++k) {
@@ -45,7 +47,7 @@ _UNITS = """
     }
 """
 _uniform = elementwise(
-    "int64 count, float64 low, float64 high, uint64 seed",
+    "int64 count, float64 low, float64 high, uint64 seed, bool there",
     "raw T out",
     f"""{_UNITS}
     for (int k = 0; k < many && many * i + k < count; ++k) {{
@@ -58,7 +60,7 @@ _uniform = elementwise(
 )
 # Box-Muller: two normal numbers of two uniform ones, the first of which is not 0.
 _normal = elementwise(
-    "int64 count, float64 mean, float64 std, uint64 seed",
+    "int64 count, float64 mean, float64 std, uint64 seed, bool there",
     "raw T out",
     f"""{_UNITS}
     for (int k = 0; k < many; k += 2) {{
@@ -73,11 +75,11 @@ _normal = elementwise(
     PHILOX,
 )
 _words = elementwise(
-    "int64 count, uint64 seed",
+    "int64 count, uint64 seed, bool there",
     "raw T out",
     """
     unsigned int word[4];
-    philox(i, seed, word);
+    philox(i, seed, there, word);
     for (int k = 0; k < 2 && 2 * i + k < count; ++k) {
       out[2 * i + k] = (unsigned long long)word[2 * k] << 32 | word[2 * k + 1];
     }
@@ -85,6 +87,11 @@ _words = elementwise(
     "word_draws",
     PHILOX,
 )
+
+
+def place_of(key: int) -> tuple[np.uint64, bool]:
+    """A kernel's arguments `seed` and `there`: the key, or where each replay of a captured graph finds its own."""
+    return (np.uint64(key.address), True) if isinstance(key, Key) else (np.uint64(key % 2**64), False)
 
 
 def uniform_draws(shape: tuple[int, ...], key: int, dtype: Any, low: float, high: float) -> Array:
@@ -106,5 +113,5 @@ def _drawn(kernel: Any, shape: tuple[int, ...], key: int, dtype: Any, *bounds: f
     out = cupy.empty(shape, dtype)
     if out.size:
         each = 2 if out.itemsize == 8 else 4
-        kernel(out.size, *bounds, np.uint64(key), out, size=-(-out.size // each))
+        kernel(out.size, *bounds, *place_of(key), out, size=-(-out.size // each))
     return out

@@ -12,6 +12,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from ..capturing import active
 from .source import computes, contiguous, elementwise
 
 Array = Any
@@ -124,7 +125,40 @@ def _combine_rows(
     count = places.size
     if count and width:
         places = places.reshape(-1).astype(np.int64, copy=False)
-        order = cupy.argsort(places)  # stable, so that equal places keep the order of k
+        places, order = _sorted(places, rows)
         values = contiguous(values.astype(out.dtype, copy=False))
-        _RUNS[reduce](places[order], order, values, rows, count, width, own, out, size=count * width)
+        _RUNS[reduce](places, order, values, rows, count, width, own, out, size=count * width)
     return out
+
+
+def _sorted(places: Array, rows: int) -> tuple[Array, Array]:
+    """Places in ascending order, and where each of them was; equal ones keep their order."""
+    if active.now is None:
+        order = cupy.argsort(places)
+        return places[order], order
+    # CuPy's sort waits for the GPU, which no graph can do. Each key here is a place and its number, so all differ.
+    count = places.size
+    keys = cupy.full(1 << (count - 1).bit_length(), np.iinfo(np.int64).max)
+    keys[:count] = cupy.clip(places, -1, rows) * count + cupy.arange(count)
+    for stage in (2 << k for k in range((count - 1).bit_length())):
+        step = stage // 2
+        while step:
+            _exchange(stage, step, keys, size=keys.size)
+            step //= 2
+    return keys[:count] // count, keys[:count] % count
+
+
+# One pass of a bitonic sort (Batcher, "Sorting networks and their applications", 1968).
+_exchange = cupy.ElementwiseKernel(
+    "int64 stage, int64 step",
+    "raw int64 keys",
+    """
+    const long long other = i ^ step;
+    if (other > i && (keys[i] > keys[other]) == ((i & stage) == 0)) {
+      const long long kept = keys[i];
+      keys[i] = keys[other];
+      keys[other] = kept;
+    }
+    """,
+    "ddpgrad_sort_pass",
+)

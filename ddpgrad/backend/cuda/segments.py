@@ -13,6 +13,9 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from ..capturing import active
+from .capture import constant
+
 Array = Any
 
 CHUNK = 1024
@@ -46,22 +49,27 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = CHUNK) -> tuple[Arra
     chunks, width = -(-rows[:, 1] // CHUNK), rows.shape[1]
     rows[:, 0] = np.cumsum(chunks) - chunks
     gpu = cupy.cuda.runtime.getDevice()
-    of_chunk = _of_chunk(gpu, chunks.tobytes())
+    of_chunk = uncached(_of_chunk)(gpu, chunks.tobytes())
     return (
         cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)),
-        _rows(gpu, rows.tobytes(), width),
+        uncached(_rows)(gpu, rows.tobytes(), width),
         width,
     )
+
+
+def uncached(made: Any) -> Any:
+    """A cached function; while a graph is captured the function itself, since the graph keeps what it uses."""
+    return made if active.now is None else made.__wrapped__
 
 
 @functools.lru_cache(maxsize=_KEPT)
 def _of_chunk(gpu: int, chunks: bytes) -> Array:
     """The number of each chunk's row on the current GPU `gpu`; lengths stay where gradients move."""
     counts = np.frombuffer(chunks, np.int64)
-    return cupy.array(np.repeat(np.arange(len(counts)), counts))
+    return constant(np.repeat(np.arange(len(counts)), counts))
 
 
 @functools.lru_cache(maxsize=_KEPT)
 def _rows(gpu: int, listed: bytes, width: int) -> Array:
     """The rows on the current GPU `gpu`."""
-    return cupy.array(np.frombuffer(listed, np.int64).reshape(-1, width))
+    return constant(np.frombuffer(listed, np.int64).reshape(-1, width))

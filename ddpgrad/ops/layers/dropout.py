@@ -10,7 +10,7 @@ import numpy as np
 from ...backend.elementary.shape import inverse, memory_order
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
-from ...random import default_generator
+from ...random import default_generator, gpu_key
 from ..dispatch.declare import op
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..indexing.setitem import copy_
@@ -21,7 +21,7 @@ def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]
         generator = default_generator()
         kind = backend_for(input._array).kind
         if kind != "cpu":
-            source = generator.raw64() if kind == "cuda" else 0
+            source = gpu_key(generator) if kind == "cuda" else 0
         elif p == 1:
             source = np.zeros(input.shape, np.uint8)  # nothing is drawn, as in PyTorch
         else:

@@ -69,13 +69,14 @@ cudaError_t check_not_captured(cudaStream_t stream, const char* what) {
   return refuse(cudaErrorStreamCaptureUnsupported, "%s a stream that is captured", what);
 }
 
-cudaError_t check_safe(const char* what, bool always) {
+cudaError_t check_safe(const char* what, Relaxed relaxed) {
   Locked guard(lock);
   cudaError_t status = cudaSuccess;
   for (auto& [number, capture] : captures) {
     const bool own = capture.thread == std::this_thread::get_id();
     const bool seen = own ? capture.mode != cudaStreamCaptureModeRelaxed
                           : capture.mode == cudaStreamCaptureModeGlobal && mode_of_thread == cudaStreamCaptureModeGlobal;
+    const bool always = relaxed == Relaxed::none || (own && relaxed == Relaxed::others);
     if (!always && (mode_of_thread == cudaStreamCaptureModeRelaxed || !seen)) continue;
     capture.broken = true;
     status = refuse(cudaErrorStreamCaptureUnsupported, "%s while a stream is captured", what);

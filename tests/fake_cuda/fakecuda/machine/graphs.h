@@ -19,8 +19,13 @@ bool is_captured(cudaStream_t stream);
 cudaError_t give(cudaStream_t stream, Work work);
 // For calls that conflict with a capture of this stream, and end it.
 cudaError_t check_not_captured(cudaStream_t stream, const char* what);
-// For calls that may not be made in this thread while a stream is captured; always: not even in relaxed mode.
-cudaError_t check_safe(const char* what, bool always = false);
+// For calls that may not be made in this thread while a stream is captured.
+enum class Relaxed {
+  let,     // in relaxed mode
+  others,  // in relaxed mode, but not by the thread that captures: CUDA lets it, and then no replay does what it does
+  none
+};
+cudaError_t check_safe(const char* what, Relaxed relaxed = Relaxed::let);
 // For work on the legacy stream, which waits for all blocking streams.
 cudaError_t check_legacy(const char* what);
 Mark mark_of(cudaStream_t stream);

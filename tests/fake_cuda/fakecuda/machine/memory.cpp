@@ -171,7 +171,7 @@ EXPORT cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
 
 EXPORT cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
   counters.synchronisations++;
-  if (auto status = check_safe("cudaMemcpy")) return status;
+  if (auto status = check_safe("cudaMemcpy", Relaxed::others)) return status;
   return copy(to, from, size, kind);
 }
 EXPORT cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -188,7 +188,7 @@ EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, siz
   return give(stream, [=] { return copy(to, from, size, cudaMemcpyDeviceToDevice); });
 }
 EXPORT cudaError_t cudaMemset(void* to, int value, size_t size) {
-  if (auto status = check_safe("cudaMemset")) return status;
+  if (auto status = check_safe("cudaMemset", Relaxed::others)) return status;
   return fill(to, value, size);
 }
 EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {

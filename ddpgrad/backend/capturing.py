@@ -1,0 +1,18 @@
+"""Whether the calling thread captures a CUDA graph: see `cuda/capture.py`, which this spares others to load."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cuda.capture import Capture
+
+
+class _Active(threading.local):
+    """now: the capture of the calling thread, if any."""
+
+    now: Capture | None = None
+
+
+active = _Active()
