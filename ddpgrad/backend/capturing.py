@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +17,6 @@ class _Active(threading.local):
 
 
 active = _Active()
+
+forgets: list[Callable[[], None]] = []
+"""Called where a capture begins and where it ends: what keeps arrays between ops lets go of them."""

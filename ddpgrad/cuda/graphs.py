@@ -104,6 +104,11 @@ class CUDAGraph:
         self._capture.refill()
         self._graph.launch()
 
+    def changed(self) -> str | None:
+        """What the graph relies on and is not as it was captured, such as where an optimizer's state lies; or None."""
+        checks = () if self._capture is None else self._capture.checks
+        return next((told for check in checks if (told := check())), None)
+
     def reset(self) -> None:
         """Let go of the graph and its memory; another capture may follow."""
         self._graph = self._capture = self._pool = self._handle = None
@@ -161,18 +166,26 @@ class graph:  # noqa: N801 - PyTorch's name
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        begun = self.cuda_graph._capture
         try:
             self.cuda_graph.capture_end()
         except Exception as at_end:
             if error is None:
+                _undo(begun)
                 raise CaptureError(f"the capture of a CUDA graph failed at its end: {at_end}") from at_end
         finally:
             self._context.__exit__(kind, error, trace)
         if error is not None:
             self.cuda_graph.reset()
+            _undo(begun)
             told = refusal(error)
             if told is not None:
                 raise told from error
+
+
+def _undo(begun: capture.Capture | None) -> None:
+    for forget in () if begun is None else begun.undo:
+        forget()
 
 
 def _is_here(stream: Stream) -> bool:

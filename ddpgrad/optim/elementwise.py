@@ -9,7 +9,9 @@ differentiated (`differentiable=True`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -101,7 +103,29 @@ class Elementwise(Optimizer):
             for run in self._runs(group, options, scale, skip):
                 update = self._update(options, run, skip)
                 run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
+        if active.now is not None:
+            active.now.checks.append(partial(self._changed, self._resting()))
         return loss
+
+    def _resting(self) -> list[tuple[Any, ...]]:
+        """What a captured step has in its arguments: where parameters and state lie, and the options of groups."""
+        resting = []
+        for group in self.param_groups:
+            options = {k: v for k, v in group.items() if isinstance(v, (int, float, bool)) and k != "lr"}
+            tensors = [v for v in group.values() if isinstance(v, Tensor)] + group["params"]
+            states = [self.state.get(p, {}) for p in group["params"]]
+            tensors += [value for state in states for value in state.values()]
+            resting.append((options, [tensor._array for tensor in tensors]))
+        return resting
+
+    def _changed(self, before: list[tuple[Any, ...]]) -> str | None:
+        name = type(self).__name__
+        for (options, arrays), (new_options, new_arrays) in zip(before, self._resting(), strict=True):
+            if options != new_options:
+                return f"options of {name} have changed since it was captured"
+            if len(arrays) != len(new_arrays) or any(map(operator.is_not, arrays, new_arrays)):
+                return f"parameters or state of {name} lie elsewhere than when it was captured"
+        return None
 
     def _check_captured(self) -> None:
         name = type(self).__name__

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import CaptureError
-from ..capturing import active
+from ..capturing import active, forgets
 from .library import cupy_and_count
 
 Array = Any
@@ -68,6 +68,21 @@ def constant(host: np.ndarray) -> Array:
     return cupy.array(host) if now is None else now.constant(np.asarray(host))
 
 
+def fill(own: Array, given: Array) -> None:
+    """Copy an array of the same shape, type and GPU; by CUDA, without a kernel, where both are contiguous."""
+    if own.flags.c_contiguous and given.flags.c_contiguous:
+        own.data.copy_from_device_async(given.data, own.nbytes)
+    else:
+        own[...] = given
+
+
+def copied(array: Array) -> Array:
+    """A copy, made as `fill` does."""
+    out = cupy_and_count()[0].empty(array.shape, array.dtype)
+    fill(out, array)
+    return out
+
+
 class Capture:
     """One capture of the current stream, and what its graph needs besides its nodes. pool: as `new_pool` makes it."""
 
@@ -85,8 +100,12 @@ class Capture:
         self._keys: dict[int, Key] = {}
         self._states: dict[Any, Any] = {}  # of generators, before the capture drew
         self._workspaces: dict[int, int] = {}  # handles of cuBLAS by stream
+        self.checks: list[Callable[[], str | None]] = []  # what is not as it was captured
+        self.undo: list[Callable[[], None]] = []  # what is noted meanwhile, should the capture fail
         self._workspace_of(self._stream.ptr)
         _guard_pinned(cupy)
+        for forget in forgets:
+            forget()
         # This thread may allocate, load kernels and copy on other streams, of which the graph sees nothing.
         self._before = _exchanged(_RELAXED)
         try:
@@ -101,6 +120,8 @@ class Capture:
     def end(self) -> Any:
         """CuPy's graph of what was captured; CUDA's error where something broke the capture."""
         active.now = None
+        for forget in forgets:
+            forget()
         _exchanged(self._before)
         self._allocator.__exit__(None, None, None)
         for generator, state in self._states.items():

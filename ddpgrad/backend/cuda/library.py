@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -90,6 +92,17 @@ def use(index: int) -> None:
     if cupy.cuda.runtime.getDevice() != index:
         cupy.cuda.Device(index).use()
     used.add(index)
+
+
+@contextlib.contextmanager
+def on_stream(stream: Any) -> Iterator[None]:
+    """Give what runs here to a stream of CuPy's. Its own `with` goes back to the default stream, whichever was in use."""
+    before = cupy_and_count()[0].cuda.get_current_stream()
+    stream.use()
+    try:
+        yield
+    finally:
+        before.use()
 
 
 def use_current() -> None:

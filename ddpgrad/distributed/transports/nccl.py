@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.capturing import active
 from ...backend.cuda import library
 from ...backend.device import current_cuda
 from ...core.environment import Launch
@@ -94,7 +95,7 @@ class NcclTransport(Transport):
             if self._aborted:
                 raise TransportError("NCCL was given up on this rank, after an error that was reported")
             self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
-            with self._stream:
+            with library.on_stream(self._stream):
                 self._carry(call)
             done = self._stream.record()
         pending = _OnStream(self, call, agreed, done)
@@ -219,7 +220,8 @@ class _OnStream(Pending):
         self._transport, self._call, self._agreed, self._done = transport, call, agreed, done
 
     def poll(self) -> bool:
-        return self._ask(self._agreed.poll) is not False and bool(self._done.done)
+        agreed = self._ask(self._agreed.poll) is not False
+        return agreed and active.now is None and bool(self._done.done)  # nothing runs while a graph is captured
 
     def wait(self) -> None:
         self._ask(self._agreed.wait)
