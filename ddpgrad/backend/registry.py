@@ -216,6 +216,14 @@ def _look_up_again() -> None:
 use.started = _look_up_again
 
 
+def constant_on(array: Any, device: Device) -> Any:
+    """A host array on `device`: a number or list that a program wrote down, which a captured graph keeps."""
+    if device.type != "cuda":
+        return to_device(array, device)
+    backend = backend_of("cuda")
+    return backend.on(device, backend.asarray, array)
+
+
 def to_device(array: Any, device: Device) -> Any:
     """The raw array on `device`: itself when it is there already."""
     source = backend_for(array)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import linecache
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -129,11 +130,11 @@ class CUDAGraph:
         Path(debug_path).write_text(self._graph.debug_dot_str())
 
 
-class graph:  # noqa: N801 - PyTorch's name
+class graph:
     """`with torch.cuda.graph(g):` captures its block into `g`, on a stream of its own by default.
 
     pool, capture_error_mode: see `CUDAGraph.capture_begin`. What cannot be captured is a `CaptureError` that names the
-    call and the line. Run the same work a few times before, on another stream: that compiles kernels and makes state.
+    line. Run the same work a few times before, on another stream: that compiles kernels and makes state.
     """
 
     _stream: Stream | None = None
@@ -193,26 +194,23 @@ def _is_here(stream: Stream) -> bool:
 
 
 def refusal(error: BaseException) -> CaptureError | None:
-    """What an error says if it comes of capturing, with the call and the line; None for another one."""
+    """What an error says if it comes of capturing, with the program's line; None for another one."""
     cupy, _ = library.cupy_and_count()
     of_cuda = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
     if not isinstance(error, (CaptureError, *of_cuda)) and "captur" not in str(error):
         return None
-    place, call, libraries = "", "", str(Path(cupy.__file__).parents[1])
-    trace = error.__traceback__
+    libraries = str(Path(cupy.__file__).parents[1])
+    what, trace = "a call", error.__traceback__
     while trace is not None:
-        code = trace.tb_frame.f_code
-        inside = code.co_filename.startswith(_PACKAGE)
-        if not inside and not code.co_filename.startswith(libraries) and Path(code.co_filename).is_absolute():
-            place, call = f"{code.co_filename}:{trace.tb_lineno}", ""
-        elif inside and not call:
-            call = code.co_qualname
+        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if Path(file).is_absolute() and not file.startswith((_PACKAGE, libraries)):
+            what = f"`{linecache.getline(file, line).strip()}` at {file}:{line}"
         trace = trace.tb_next
-    what = f"{call}, called at {place}," if call and place else f"the call at {place}" if place else "a call"
-    return CaptureError(
-        f"{what} cannot be part of a CUDA graph: {error}. Move it out of what is captured: a graph neither waits for the "
-        "GPU nor copies from the host, and kernels are compiled by a run before the capture"
-    )
+    remedy = "" if isinstance(error, CaptureError) else _REMEDY
+    return CaptureError(f"{what} cannot be part of a CUDA graph: {error}{remedy}")
+
+
+_REMEDY = ". Move it out of what is captured: a graph neither waits for the GPU nor copies from the host"
 
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "refusal"]

@@ -87,7 +87,10 @@ class CapturedStep:
 
     def _capture(self, kind: _Kind, leaves: list[Any], tree: _pytree.TreeSpec) -> None:
         self._pool = self._pool or graph_pool_handle()
-        own = [leaf.detach().clone(memory_format=contiguous_format) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        own = [
+            leaf.detach().clone(memory_format=contiguous_format) if isinstance(leaf, Tensor) else leaf
+            for leaf in leaves
+        ]
         args, kwargs = _pytree.tree_unflatten(own, tree)
         before = [(tensor, tensor._grad) for tensor in _tensors()]
         captured = CUDAGraph()
@@ -95,7 +98,7 @@ class CapturedStep:
             with graph(captured, pool=self._pool):
                 outputs = self._function(*args, **kwargs)
         except BaseException:
-            kept = dict((id(tensor), grad) for tensor, grad in before)
+            kept = {id(tensor): grad for tensor, grad in before}
             for tensor in _tensors():  # nothing ran: gradients of the attempt were never computed
                 tensor._grad = kept.get(id(tensor))
             raise
@@ -158,7 +161,9 @@ def captured_step(function: Callable[..., Any] | None = None, *, warmup: int = 3
     if function is None:
         return functools.partial(captured_step, warmup=warmup)
     if warmup < 1:
-        raise ValueError(f"captured_step needs a step that runs before the capture: warmup >= 1, got {warmup}")
+        raise ValueError(
+            f"captured_step needs a step that runs before the capture: warmup >= 1, got {warmup}"
+        )
     return CapturedStep(function, warmup)
 
 

@@ -132,9 +132,7 @@ def make_graphed_callables(
     arguments = sample_args if several else (sample_args,)
     for each in every:
         _require_plain(each)
-    graphed = [
-        _Graphed(each, args, allow_unused_input) for each, args in zip(every, arguments, strict=True)
-    ]
+    graphed = [_Graphed(each, args, allow_unused_input) for each, args in zip(every, arguments, strict=True)]
     beside = Stream()
     beside.wait_stream(current_stream())
     with stream(beside):

@@ -142,9 +142,7 @@ class Capture:
         if host.nbytes:
             host = np.ascontiguousarray(host)
             kind = cupy.cuda.runtime.memcpyHostToDevice
-            cupy.cuda.runtime.memcpyAsync(
-                out.data.ptr, host.ctypes.data, host.nbytes, kind, self._beside.ptr
-            )
+            cupy.cuda.runtime.memcpyAsync(out.data.ptr, host.ctypes.data, host.nbytes, kind, self._beside.ptr)
             self._beside.synchronize()
         return self.keep(out)
 

@@ -221,7 +221,9 @@ class _OnStream(Pending):
 
     def poll(self) -> bool:
         agreed = self._ask(self._agreed.poll) is not False
-        return agreed and active.now is None and bool(self._done.done)  # nothing runs while a graph is captured
+        return (
+            agreed and active.now is None and bool(self._done.done)
+        )  # nothing runs while a graph is captured
 
     def wait(self) -> None:
         self._ask(self._agreed.wait)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...backend.registry import backend_for, to_device
+from ...backend.registry import backend_for, constant_on
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .explain import different_devices, require_tensors
@@ -157,6 +157,6 @@ def _beside_each_other(op: Op, values: Sequence[Any]) -> list[Any]:
         if on_gpu is not None and isinstance(value, Tensor) and backend_for(value._array).kind == "cpu":
             if value.ndim or value._requires_grad:
                 raise different_devices(op.name, arrays)
-            value = wrap(to_device(value._array, backend_for(on_gpu).device_of(on_gpu)))
+            value = wrap(constant_on(value._array, backend_for(on_gpu).device_of(on_gpu)))
         joined.append(value)
     return joined

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...backend.registry import backend_for, to_device
+from ...backend.registry import backend_for, constant_on, to_device
 from ...core.tensor import Tensor
 from ..dispatch.explain import require_one_kind
 
@@ -62,14 +62,18 @@ def _raw_part(input: Tensor, part: Any) -> Any:
         # A 0-dimensional integer tensor selects, as an int does.
         return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else beside(input, array)
     if kind is bool:
-        return beside(input, np.asarray(part))
-    if isinstance(part, (list, range)):
+        return beside(input, np.asarray(part), constant=True)
+    listed = isinstance(part, (list, range))
+    if listed:
         part = np.asarray(part, dtype=np.int64 if not len(part) else None)
-    return beside(input, part) if isinstance(part, np.ndarray) else part
+    return beside(input, part, listed) if isinstance(part, np.ndarray) else part
 
 
-def beside(input: Tensor, index: Any) -> Any:
-    """An index array where `input` is: indexes on the host serve tensors on a GPU, not the other way round."""
+def beside(input: Tensor, index: Any, constant: bool = False) -> Any:
+    """An index array where `input` is: indexes on the host serve tensors on a GPU, not the other way round.
+
+    constant: the program wrote it down.
+    """
     array = input._array
     if index.__class__ is array.__class__:
         return index
@@ -79,7 +83,7 @@ def beside(input: Tensor, index: Any) -> Any:
         return index
     if home.kind == "meta":  # what a mask selects is known while it has elements
         return index
-    return to_device(index, home.device_of(array))
+    return (constant_on if constant else to_device)(index, home.device_of(array))
 
 
 def is_basic(index: Any) -> bool:

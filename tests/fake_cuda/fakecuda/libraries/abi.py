@@ -187,7 +187,9 @@ class Handles:
             raise Status(self._invalid, f"{self._name} was given a handle that does not exist")
         device, stream = self._known[handle]
         if self._refuses_captures and captured(stream):
-            raise Status(self._invalid, f"{self._name} on a stream that is captured is not part of the stand-in")
+            raise Status(
+                self._invalid, f"{self._name} on a stream that is captured is not part of the stand-in"
+            )
         if device != current_device():
             raise Status(
                 self._invalid,

@@ -52,7 +52,9 @@ def _stream_of(handle: int, *arguments: Any) -> int:
     """The stream of a product, which has a workspace of the program's while it is captured."""
     stream = handles.of_this_device(handle)[1]
     if captured(stream) and handle not in _workspaces:
-        raise Status(NOT_SUPPORTED, "a product on a stream that is captured needs cublasSetWorkspace before it")
+        raise Status(
+            NOT_SUPPORTED, "a product on a stream that is captured needs cublasSetWorkspace before it"
+        )
     return stream
 
 
