@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import cuda
+from ..backend import capturing
 from ..backend import dtype as dtypes
-from ..backend.capturing import active
 from ..backend.registry import alike, backend_for, stored
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
@@ -164,8 +164,7 @@ class GradScaler:
 
     def _progress(self, what: str, optimizer: Optimizer) -> _Progress:
         self._require_scale(what)
-        if active.now is not None:
-            active.now.undo.append(self._optimizers.clear)
+        capturing.on_failure(self._optimizers.clear)
         return self._optimizers.setdefault(id(optimizer), _Progress())
 
     def _require_scale(self, what: str) -> None:

@@ -18,5 +18,12 @@ class _Active(threading.local):
 
 active = _Active()
 
+
+def on_failure(undo: Callable[[], None]) -> None:
+    """Have `undo` called if this thread captures and the capture fails: what was begun will not be ended."""
+    if active.now is not None:
+        active.now.undo.append(undo)
+
+
 forgets: list[Callable[[], None]] = []
 """Called where a capture begins and where it ends: what keeps arrays between ops lets go of them."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.grad_mode import is_grad_enabled, no_grad
+from ..backend.capturing import active
 from ..backend.cuda import library
 from ..backend.cuda.capture import copied, fill
 from ..backend.device import current_cuda
@@ -92,16 +93,20 @@ class CapturedStep:
             for leaf in leaves
         ]
         args, kwargs = _pytree.tree_unflatten(own, tree)
-        before = [(tensor, tensor._grad) for tensor in _tensors()]
-        captured = CUDAGraph()
+        before = {id(tensor): tensor._grad for tensor in _tensors()}
+        captured, begun, failure, outputs = CUDAGraph(), None, None, None
         try:
             with graph(captured, pool=self._pool):
+                begun = active.now
                 outputs = self._function(*args, **kwargs)
-        except BaseException:
-            kept = {id(tensor): grad for tensor, grad in before}
+        except Exception as error:
+            failure = error
+        if begun is not None and begun.agree is not None and not begun.agree(failure is None):
+            failure = failure or CaptureError("another rank could not capture the step")
+        if failure is not None:
             for tensor in _tensors():  # nothing ran: gradients of the attempt were never computed
-                tensor._grad = kept.get(id(tensor))
-            raise
+                tensor._grad = before.get(id(tensor))
+            raise failure
         kind.graph, kind.outputs = captured, outputs
         kind.inputs = [leaf for leaf in own if isinstance(leaf, Tensor)]
         kind.captures += 1

@@ -102,6 +102,7 @@ class Capture:
         self._workspaces: dict[int, int] = {}  # handles of cuBLAS by stream
         self.checks: list[Callable[[], str | None]] = []  # what is not as it was captured
         self.undo: list[Callable[[], None]] = []  # what is noted meanwhile, should the capture fail
+        self.agree: Callable[[bool], bool] | None = None  # whether other ranks captured as well
         self._workspace_of(self._stream.ptr)
         _guard_pinned(cupy)
         for forget in forgets:

@@ -12,7 +12,8 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ...core.errors import DeviceError
+from ...core.errors import CaptureError, DeviceError
+from ..capturing import active
 
 Array = Any
 
@@ -54,6 +55,11 @@ class Stage:
 
     def to_host(self, array: Array) -> None:
         """Start copying `array` to the beginning of `host`, after the caller's work so far."""
+        if active.now is not None:
+            raise CaptureError(
+                "gradients go through host memory, which a CUDA graph does not touch; with the backend 'nccl', and a process "
+                "and a GPU for each rank, they can be part of it"
+            )
         with self._gpu:
             self._stream.wait_event(_now())
             array.get(stream=self._stream, out=self.host[: array.size], blocking=False)

@@ -1,9 +1,8 @@
 """The reducer: averages gradients over the ranks, bucket by bucket, while backward goes on.
 
-Each parameter's accumulator writes its gradient straight into a bucket (`AccumulateGrad.bucket`)
-and then calls the hook here. When the last gradient of a bucket has arrived, the bucket is
-handed to the communicator; buckets go in one order on all ranks. When backward ends, the
-reducer waits for what is still under way.
+Each parameter's accumulator writes its gradient straight into a bucket (`AccumulateGrad.bucket`) and then calls the hook
+here. When the last gradient of a bucket has arrived, the bucket is handed to the communicator; buckets go in one order on
+all ranks. When backward ends, the reducer waits for what is still under way.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from weakref import ref
 
 from ...autograd import engine
 from ...autograd.accumulate import AccumulateGrad, accumulator
+from ...backend import capturing
 from ...core import spans
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
@@ -42,9 +42,8 @@ class Reducer(Averages):
     are the same in each backward, or that is an error. backend: the name of the group's, for profilers.
     sparse: the places of parameters whose gradients are sparse; each has a bucket of its own, without flat memory.
     delayed: the places of parameters that are reduced together, without a hook, when the gradient of `trigger` is there too.
-    One of them that a backward does not use counts as zero.
-    A parameter that a later reducer takes over is that one's; when a reducer is dropped, the
-    parameters are as if it had never been.
+    One of them that a backward does not use counts as zero. A parameter that a later reducer takes over is that one's;
+    when a reducer is dropped, the parameters are as if it had never been.
     """
 
     def __init__(
@@ -216,6 +215,7 @@ class Reducer(Averages):
             self.backward_runs = True
             self.backward_began, self.stood = spans.now(), 0.0
             engine.queue_callback(self._finish)
+            capturing.on_failure(self._begin)
 
     def _release(self) -> None:
         """The gradient that delayed buckets wait for is there, or will not come."""
