@@ -19,6 +19,13 @@ class _Active(threading.local):
 active = _Active()
 
 
+THROUGH_HOST = (
+    "goes through host memory, which a CUDA graph does not touch; with the backend 'nccl', and a process and a GPU for each "
+    "rank, it can be part of one"
+)
+"""The end of an error about data between ranks."""
+
+
 def on_failure(undo: Callable[[], None]) -> None:
     """Have `undo` called if this thread captures and the capture fails: what was begun will not be ended."""
     if active.now is not None:

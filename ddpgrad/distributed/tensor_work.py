@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
+from ..backend.capturing import THROUGH_HOST, active
 from ..backend.registry import SparseArray, backend_for, to_device
 from ..core import spans
-from ..core.errors import StallError
+from ..core.errors import CaptureError, StallError
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
 from .process_group import OutsideError, ProcessGroup, get_rank, resolve, seconds
@@ -188,7 +189,11 @@ def _told(function: Any, sent: str, names: tuple[str, ...], args: Any, kwargs: A
 def on_host(tensor: Tensor) -> np.ndarray:
     """The tensor's array where transports can read it: itself on a CPU, else a copy."""
     backend = backend_for(tensor._array)
-    return tensor._array if backend.kind == "cpu" else backend.to_host(tensor._array)
+    if backend.kind == "cpu":
+        return tensor._array
+    if active.now is not None:
+        raise CaptureError(f"this collective {THROUGH_HOST}")
+    return backend.to_host(tensor._array)
 
 
 def give_back(tensor: Tensor, host: np.ndarray) -> None:

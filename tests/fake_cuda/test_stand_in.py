@@ -1,5 +1,6 @@
 """The stand-in itself: it computes as a GPU does, and refuses what a GPU refuses."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,60 @@ def test_counters(cupy: Any):
         "launches": 1, "allocations": 1, "to_host": 1, "synchronisations": 1,
     }  # fmt: skip
     assert fakecuda.launched()["cupy_add__float32_float_float32"] >= 2
+
+
+def test_a_graph_runs_what_captured_streams_were_given(cupy: Any):
+    first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    x, y = cupy.ones(3, np.float32), cupy.zeros(3, np.float32)
+    add = kernel(cupy, "y[threadIdx.x] += x[threadIdx.x] * by;", "const float* x, float* y, float by")
+    add((1,), (3,), (x, y, np.float32(0)))
+    event = cupy.cuda.Event(disable_timing=True)
+    first.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+    first.record(event)
+    second.wait_event(event)
+    with second:
+        add((1,), (3,), (x, y, np.float32(2)))
+        second.record(event)
+    first.wait_event(event)
+    with first:
+        cupy.cuda.runtime.memcpyAsync(x.data.ptr, y.data.ptr, x.nbytes, 3, first.ptr)
+    assert first.is_capturing() and second.is_capturing()
+    graph = first.end_capture()
+    assert y.get().tolist() == [0, 0, 0]
+    before = fakecuda.counters()
+    graph.launch()
+    graph.launch(second)
+    after = fakecuda.counters()
+    assert x.get().tolist() == y.get().tolist() == [6, 6, 6]  # 0 + 1 * 2, and 2 + 2 * 2
+    assert after["graph_launches"] - before["graph_launches"] == 2 and after["launches"] == before["launches"]
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("first.synchronize()", "StreamCaptureUnsupported"),
+        ("cupy.cuda.Device().synchronize()", "StreamCaptureUnsupported"),
+        ("cupy.empty(3)", "StreamCaptureUnsupported"),
+        ("cupy.cuda.runtime.memset(x.data.ptr, 0, 4)", "StreamCaptureUnsupported"),
+        ("cupy.cuda.runtime.memsetAsync(x.data.ptr, 0, 4, 0)", "StreamCaptureImplicit"),
+        ("first.wait_event(outside)", "StreamCaptureIsolation"),
+        ("second.wait_event(first.record()); x.data.memset_async(0, 4, second)", "StreamCaptureUnjoined"),
+        ("first.record(outside); outside.synchronize()", "CapturedEvent"),
+    ],
+)
+def test_what_a_capture_refuses(cupy: Any, what: str, code: str):
+    first, second = cupy.cuda.Stream(non_blocking="Implicit" not in code), cupy.cuda.Stream(non_blocking=True)
+    names = {"cupy": cupy, "first": first, "second": second, "x": cupy.zeros(3), "outside": cupy.cuda.Event()}
+    names["outside"].record(second)
+    error = cupy.cuda.runtime.CUDARuntimeError
+    first.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+
+    with pytest.raises(error, match=f"cudaError{code}"):
+        exec(what, names)
+        first.end_capture()
+    with contextlib.suppress(error):  # what was refused has broken the capture, or it has ended
+        first.end_capture()
+    assert not first.is_capturing() and cupy.ones(2).sum().get() == 2
 
 
 def test_another_cupy_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ...core.errors import CaptureError, DeviceError
-from ..capturing import active
+from ..capturing import THROUGH_HOST, active
 
 Array = Any
 
@@ -56,10 +56,7 @@ class Stage:
     def to_host(self, array: Array) -> None:
         """Start copying `array` to the beginning of `host`, after the caller's work so far."""
         if active.now is not None:
-            raise CaptureError(
-                "gradients go through host memory, which a CUDA graph does not touch; with the backend 'nccl', and a process "
-                "and a GPU for each rank, they can be part of it"
-            )
+            raise CaptureError(f"the sum of gradients {THROUGH_HOST}")
         with self._gpu:
             self._stream.wait_event(_now())
             array.get(stream=self._stream, out=self.host[: array.size], blocking=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.capturing import active
+from ...backend.capturing import THROUGH_HOST, active
 from ...core.errors import CaptureError
 from ..protocol import guard
 
@@ -26,10 +26,7 @@ def check(
     if size == 1:
         return
     if transport != "nccl":
-        raise CaptureError(
-            f"{signature} goes through host memory (transport '{transport}'), which a CUDA graph does not touch; with the "
-            "backend 'nccl', and a process and a GPU for each rank, it can be captured"
-        )
+        raise CaptureError(f"{signature} {THROUGH_HOST}")
     if now.agree is None:
         now.agree = lambda good: _agreed(good, least)
 

@@ -26,7 +26,7 @@ from ..communicator.communicator import Communicator
 from ..process_group import ProcessGroup, resolve
 from ..protocol.guard import blaming
 from ..ranks import world
-from ..tensor_work import give_back, on_host
+from ..tensor_work import give_back, host_of, on_host
 from .averages import ADVICE, FiniteWatch
 
 _BROADCAST_BYTES = 250 << 20
@@ -173,10 +173,10 @@ def sync_module_states(
 
 
 def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int = 0) -> None:
-    """Give all ranks the values of rank `src`, joined to large messages by dtype."""
+    """Give all ranks the values of rank `src`, joined to large messages by dtype and device."""
     groups: dict[Any, list[Tensor]] = {}
     for t in tensors:
-        groups.setdefault(t.dtype, []).append(t)
+        groups.setdefault((t.dtype, t.device), []).append(t)
     for group in groups.values():
         part: list[Tensor] = []
         size = 0
@@ -193,19 +193,19 @@ def broadcast(c: Communicator, tensors: Sequence[Tensor], label: str, src: int =
 def start_broadcast(
     c: Communicator, tensors: Sequence[Tensor], label: str, src: int, async_op: bool = True
 ) -> Callable[[], None]:
-    """Begin to give all ranks the values of rank `src`, of tensors of one dtype. What is returned waits for them."""
+    """Begin to give all ranks the values of rank `src`, of tensors of one dtype and device. What is returned waits for them."""
     if c.size == 1:
         return lambda: None
-    hosts = [on_host(t) for t in tensors]
-    flat = np.concatenate([h.reshape(-1) for h in hosts])
+    arrays = [host_of("broadcast", t, c) for t in tensors]
+    flat = np.concatenate([a.reshape(-1) for a in arrays])
     work = c.broadcast(flat, src, label, async_op)
 
     def finish() -> None:
         work.wait()
         start = 0
-        for t, host in zip(tensors, hosts, strict=True) if c.rank != src else ():
-            host[...] = flat[start : start + host.size].reshape(host.shape)
-            start += host.size
-            give_back(t, host)
+        for t, array in zip(tensors, arrays, strict=True) if c.rank != src else ():
+            array[...] = flat[start : start + array.size].reshape(array.shape)
+            start += array.size
+            give_back(t, array)
 
     return finish
