@@ -1,4 +1,5 @@
-"""What one training step asks of a GPU: launches, products, synchronisations, host copies and peak memory, by part.
+"""What one training step asks of a GPU: launches, products, synchronisations, host copies and peak memory, by part;
+and the same step captured as a CUDA graph.
 
     PYTHONPATH=tests/fake_cuda python examples/benchmarks/gpu_counts.py      # on the stand-in, which counts
     python examples/benchmarks/gpu_counts.py                                 # on a GPU: memory only
@@ -24,7 +25,9 @@ JOBS: dict[str, Callable[[], models.Job]] = {
     "GPT, 12 layers": lambda: models.gpt(torch, 12, 48, 12, 16, 4),
 }
 PARTS = ("forward", "backward", "clip", "optimizer")
-COLUMNS = ("launches", "products", "synchronisations", "to_device", "to_host", "allocations", "peak_bytes")
+COLUMNS = (
+    "launches", "graph_launches", "products", "synchronisations", "to_device", "to_host", "allocations", "peak_bytes",
+)  # fmt: skip
 WARM_UP = 3
 """Steps before the one that is counted: kernels are compiled, and state and tables of addresses are made."""
 
@@ -33,18 +36,13 @@ Counts = dict[str, dict[str, int | None]]
 
 def counted(job: models.Job, autocast: Any = None) -> Counts:
     """The counts of each part of a step, and of the whole step under 'step'; None for what cannot be counted."""
-    stand_in = sys.modules.get("fakecuda")
     model = job.model.cuda()
     optimizer = job.optimizer(model.parameters())
     batch = tuple(x.cuda() for x in job.batch(0))
     marks: list[dict[str, int | None]] = []
 
     def mark() -> None:
-        now: dict[str, int | None] = dict.fromkeys(COLUMNS)
-        now["peak_bytes"] = torch.cuda.max_memory_allocated()
-        if stand_in is not None:
-            now |= {name: n for name, n in stand_in.counters().items() if name in COLUMNS}
-        marks.append(now)
+        marks.append(_now())
 
     for step in range(WARM_UP + 1):
         if step == WARM_UP:
@@ -67,6 +65,42 @@ def counted(job: models.Job, autocast: Any = None) -> Counts:
     return found | {"step": _between(marks[0], marks[-1])}
 
 
+def captured(job: models.Job, autocast: Any = None) -> dict[str, int | None]:
+    """The counts of a step that `torch.cuda.captured_step` replays. Its products are within the graph."""
+    model = job.model.cuda()
+    optimizer = job.optimizer(model.parameters())
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+
+    def step(*batch: Any) -> Any:
+        with torch.autocast("cuda", autocast, autocast is not None):
+            loss = job.loss(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    run = torch.cuda.captured_step(step, warmup=WARM_UP)
+    batch = [x.cuda() for x in job.batch(0)]
+    for _ in range(WARM_UP + 1):
+        run(*batch)
+    torch.cuda.reset_peak_memory_stats()
+    before = _now()
+    run(*batch)
+    if run.why_not is not None:
+        raise RuntimeError(run.why_not)
+    return _between(before, _now()) | {"products": 0 if "fakecuda" in sys.modules else None}
+
+
+def _now() -> dict[str, int | None]:
+    now: dict[str, int | None] = dict.fromkeys(COLUMNS)
+    now["peak_bytes"] = torch.cuda.max_memory_allocated()
+    if (stand_in := sys.modules.get("fakecuda")) is not None:
+        now |= {name: n for name, n in stand_in.counters().items() if name in COLUMNS}
+    return now
+
+
 def _between(before: dict[str, int | None], after: dict[str, int | None]) -> dict[str, int | None]:
     """What was counted from one mark to another; of the peak, what was reached by then."""
     return {
@@ -84,7 +118,8 @@ def main() -> None:
     parser.add_argument("--autocast", choices=["float16", "bfloat16"])
     args = parser.parse_args()
     for name in args.jobs:
-        counts = counted(JOBS[name](), args.autocast and getattr(torch, args.autocast))
+        autocast = args.autocast and getattr(torch, args.autocast)
+        counts = counted(JOBS[name](), autocast) | {"captured step": captured(JOBS[name](), autocast)}
         print(f"{name:<16}" + "".join(f"{column:>17}" for column in COLUMNS))
         for part, row in counts.items():
             shown = ("-" if n is None else f"{n:,}" for n in (row[column] for column in COLUMNS))

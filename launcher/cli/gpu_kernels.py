@@ -105,6 +105,31 @@ def _step_unscaled(device: str, dtype: Any, x: Any) -> Any:
     return p.detach()
 
 
+def _captured(device: str, dtype: Any, x: Any) -> Any:
+    """A third step of SGD, on a GPU as the replay of a CUDA graph: rows by index, a product, and sums in both gradients."""
+    p = nn.Parameter(x.detach().clone())
+    optimizer = optim.SGD([p], lr=0.1)
+    rows = torch.tensor([2, 0, 2], device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (F.embedding(rows, p) @ p.mT).sum().backward()
+        optimizer.step()
+
+    step()
+    step()
+    if device == "cpu":
+        step()
+        return p.detach()
+    with torch.cuda.device(device):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        graph.replay()
+        torch.cuda.synchronize()
+    return p.detach()
+
+
 def _clipped(device: str, dtype: Any, *tensors: Any) -> Any:
     """Gradients of several parameters, scaled back, clipped, and the norm that they had."""
     parameters = [nn.Parameter(x.detach().clone()) for x in tensors]
@@ -170,6 +195,7 @@ def cases() -> Iterator[Case]:
     yield _plain("max_pool2d", lambda x: F.max_pool2d(x, 2), (2, 3, 6, 8))
     yield Case("unscale, clip", ((3000,), (7, 5), (1,)), _clipped, exact=True)
     yield Case("draws", (), _draws, exact=True)
+    yield Case("captured step", ((4, 5),), _captured, exact=True)
     yield _step("SGD")
     yield _step("SGD", momentum=0.9)
     yield _step("SGD", momentum=0.9, nesterov=True, weight_decay=0.1)

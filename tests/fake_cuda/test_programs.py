@@ -81,6 +81,9 @@ def test_a_step_launches_no_more_than_it_did_and_waits_for_nothing(name: str):
         assert all(n is not None and n <= limit for n, limit in zip(found, most, strict=True)), (part, found)
         assert row["synchronisations"] == row["to_host"] == 0, (part, row)
     assert (counts["step"]["launches"] or 0) > 40
+    captured = gpu_counts.captured(gpu_counts.JOBS[name]())
+    assert captured["graph_launches"] == 1 and captured["launches"] == 0, captured
+    assert captured["synchronisations"] == captured["to_host"] == 0 and captured["to_device"] == 1, captured
 
 
 @pytest.mark.parametrize("part", "345")
