@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import cuda
-from ..backend import capturing
 from ..backend import dtype as dtypes
+from ..backend.device import on_capture_failure
 from ..backend.registry import alike, backend_for, stored
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
@@ -164,7 +164,7 @@ class GradScaler:
 
     def _progress(self, what: str, optimizer: Optimizer) -> _Progress:
         self._require_scale(what)
-        capturing.on_failure(self._optimizers.clear)
+        on_capture_failure(self._optimizers.clear)
         return self._optimizers.setdefault(id(optimizer), _Progress())
 
     def _require_scale(self, what: str) -> None:

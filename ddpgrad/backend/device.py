@@ -1,12 +1,17 @@
-"""Devices: where a tensor's bytes live."""
+"""Devices: where a tensor's bytes live; and whether the calling thread captures a CUDA graph."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DeviceError
 from ..core.rank_local import RankLocal
 from ..core.upcalls import gpu_count
+
+if TYPE_CHECKING:
+    from .cuda.capture import Capture
 
 KINDS = ("cpu", "cuda", "meta")
 _NAMED = ("mps", "xpu", "xla", "hpu", "mtia", "vulkan", "privateuseone")
@@ -129,3 +134,29 @@ def of(device: Any) -> Device:
             f"device '{found.type}': ddpgrad has tensors on {', '.join(KINDS)}, and nowhere else"
         )
     return found
+
+
+class _Capturing(threading.local):
+    """now: the capture of a CUDA graph by the calling thread, if there is one (`cuda/capture.py`)."""
+
+    now: Capture | None = None
+
+
+capturing = _Capturing()
+
+
+THROUGH_HOST = (
+    "goes through host memory, which a CUDA graph does not touch; with the backend 'nccl', and a process and a GPU for each "
+    "rank, it can be part of one"
+)
+"""The end of an error about data between ranks."""
+
+
+def on_capture_failure(undo: Callable[[], None]) -> None:
+    """Have `undo` called if this thread captures and the capture fails: what was begun will not be ended."""
+    if capturing.now is not None:
+        capturing.now.undo.append(undo)
+
+
+capture_forgets: list[Callable[[], None]] = []
+"""Called where a capture begins and where it ends: what keeps arrays between ops lets go of them."""

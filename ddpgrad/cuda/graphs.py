@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..backend.capturing import active
 from ..backend.cuda import capture, library
+from ..backend.device import capturing
 from ..core.errors import CaptureError
 from .devices import synchronize
 from .memory import empty_cache
@@ -45,7 +45,7 @@ def graph_pool_handle() -> PoolHandle:
 
 def is_current_stream_capturing() -> bool:
     """Whether what is given to the current stream becomes part of a graph."""
-    if active.now is not None:
+    if capturing.now is not None:
         return True
     if not library.in_use():
         return False
@@ -90,7 +90,7 @@ class CUDAGraph:
 
     def capture_end(self) -> None:
         """End the capture; `replay` runs what was captured, which did not run yet."""
-        if self._capture is None or active.now is not self._capture:
+        if self._capture is None or capturing.now is not self._capture:
             raise RuntimeError("capture_end() without capture_begin() in this thread")
         try:
             self._graph = self._capture.end()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from .. import ops  # noqa: F401 - gives the class Tensor its methods
-from ..backend.capturing import THROUGH_HOST, active
+from ..backend.device import THROUGH_HOST, capturing
 from ..backend.registry import SparseArray, backend_for, to_device
 from ..core import spans
 from ..core.errors import CaptureError, StallError
@@ -191,7 +191,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
     backend = backend_for(tensor._array)
     if backend.kind == "cpu":
         return tensor._array
-    if active.now is not None:
+    if capturing.now is not None:
         raise CaptureError(f"this collective {THROUGH_HOST}")
     return backend.to_host(tensor._array)
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..autograd.grad_mode import set_grad_enabled
-from ..backend.capturing import active
+from ..backend.device import capturing
 from ..backend.registry import SparseArray, Unsupported
 from ..core.errors import CaptureError
 from ..core.tensor import Tensor
@@ -97,14 +97,14 @@ class Elementwise(Optimizer):
                 self._differentiable_step(group)
                 continue
             options = _in_numbers(group)
-            if active.now is not None and options["lr"].__class__ is float:  # each replay asks anew
-                options["lr"] = active.now.number(lambda i=i: float(self.param_groups[i]["lr"]))
+            if capturing.now is not None and options["lr"].__class__ is float:  # each replay asks anew
+                options["lr"] = capturing.now.number(lambda i=i: float(self.param_groups[i]["lr"]))
             scale = -factor if group["maximize"] else factor
             for run in self._runs(group, options, scale, skip):
                 update = self._update(options, run, skip)
                 run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
-        if active.now is not None:
-            active.now.checks.append(partial(self._changed, self._resting()))
+        if capturing.now is not None:
+            capturing.now.checks.append(partial(self._changed, self._resting()))
         return loss
 
     def _resting(self) -> list[tuple[Any, ...]]:
@@ -142,7 +142,7 @@ class Elementwise(Optimizer):
         names, params = self._state_names(group), group["params"]
 
         def new(parameter: Tensor, name: str) -> Tensor:
-            if active.now is not None:
+            if capturing.now is not None:
                 raise CaptureError(
                     f"the optimizer's state '{name}' does not exist when a step is captured as a CUDA graph, and every "
                     "replay would begin with a new one. Take at least one step before the capture"

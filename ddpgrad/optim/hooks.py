@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.graph import RemovableHandle
-from ..backend.capturing import active
+from ..backend.device import capturing
 from ..core import spans
 
 Hook = Callable[..., Any]
@@ -98,7 +98,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).step is not stepped or "_hooks" not in vars(self):
             return step(*args, **kwargs)
         self._opt_called = True
-        if active.now is not None:
+        if capturing.now is not None:
             self._check_captured()
         began = spans.now() if spans.recorders else 0.0
         for hook in [*_of_all["step_pre"].values(), *self._hooks["step_pre"].values()]:

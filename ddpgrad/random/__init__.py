@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backend.capturing import active
-from ..backend.device import Device
+from ..backend.device import Device, capturing
 from ..core.rank_local import RankLocal
 from .generator import Generator
 
@@ -48,7 +47,7 @@ def source(generator: Generator | None, device: Device) -> Generator:
 
 def gpu_key(generator: Generator) -> int:
     """The key of one kernel that makes random numbers: a draw of 64 bits, of which each replay of a graph makes its own."""
-    return generator.raw64() if active.now is None else active.now.key(generator)
+    return generator.raw64() if capturing.now is None else capturing.now.key(generator)
 
 
 def manual_seed(seed: int) -> Generator:

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.grad_mode import is_grad_enabled, no_grad
-from ..backend.capturing import active
 from ..backend.cuda import library
 from ..backend.cuda.capture import copied, fill
-from ..backend.device import current_cuda
+from ..backend.device import capturing, current_cuda
 from ..core.errors import CaptureError
 from ..core.size import contiguous_format
 from ..core.tensor import Tensor, wrap
@@ -97,7 +96,7 @@ class CapturedStep:
         captured, begun, failure, outputs = CUDAGraph(), None, None, None
         try:
             with graph(captured, pool=self._pool):
-                begun = active.now
+                begun = capturing.now
                 outputs = self._function(*args, **kwargs)
         except Exception as error:
             failure = error

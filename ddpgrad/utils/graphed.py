@@ -173,7 +173,7 @@ def _in_place_of(graphed: _Graphed) -> Any:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return graphed(*args) if module.training is training else plain(*args, **kwargs)
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
     return module
 
 

@@ -70,7 +70,8 @@ def captured(job: models.Job, autocast: Any = None) -> dict[str, int | None]:
     model = job.model.cuda()
     optimizer = job.optimizer(model.parameters())
     for group in optimizer.param_groups:
-        group["capturable"] = True
+        if "capturable" in group:
+            group["capturable"] = True
 
     def step(*batch: Any) -> Any:
         with torch.autocast("cuda", autocast, autocast is not None):

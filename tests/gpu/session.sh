@@ -3,7 +3,7 @@
 #
 #     OUT=gpu-session tests/gpu/session.sh N      # N from 1 to 6, or all
 #
-#   1  does it run: ddprun doctor --gpu, tests of devices and optimizers, a GPT
+#   1  does it run: CUDA graphs, ddprun doctor --gpu, tests of devices and optimizers, a GPT
 #   2  op table and gradients
 #   3  linear algebra and FFT; every kernel under compute-sanitizer
 #   4  single ops beside PyTorch on the same GPU
@@ -92,6 +92,7 @@ workers=$(($(nproc) < 8 ? $(nproc) : 8))
 
 case $part in
 1)
+    step "$python" tests/gpu/captured_steps.py $option
     step "${launch[@]}" doctor --gpu
     tests tests/backend/test_cuda.py tests/optim/test_on_gpu.py -n 0
     sizes=(--layers 4 --width 256 --heads 4 --context 256 --steps 100)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import CaptureError
-from ..capturing import active, forgets
+from ..device import capture_forgets, capturing
 from .library import cupy_and_count
 
 Array = Any
@@ -64,7 +64,7 @@ def new_pool() -> Any:
 def constant(host: np.ndarray) -> Array:
     """A copy of a host array on the current GPU; while capturing it is made at once, and the graph keeps it."""
     cupy, _ = cupy_and_count()
-    now = active.now
+    now = capturing.now
     return cupy.array(host) if now is None else now.constant(np.asarray(host))
 
 
@@ -88,7 +88,7 @@ class Capture:
 
     def __init__(self, pool: Any, mode: int) -> None:
         cupy, _ = cupy_and_count()
-        if active.now is not None:
+        if capturing.now is not None:
             raise CaptureError("this thread captures a CUDA graph already: end that capture first")
         self._cupy, self._pool = cupy, pool
         self._stream = cupy.cuda.get_current_stream()
@@ -105,7 +105,7 @@ class Capture:
         self.agree: Callable[[bool], bool] | None = None  # whether other ranks captured as well
         self._workspace_of(self._stream.ptr)
         _guard_pinned(cupy)
-        for forget in forgets:
+        for forget in capture_forgets:
             forget()
         # This thread may allocate, load kernels and copy on other streams, of which the graph sees nothing.
         self._before = _exchanged(_RELAXED)
@@ -114,14 +114,14 @@ class Capture:
         except BaseException:
             _exchanged(self._before)
             raise
-        active.now = self
+        capturing.now = self
         self._allocator = cupy.cuda.using_allocator(pool.malloc)
         self._allocator.__enter__()
 
     def end(self) -> Any:
         """CuPy's graph of what was captured; CUDA's error where something broke the capture."""
-        active.now = None
-        for forget in forgets:
+        capturing.now = None
+        for forget in capture_forgets:
             forget()
         _exchanged(self._before)
         self._allocator.__exit__(None, None, None)
@@ -260,7 +260,7 @@ def _guard_pinned(cupy: Any) -> None:
     plain = cupy.get_default_pinned_memory_pool().malloc
 
     def allocate(size: int) -> Any:
-        if active.now is not None:
+        if capturing.now is not None:
             raise CaptureError(NOT_FROM_HOST)
         return plain(size)
 

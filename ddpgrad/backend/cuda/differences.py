@@ -14,8 +14,7 @@ import numpy as np
 from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 
 from ...core.errors import CaptureError
-from ..capturing import active
-from ..device import Device
+from ..device import Device, capturing
 from ..dtype import bfloat16, numpy_of
 from . import own_gpu
 from .capture import NOT_FROM_HOST, constant
@@ -40,7 +39,7 @@ def differences() -> dict[str, Callable[..., Any]]:
 
 def from_host(array: np.ndarray, device: Device) -> Array:
     """A copy of a host array on a GPU, which later work on that GPU finds complete. `CaptureError` while a graph is captured."""
-    if active.now is not None:
+    if capturing.now is not None:
         raise CaptureError(NOT_FROM_HOST)
     return on(device, cupy.array, array)
 
@@ -48,7 +47,7 @@ def from_host(array: np.ndarray, device: Device) -> Array:
 def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:
     """The array itself, or numbers and arrays of the host on the current GPU, which are constants for a captured graph."""
     dtype = None if dtype is None else numpy_of(dtype)
-    if active.now is None or isinstance(data, cupy.ndarray):
+    if capturing.now is None or isinstance(data, cupy.ndarray):
         return cupy.asarray(data, dtype=dtype)
     return constant(np.asarray(data, dtype))
 

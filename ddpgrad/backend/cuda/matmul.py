@@ -14,7 +14,7 @@ import numpy as np
 from cupy.cuda import device as cupy_device  # pyright: ignore[reportMissingImports]
 from cupy_backends.cuda.libs import cublas  # pyright: ignore[reportMissingImports]
 
-from ..capturing import active
+from ..device import capturing
 from ..dtype import bfloat16
 
 Array = Any
@@ -84,7 +84,7 @@ def product(a: Array, b: Array, dtype: Any = None, onto: Array | None = None) ->
     compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
     one, zero = _ADDRESSES[double]
     kept = zero if onto is None else one
-    now = active.now
+    now = capturing.now
     library, handle = (cublas, cupy_device.get_cublas_handle()) if now is None else now.cublas()
     kind_a, kind_b, kind_out = _TYPES[a.dtype], _TYPES[b.dtype], _TYPES[dtype]
     # cuBLAS reads and writes by columns, and so finds every matrix transposed: out^T = b^T @ a^T.

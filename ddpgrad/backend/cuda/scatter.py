@@ -12,7 +12,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ..capturing import active
+from ..device import capturing
 from .source import computes, contiguous, elementwise
 
 Array = Any
@@ -133,7 +133,7 @@ def _combine_rows(
 
 def _sorted(places: Array, rows: int) -> tuple[Array, Array]:
     """Places in ascending order, and where each of them was; equal ones keep their order."""
-    if active.now is None:
+    if capturing.now is None:
         order = cupy.argsort(places)
         return places[order], order
     # CuPy's sort waits for the GPU, which no graph can do. Each key here is a place and its number, so all differ.

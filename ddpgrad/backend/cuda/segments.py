@@ -13,7 +13,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ..capturing import active
+from ..device import capturing
 from .capture import constant
 
 Array = Any
@@ -59,7 +59,7 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = CHUNK) -> tuple[Arra
 
 def uncached(made: Any) -> Any:
     """A cached function; while a graph is captured the function itself, since the graph keeps what it uses."""
-    return made if active.now is None else made.__wrapped__
+    return made if capturing.now is None else made.__wrapped__
 
 
 @functools.lru_cache(maxsize=_KEPT)

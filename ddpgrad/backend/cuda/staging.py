@@ -13,7 +13,7 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ...core.errors import CaptureError, DeviceError
-from ..capturing import THROUGH_HOST, active
+from ..device import THROUGH_HOST, capturing
 
 Array = Any
 
@@ -55,7 +55,7 @@ class Stage:
 
     def to_host(self, array: Array) -> None:
         """Start copying `array` to the beginning of `host`, after the caller's work so far."""
-        if active.now is not None:
+        if capturing.now is not None:
             raise CaptureError(f"the sum of gradients {THROUGH_HOST}")
         with self._gpu:
             self._stream.wait_event(_now())
@@ -84,6 +84,6 @@ def _now() -> Any:
 
 
 def _unlock(stream: Any, address: int) -> None:
-    """Before memory is given back: no copy uses it any more, and CUDA forgets it."""
+    """Before memory is given back: no copy uses it any more, and CUDA capture_forgets it."""
     stream.synchronize()
     cupy.cuda.runtime.hostUnregister(address)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.capturing import THROUGH_HOST, active
+from ...backend.device import THROUGH_HOST, capturing
 from ...core.errors import CaptureError
 from ..protocol import guard
 
@@ -16,7 +16,7 @@ def check(
     signature: guard.Signature, array: Any, transport: str, size: int, least: Callable[[np.ndarray, str], Any]
 ) -> None:
     """`CaptureError` for a collective that replays would not carry out. least: an all-reduce between the hosts."""
-    now = active.now
+    now = capturing.now
     if now is None:
         return
     if isinstance(array, np.ndarray):

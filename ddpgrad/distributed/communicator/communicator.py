@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...backend.capturing import active
+from ...backend.device import capturing
 from ..protocol import guard, plain_data, tree
 from ..transports.base import Pending
 from ..transports.calls import (
@@ -31,7 +31,6 @@ from ..transports.calls import (
     counts_between,
 )
 from ..transports.mail import ANY, Message
-from . import captured
 from .arrays import check_array, filled, in_order, new, refuse_objects, write_back
 from .port import DONE, Alone, ArrayWork, Port, ignore, never, refuse
 
@@ -356,7 +355,9 @@ class Communicator:
         call: Callable[[np.ndarray], Call], known: bool = True,
     ) -> ArrayWork:  # fmt: skip
         """Begin what `call` makes of `array`; the elements of both are in order. known: the signature says all else."""
-        if active.now is not None:
+        if capturing.now is not None:
+            from . import captured  # here, as few programs capture
+
             captured.check(signature, array, self.transport, self.size, self.all_reduce)
         self._note(signature)
         plain = type(array) is np.ndarray and array.flags.carray and result.flags.carray

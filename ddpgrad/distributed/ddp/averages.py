@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from ...autograd.accumulate import AccumulateGrad
-from ...backend.capturing import active
+from ...backend.device import capturing
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
 
@@ -64,7 +64,7 @@ class FiniteWatch:
 
     def look(self, flat: Any, gradients: Callable[[], Iterable[tuple[str, Any]]]) -> None:
         """Note it if the bucket `flat`, which holds the named `gradients`, is not finite; not while a graph is captured."""
-        if self.enabled and active.now is None and self._found is None and not _surely_finite(flat):
+        if self.enabled and capturing.now is None and self._found is None and not _surely_finite(flat):
             self._found = next((name for name, g in gradients() if not np.isfinite(g).all()), None)
 
     @property

@@ -14,7 +14,7 @@ from weakref import ref
 
 from ...autograd import engine
 from ...autograd.accumulate import AccumulateGrad, accumulator
-from ...backend import capturing
+from ...backend.device import on_capture_failure
 from ...core import spans
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
@@ -215,7 +215,7 @@ class Reducer(Averages):
             self.backward_runs = True
             self.backward_began, self.stood = spans.now(), 0.0
             engine.queue_callback(self._finish)
-            capturing.on_failure(self._begin)
+            on_capture_failure(self._begin)
 
     def _release(self) -> None:
         """The gradient that delayed buckets wait for is there, or will not come."""

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.capturing import active
 from ...backend.cuda import library
-from ...backend.device import current_cuda
+from ...backend.device import capturing, current_cuda
 from ...core.environment import Launch
 from ...core.errors import DistributedError, TransportError
 from ..protocol import guard, tree
@@ -222,7 +221,7 @@ class _OnStream(Pending):
     def poll(self) -> bool:
         agreed = self._ask(self._agreed.poll) is not False
         return (
-            agreed and active.now is None and bool(self._done.done)
+            agreed and capturing.now is None and bool(self._done.done)
         )  # nothing runs while a graph is captured
 
     def wait(self) -> None:

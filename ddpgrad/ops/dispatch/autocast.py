@@ -13,7 +13,7 @@ from typing import Any
 
 from ...autograd.grad_mode import mode
 from ...autograd.reentrance import carried
-from ...backend.capturing import forgets
+from ...backend.device import capture_forgets
 from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
 from ...backend.registry import backend_for
 from ...core.tensor import Tensor
@@ -45,7 +45,7 @@ class _State(threading.local):
 
 
 state = _State()
-forgets.append(lambda: state.cache.clear())
+capture_forgets.append(lambda: state.cache.clear())
 carried.append(state)
 
 
