@@ -1,11 +1,14 @@
-"""Hosts on one machine: network namespaces joined by a bridge, and MPICH's mpiexec across them. Needs root.
+"""Hosts on one machine, a *box*: network namespaces joined by a bridge. Needs root.
 
-    with hosts(2, rate="1gbit") as run:
-        ended = run(1, [sys.executable, "train.py"])     # one process on each host
+    with hosts(2, rate="1gbit") as box:
+        ended = box(1, [sys.executable, "train.py"])     # one process on each host, by MPICH's mpiexec
 
-`rate` limits what each host sends, as `tc` writes it. Everything is removed at the end.
+`python -m cluster.box` makes boxes that outlive the command. Both are `make` and `Box.remove`, and both write what they are
+about to make to /run/ddpgrad-box/NAME/box.json first, so that a box can be removed whatever happened to who made it.
 """
 
+import fcntl
+import json
 import os
 import re
 import secrets
@@ -13,20 +16,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from ipaddress import ip_network
 from pathlib import Path
 
-# mpiexec calls it as it would call ssh: [options] HOST COMMAND...
-_ENTER = """#!/bin/sh
-while case "$1" in -*) true ;; *) false ;; esac; do shift; done
-host=$1; shift
-exec ip netns exec {prefix}${{host##*.}} sh -c "$*"
-"""
+import links
+import reaching
+from links import DEADLINE_S, MTU, BoxError, run
 
-_MTU = 9000  # as clusters set it
+BOXES = Path("/run/ddpgrad-box")
+_NETWORK = ip_network("198.18.0.0/15")  # RFC 2544: for tests of networks, in use nowhere else
+_ETC = Path(
+    "/etc/netns"
+)  # `ip netns exec` puts the files in its folder for a namespace in place of those in /etc
 
 # By itself MPICH sees through the namespaces that it is one machine, and goes past the network.
 NETWORK_VARIABLES = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPIR_CVAR_CH4_NETMOD": "ofi",
@@ -34,123 +40,317 @@ NETWORK_VARIABLES = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPIR_
 
 
 @dataclass(frozen=True)
-class Run:
-    """The hosts, by address; called, it runs a command in `procs` processes on each of them."""
+class Box:
+    """The hosts, which are named host1, host2 ...; called, it runs a command in `procs` processes on each of them.
 
-    addresses: Sequence[str]
-    bridge: str
-    """The address of this host as they see it."""
-    enter: Path
-    """Runs a command on one of them, in place of ssh."""
-    timeout: float
-    token: str
-    """What tells the names of these hosts from those of others."""
+    A host is given by its name or its address. What they share are processors, memory, files, /dev/shm and process numbers.
+    """
+
+    name: str
+    number: int
+    """Tells its network and its links from those of other boxes."""
+    count: int
+    link: str | None = None
+    """What each host may send, as `tc` writes it: 200mbit, 1gbit."""
+    delay: str | None = None
+    """How long a packet is on its way from a host: 1ms."""
+    sshd: str | None = None
+    """The OpenSSH server that each host runs, if any."""
+    timeout: float = 180
+    """Of a call, in seconds."""
+
+    @property
+    def folder(self) -> Path:
+        return _folder(self.name)
+
+    @property
+    def enter(self) -> Path:
+        """Called as ssh is, runs a command on one of the hosts: with their sshd by ssh itself."""
+        return self.folder / "ssh"
+
+    @property
+    def bridge(self) -> str:
+        """The address of this machine as the hosts see it."""
+        return f"{self._net}.254"
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """The addresses of the hosts, by name."""
+        return {f"host{k}": f"{self._net}.{k}" for k in range(1, self.count + 1)}
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(self.places.values())
 
     @property
     def variables(self) -> dict[str, str]:
         """What mpiexec needs in its environment to reach the hosts, and to use the network between them."""
-        return {**NETWORK_VARIABLES, "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.enter)}
+        # Of MPICH's mpiexec, and of Open MPI's.
+        ssh = {
+            "HYDRA_LAUNCHER": "ssh",
+            "HYDRA_LAUNCHER_EXEC": str(self.enter),
+            "PRTE_MCA_plm_ssh_agent": str(self.enter),
+        }
+        return {**NETWORK_VARIABLES, **ssh}
 
     def __call__(self, procs: int, command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
         places = ",".join(f"{address}:{procs}" for address in self.addresses)
-        count = str(len(self.addresses) * procs)
-        words = [_mpiexec(), "-localhost", self.bridge, "-hosts", places, "-n", count, *command]
+        words = [_mpiexec(), "-localhost", self.bridge, "-hosts", places, "-n", self.count * procs, *command]
         return subprocess.run(
             [str(word) for word in words], capture_output=True, text=True, timeout=self.timeout,
             env={**os.environ, **self.variables},
         )  # fmt: skip
 
-    def namespace(self, address: str) -> str:
-        """The network namespace that is the host with this address."""
-        return f"ddpg{self.token}-{address.rpartition('.')[2]}"
+    def inside(self, host: str, command: Sequence[str]) -> list[str]:
+        """The command that runs `command` on a host. It wants `variables` in its environment where it starts mpiexec."""
+        return ["ip", "netns", "exec", self.namespace(host), *reaching.AS_HOST, self._name(host), *command]
 
-    def reset(self, address: str) -> None:
+    def namespace(self, host: str) -> str:
+        """The network namespace that is this host."""
+        return f"{self.name}-{self._name(host)}"
+
+    def processes(self, host: str) -> list[int]:
+        """The numbers of the processes that run on a host, its sshd included."""
+        namespace = self.namespace(host)
+        return [int(pid) for pid in run(f"ip netns pids {namespace}").split()] if _exists(namespace) else []
+
+    def kill(self, host: str) -> None:
         """Let a host be as if it had been reset: all processes and their shared memory are gone, without a word."""
-        pids = [int(pid) for pid in _sh(f"ip netns pids {self.namespace(address)}").split()]
-        memory = {path for pid in pids for path in re.findall(r"/dev/shm/\S+", _maps(pid))}
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+        self._end_processes(host)
+        self._start_sshd(host)
+
+    def cut(self, host: str) -> None:
+        """Let a host be as if it had been switched off: nothing comes from it any more, not even the end of a connection."""
+        run(f"ip link set {self._link(host)} down")
+
+    def heal(self, host: str) -> None:
+        """Let the link of a host be as it was at the beginning."""
+        run(f"ip link set {self._link(host)} up")
+        self.slow(host, self.link, self.delay)
+
+    def slow(self, host: str, link: str | None, delay: str | None) -> None:
+        """Limit what a host sends, and delay it; None: no limit, no delay."""
+        links.shape(self.namespace(host), link, delay)
+
+    def state(self, host: str) -> tuple[bool, str | None, str | None]:
+        """Whether a host's link is up, its rate and its delay, as the kernel says."""
+        flags = int(Path(f"/sys/class/net/{self._link(host)}/flags").read_text(), 16)
+        return bool(flags & 1), *links.shown(self.namespace(host))
+
+    def remove(self) -> None:
+        """Remove all of it, also what is there of a box that was half made, with the processes that it holds."""
+        for host in self.places:
+            self._end_processes(host)
+        for host in self.places:
+            # By itself the link goes some time after the namespace.
+            run(f"ip link del {self._link(host)}", check=False)
+            run(f"ip netns del {self.namespace(host)}", check=False)
+            shutil.rmtree(_ETC / self.namespace(host), ignore_errors=True)
+        with suppress(OSError):  # there are others
+            _ETC.rmdir()
+        run(f"ip link del {self._bridge}", check=False)
+        if left := self._there():
+            raise BoxError(f"box {self.name!r}: {', '.join(left)} could not be removed; try `down` again")
+        shutil.rmtree(self.folder)
+
+    @property
+    def _net(self) -> str:
+        return str(_NETWORK[self.number * 256]).rpartition(".")[0]
+
+    @property
+    def _bridge(self) -> str:
+        return f"ddpb{self.number}"
+
+    def _link(self, host: str) -> str:
+        """The bridge's end of a host's link; names of links have 15 letters at most."""
+        return f"{self._bridge}h{self._name(host).removeprefix('host')}"
+
+    def _name(self, host: str) -> str:
+        for name, address in self.places.items():
+            if host in (name, address):
+                return name
+        known = ", ".join(f"{name} ({address})" for name, address in self.places.items())
+        raise BoxError(f"box {self.name!r} has no host {host!r}; it has {known}")
+
+    def _there(self) -> list[str]:
+        """What there is of its links and namespaces."""
+        names = [self._bridge, *map(self._link, self.places)]
+        found = [f"link {name}" for name in names if Path("/sys/class/net", name).exists()]
+        return found + [f"namespace {name}" for name in map(self.namespace, self.places) if _exists(name)]
+
+    def _make(self) -> None:
+        if self.sshd:
+            reaching.write_ssh(self.enter, self.places, self.variables)
+        else:
+            reaching.write_program(self.enter, self.name, self.places)
+        run(f"ip link add {self._bridge} type bridge")
+        run(f"ip addr add {self.bridge}/24 dev {self._bridge}")
+        run(f"ip link set {self._bridge} mtu {MTU} up")
+        for host, address in self.places.items():
+            namespace, link = self.namespace(host), self._link(host)
+            reaching.write_names(_ETC / namespace / "hosts", self.places)
+            run(f"ip netns add {namespace}")
+            run(f"ip link add {link} type veth peer name eth0 netns {namespace}")
+            run(f"ip link set {link} mtu {MTU} master {self._bridge} up")
+            run(f"ip -n {namespace} link set eth0 mtu {MTU}")
+            run(f"ip -n {namespace} addr add {address}/24 dev eth0")
+            run(f"ip -n {namespace} link set eth0 up")
+            run(f"ip -n {namespace} link set lo up")
+            if self.link or self.delay:
+                self.slow(host, self.link, self.delay)
+            self._start_sshd(host)
+
+    def _start_sshd(self, host: str) -> None:
+        if self.sshd:
+            Path("/run/sshd").mkdir(exist_ok=True)  # OpenSSH's, which its service makes
+            run(self.inside(host, [self.sshd, "-f", f"{self.folder}/sshd_config"]))
+
+    def _end_processes(self, host: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        memory: set[str] = set()
+        while pids := self.processes(host):  # again, as those that die may have started others
+            if os.getpid() in pids:
+                raise BoxError(f"this runs on {host} of box {self.name!r} itself: leave it first")
+            if time.monotonic() > deadline:
+                raise BoxError(f"processes {pids} of {host} do not end by SIGKILL; try again when they have")
+            memory |= {path for pid in pids for path in re.findall(r"/dev/shm/\S+", _maps(pid))}
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
         for path in memory:
             Path(path).unlink(missing_ok=True)
 
-    def switch_off(self, address: str) -> None:
-        """Let a host be as if it had been switched off: nothing comes from it any more, not even the end of a connection."""
-        _sh(f"ip link set dv{self.token}{address.rpartition('.')[2]} down")
+
+def make(
+    name: str, count: int, link: str | None = None, delay: str | None = None, sshd: str | None = None
+) -> Box:
+    """A new box of `count` hosts. If it cannot be made, nothing of it stays."""
+    if not 1 <= count <= 200:
+        raise BoxError(f"a box has 1 to 200 hosts, not {count}")
+    links.check(link, delay)
+    with _lock():
+        if _folder(name).exists():
+            raise BoxError(
+                f"there is a box {name!r} already: `python -m cluster.box down --name {name}` removes it"
+            )
+        box = Box(name, _free_number(), count, link, delay, sshd)
+        if there := box._there():
+            raise BoxError(f"{', '.join(there)} is there and no box's: remove it, or give another --name")
+        box.folder.mkdir()
+        try:
+            state = box.folder / "box.json.new"
+            state.write_text(json.dumps(asdict(box), indent=1) + "\n")
+            state.rename(box.folder / "box.json")
+            box._make()
+        except BaseException:
+            box.remove()
+            raise
+    return box
 
 
-def _sh(command: str) -> str:
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30)
-    if done.returncode:
-        raise RuntimeError(f"{command}: {done.stderr}")
-    return done.stdout
+def _folder(name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", name):
+        raise BoxError(f"the name of a box has up to 40 letters, digits and '-', got {name!r}")
+    return BOXES / name
 
 
-def _maps(pid: int) -> str:
-    return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+def find(name: str) -> Box | None:
+    """The box of this name, if there is one; it may be half made."""
+    try:
+        return Box(**json.loads((_folder(name) / "box.json").read_text()))
+    except FileNotFoundError:
+        return None
 
 
-def _burst(rate: str) -> int:
-    """Bytes that may pass at once, of 2 ms: a bucket must not fit in, or links would seem faster than they are."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", rate)
-    if found is None:
-        raise ValueError(f"rate {rate!r} must be a number with kbit, mbit or gbit, such as 200mbit")
-    return max(4 * _MTU, int(float(found[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[found[2]] / 8 * 2e-3))
+def all_boxes() -> list[Box]:
+    boxes = [find(folder.name) for folder in sorted(BOXES.glob("*/"))]
+    return [box for box in boxes if box is not None]
+
+
+def remove(name: str) -> bool:
+    """Remove a box, in whatever state it is. Returns whether there was one."""
+    with _lock():
+        if box := find(name):
+            box.remove()
+        elif _folder(name).exists():  # who made it was killed before anything else was made
+            shutil.rmtree(_folder(name))
+        else:
+            return False
+    return True
+
+
+@contextmanager
+def hosts(count: int, rate: str | None = None, timeout: float = 180) -> Iterator[Box]:
+    """A box for as long as the context lasts; `rate` limits what each host sends, as `tc` writes it."""
+    box = make(f"hosts-{os.getpid()}-{secrets.token_hex(2)}", count, rate)
+    try:
+        yield replace(box, timeout=timeout)
+    finally:
+        remove(box.name)
+
+
+def missing(link: str | None = None, delay: str | None = None) -> str | None:
+    """What is missing here for a box; None if nothing is."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for command, package in (
+        ("ip", "iproute2"),
+        *([("tc", "iproute2")] if link or delay else []),
+        ("unshare", "util-linux"),
+        ("hostname", "hostname"),
+    ):
+        if shutil.which(command) is None:
+            return f"needs the command {command} (Debian: {package})"
+    probe = f"ddpg-{secrets.token_hex(3)}"
+    try:
+        run(f"ip netns add {probe}")
+    except BoxError as error:
+        return f"no network namespaces here: {error}"
+    run(f"ip netns del {probe}")
+    return None
 
 
 def why_not(rate: str | None = None) -> str | None:
-    """What is missing here for `hosts`; None if nothing is."""
-    if os.geteuid() != 0:
-        return "needs root"
-    for command in ("ip", "tc") if rate else ("ip",):
-        if shutil.which(command) is None:
-            return f"needs the command {command} (Debian: iproute2)"
+    """What is missing here for `hosts`, and for calling them; None if nothing is."""
     mpiexec = _mpiexec()
     if not mpiexec.exists():
         return f"needs MPICH beside this Python ({mpiexec} is not there): pip install mpich"
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
     if "HYDRA" not in version:
         return "needs MPICH's mpiexec beside this Python: pip install mpich"
-    probe = f"ddpg-{secrets.token_hex(3)}"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, timeout=30)
-    if made.returncode:
-        return f"no network namespaces here: {made.stderr.strip()}"
-    _sh(f"ip netns del {probe}")
-    return None
+    return missing(rate)
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Boxes are made and removed one at a time: each looks for a network that is free."""
+    BOXES.mkdir(parents=True, exist_ok=True)
+    with (BOXES / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _free_number() -> int:
+    words = [line.split()[0] for line in run("ip -4 route").splitlines()]
+    routes = [ip_network(word) for word in words if word[0].isdigit()]
+    taken = {box.number for box in all_boxes()}
+    for number, network in enumerate(_NETWORK.subnets(new_prefix=24)):
+        if number not in taken and not any(network.overlaps(route) for route in routes):
+            return number
+    raise BoxError(f"no network of {_NETWORK} is free here: see `ip route`")
 
 
 def _mpiexec() -> Path:
     return Path(sys.executable).parent / "mpiexec"
 
 
-@contextmanager
-def hosts(count: int, rate: str | None = None, timeout: float = 180) -> Iterator[Run]:
-    """`run(procs, command)` starts `command` in so many processes on each of `count` hosts."""
-    token = secrets.token_hex(2)
-    bridge, prefix, net = f"ddpb{token}", f"ddpg{token}-", f"10.{int(token[:2], 16)}.{int(token[2:], 16)}"
-    numbers = range(2, 2 + count)
-    with tempfile.TemporaryDirectory() as folder:
-        enter = Path(folder) / "enter"
-        enter.write_text(_ENTER.format(prefix=prefix))
-        enter.chmod(0o755)
+def _exists(namespace: str) -> bool:
+    return Path("/run/netns", namespace).exists()
 
-        run = Run([f"{net}.{number}" for number in numbers], f"{net}.1", enter, timeout, token)
-        try:
-            _sh(f"ip link add {bridge} type bridge")
-            _sh(f"ip addr add {net}.1/24 dev {bridge} && ip link set {bridge} mtu {_MTU} up")
-            for number in numbers:
-                name, link = f"{prefix}{number}", f"dv{token}{number}"
-                _sh(f"ip netns add {name} && ip link add {link} type veth peer name eth0 netns {name}")
-                _sh(
-                    f"ip link set {link} mtu {_MTU} master {bridge} up && ip -n {name} link set eth0 mtu {_MTU}"
-                )
-                _sh(f"ip -n {name} addr add {net}.{number}/24 dev eth0 && ip -n {name} link set eth0 up")
-                _sh(f"ip -n {name} link set lo up")
-                if rate:
-                    _sh(
-                        f"tc -n {name} qdisc add dev eth0 root tbf rate {rate} burst {_burst(rate)} latency 50ms"
-                    )
-            yield run
-        finally:
-            for number in numbers:
-                subprocess.run(["ip", "netns", "del", f"{prefix}{number}"], capture_output=True, timeout=30)
-            subprocess.run(["ip", "link", "del", bridge], capture_output=True, timeout=30)
+
+def _maps(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return ""

@@ -99,7 +99,7 @@ def test_stopped_and_resumed_on_other_processes(cases: tuple[str, ...], folder: 
 
 
 @pytest.fixture(scope="module")
-def two_hosts() -> Iterator[namespaces.Run]:
+def two_hosts() -> Iterator[namespaces.Box]:
     if reason := namespaces.why_not():
         pytest.skip(reason)
     with namespaces.hosts(2, timeout=600) as run:
@@ -113,7 +113,7 @@ def two_hosts() -> Iterator[namespaces.Run]:
 )
 @pytest.mark.parametrize("transport", ["hierarchical", pytest.param("mpi", id="by-mpi")])
 def test_two_hosts(
-    cases: tuple[str, ...], transport: str, two_hosts: namespaces.Run, folder: Path, tmp_path: Path
+    cases: tuple[str, ...], transport: str, two_hosts: namespaces.Box, folder: Path, tmp_path: Path
 ):
     program = [
         "env",

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")
-def two_hosts() -> Iterator[namespaces.Run]:
+def two_hosts() -> Iterator[namespaces.Box]:
     """`two_hosts(procs, command)` runs it in as many processes of each of two hosts."""
     if reason := namespaces.why_not():
         pytest.skip(reason)

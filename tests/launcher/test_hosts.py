@@ -30,7 +30,7 @@ print(f"total {total[0]} by {me.communicator().transport}, local {os.environ['LO
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[namespaces.Run]:
+def hosts() -> Iterator[namespaces.Box]:
     if reason := namespaces.why_not():
         pytest.skip(reason)
     with namespaces.hosts(2) as run:
@@ -116,7 +116,7 @@ for step in range(1000):
 class Training:
     """Four ranks that train on three hosts, until something happens to these."""
 
-    def __init__(self, ddprun: Ddprun, hosts: namespaces.Run) -> None:
+    def __init__(self, ddprun: Ddprun, hosts: namespaces.Box) -> None:
         self.ddprun, self.hosts = ddprun, hosts
         self.script = ddprun.script(TRAIN)
         self.undisturbed = results(ddprun.run("-n", "4", "--procs", "1", self.script, "alone", "-1").out)
@@ -141,7 +141,7 @@ def training(ddprun) -> Iterator[Training]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("how", "number", "ranks", "procs"), [("reset", 0, "ranks 0, 1", 2), ("switch_off", 1, "rank 2", 3)]
+    ("how", "number", "ranks", "procs"), [("kill", 0, "ranks 0, 1", 2), ("cut", 1, "rank 2", 3)]
 )
 def test_a_job_goes_on_without_a_host_that_is_lost(training, how, number, ranks, procs):
     lost = training.hosts.addresses[number]
@@ -165,7 +165,7 @@ def test_a_host_of_which_one_rank_died_stays(training):
 @pytest.mark.full
 def test_a_job_ends_when_the_hosts_that_remain_have_too_few_places(training):
     lost = training.hosts.addresses[2]
-    result = training.run(lambda: training.hosts.reset(lost))
+    result = training.run(lambda: training.hosts.kill(lost))
     assert result.code == 1
     assert result.said[-1].startswith("ddprun: no restart: ") and f"without {lost}" in result.said[-1]
 
@@ -183,7 +183,7 @@ def test_a_node_that_is_cut_off_ends_and_the_others_go_on(training):
         for host in (first, second)
     ]  # fmt: skip
     ddprun.wait_for("ready-*", 4)
-    training.hosts.switch_off(second)
+    training.hosts.cut(second)
     (out, err), (_, said) = (node.communicate(timeout=LIMIT_S) for node in nodes)
     assert [node.returncode for node in nodes] == [0, 1], err
     assert "ddprun: going on without node1: 4 ranks in 2 processes on node0:2." in err
