@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = _parser().parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `| head` expects of any command, those of `exec` too
     # Let a box that is half made be removed.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
