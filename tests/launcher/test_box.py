@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -59,9 +60,9 @@ def left() -> list[Path]:
     return [path for folder in folders for path in folder.glob(f"{NAME}*")]
 
 
-def links(pattern: str = "*") -> set[str]:
-    """Numbers of links of this machine: the kernel gives none twice, unlike names of links to boxes of other tests."""
-    return {file.read_text() for file in Path("/sys/class/net").glob(f"{pattern}/ifindex")}
+def links(number: int) -> set[tuple[int, str]]:
+    """A box's links by number, of which the kernel gives none twice, and name."""
+    return {link for link in socket.if_nameindex() if link[1].partition("h")[0] == f"ddpb{number}"}
 
 
 def test_a_box_stays_until_it_is_taken_down(box):
@@ -73,7 +74,7 @@ def test_a_box_stays_until_it_is_taken_down(box):
 
     said = box("exec", "all", "--", "sh", "-c", "getent hosts host2 | cut -d ' ' -f 1; exit 3")
     (made,) = [found for found in namespaces.all_boxes() if found.name == NAME]
-    address, made_links = made.addresses[1], links(f"ddpb{made.number}*")
+    address, before = made.addresses[1], links(made.number)
     assert said.returncode == 3 and sorted(said.stdout.splitlines()) == [
         f"[host{k}] {address}" for k in (1, 2)
     ]
@@ -101,7 +102,7 @@ def test_a_box_stays_until_it_is_taken_down(box):
             assert sleeping.stdout and sleeping.stdout.readline() == b"here\n"
             assert box(*command).returncode == 0
         assert sleeping.returncode == -9
-    assert not left() and len(made_links) == 3 and not made_links & links()
+    assert not left() and len(before) == 3 and not before & links(made.number)
     assert box("down").returncode == 0
     assert box("down", "--name", "../netns").returncode == 1
 
