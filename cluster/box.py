@@ -35,7 +35,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
-    named.add_argument("--name", default="box", help="the box, where there are several (default box)")
+    named.add_argument(
+        "--name",
+        default=os.environ.get("CLUSTER_BOX", "box"),
+        help="the box, where there are several (default: CLUSTER_BOX of the environment, or box)",
+    )
     speed = argparse.ArgumentParser(add_help=False)
     speed.add_argument("--link", metavar="RATE", help="what a host may send: 1Gbit, 50Mbit")
     speed.add_argument("--delay", metavar="TIME", help="how long a packet is on its way: 1ms")
@@ -120,7 +124,7 @@ def _up(given: argparse.Namespace) -> None:
     sshd = shutil.which("sshd", path=path) if complete else None
     box = namespaces.make(given.name, given.hosts, given.link, given.delay, sshd)
     _show(box)
-    name = "" if box.name == "box" else f" --name {box.name}"
+    name = "" if box.name == os.environ.get("CLUSTER_BOX", "box") else f" --name {box.name}"
     slots = ",".join(f"{host}:1" for host in list(box.places)[:2])
     print(f"\nOn a host:\n  python -m cluster.box exec{name} host1 -- ddprun -n 2 --hosts {slots} train.py")
     exports = " ".join(f"{key}={shlex.quote(value)}" for key, value in box.variables.items())

@@ -127,6 +127,10 @@ class Box:
         """Let the link of a host be as it was at the beginning."""
         run(f"ip link set {self._link(host)} up")
         self.slow(host, self.link, self.delay)
+        # Who asked for an address in vain would say "no route to host" once more.
+        run(f"ip neigh flush dev {self._bridge}")
+        for each in self.places:
+            run(f"ip -n {self.namespace(each)} neigh flush dev eth0")
 
     def slow(self, host: str, link: str | None, delay: str | None) -> None:
         """Limit what a host sends, and delay it; None: no limit, no delay."""

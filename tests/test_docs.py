@@ -25,7 +25,7 @@ PAGES = [
 ]
 SOURCES = ("ddpgrad", "launcher", "tests", "examples", "cluster", "docs")
 # Files of users that the texts speak of.
-THEIRS = {"launcher.py", "script.py", "train.py"}
+THEIRS = {"launcher.py", "script.py", "stopped.py", "train.py"}
 
 _CODE = re.compile(r"```.*?```|^ {4}.*?$", re.DOTALL | re.MULTILINE)
 _DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
