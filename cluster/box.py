@@ -48,9 +48,11 @@ def _parser() -> argparse.ArgumentParser:
 
     up = commands.add_parser("up", parents=[named, speed], help="make a box")
     up.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (default 3)")
-    run = commands.add_parser("exec", parents=[named], help="run a command on a host, or on all at once")
+    usage = "%(prog)s [-h] [--name NAME] HOST|all -- COMMAND..."
+    run = commands.add_parser(
+        "exec", parents=[named], usage=usage, help="run a command on a host, or on all at once"
+    )
     run.add_argument("host", metavar="HOST|all")
-    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
     commands.add_parser(
         "cut", parents=[host, named], help="take a host's link away, as if it were switched off"
     )
@@ -67,7 +69,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = _parser().parse_args()
+    # What follows a first `--` is the command of `exec`, with options of its own.
+    ours, words = sys.argv[1:], list[str]()
+    if "--" in ours:
+        at = ours.index("--")
+        ours, words = ours[:at], ours[at + 1 :]
+    given = _parser().parse_args(ours)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `| head` expects of any command, those of `exec` too
     # Let a box that is half made be removed.
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -76,19 +83,19 @@ def main() -> None:
         if reason := namespaces.missing(getattr(given, "link", None), getattr(given, "delay", None)):
             how = f': sudo env "PATH=$PATH" python -m cluster.box {given.command}' if os.geteuid() else ""
             raise BoxError(reason + how)
-        _carry_out(given)
+        _carry_out(given, words)
     except BoxError as error:
         sys.exit(f"cluster.box {given.command}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _carry_out(given: argparse.Namespace) -> None:
+def _carry_out(given: argparse.Namespace, words: list[str]) -> None:
     match given.command:
         case "up":
             _up(given)
         case "exec":
-            _exec(_box(given.name), given.host, given.words)
+            _exec(_box(given.name), given.host, words)
         case "slow":
             _box(given.name).slow(given.host, given.link, given.delay)
         case "cut" | "heal" | "kill":
@@ -152,8 +159,7 @@ def _show(box: Box) -> None:
         print(f"  {host}  {address}  {link}  {len(box.processes(host))} processes")
 
 
-def _exec(box: Box, host: str, words: list[str]) -> NoReturn:
-    command = words[1:] if words[:1] == ["--"] else words
+def _exec(box: Box, host: str, command: list[str]) -> NoReturn:
     if not command:
         raise BoxError("give a command: exec HOST -- COMMAND...")
     environment = {**os.environ, **box.variables}

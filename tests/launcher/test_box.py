@@ -47,7 +47,9 @@ def box(tmp_path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
 
 
 def words_of(command: str, *words: str) -> list[str]:
-    return [sys.executable, str(PROGRAM), command, "--name", NAME, *words]
+    at = words.index("--") if "--" in words else 0
+    # Before `--` or before the host, as users may give it.
+    return [sys.executable, str(PROGRAM), command, *words[:at], "--name", NAME, *words[at:]]
 
 
 def ddprun(*options: str) -> list[str]:
