@@ -106,12 +106,11 @@ class Launch:
 
     def subset(self, ranks: Sequence[int]) -> Launch | None:
         """The group of `ranks`, in ascending order, as this process sees it; None if it hosts none of them."""
-        hosted = [(proc, tuple(r for r in self.block(proc) if r in set(ranks))) for proc in range(self.procs)]
+        wanted = set(ranks)
+        hosted = [(proc, tuple(r for r in self.block(proc) if r in wanted)) for proc in range(self.procs)]
         group = tuple((proc, here) for proc, here in hosted if here)
-        procs = [proc for proc, _ in group]
-        if self.proc not in procs:
-            return None
-        return Launch(len(ranks), len(group), procs.index(self.proc), self.job, self.mpi, group)
+        place = next((i for i, (proc, _) in enumerate(group) if proc == self.proc), None)
+        return None if place is None else Launch(len(ranks), len(group), place, self.job, self.mpi, group)
 
 
 def ranks_of(proc: int, procs: int, world_size: int) -> range:

@@ -228,7 +228,24 @@ def join_into(output: np.ndarray, parts: dict[range, np.ndarray], ranks: int, op
 
 
 def _join_into(output: np.ndarray, parts: dict[range, np.ndarray], ranks: int, op: str) -> None:
-    combine = _COMBINE[op]
+    result = _total(parts, range(ranks), ranks, _COMBINE[op])
+    if op == "avg":
+        result = np.divide(result, ranks, dtype=result.dtype)
+    np.copyto(output, result, casting="unsafe")
+
+
+def merged(
+    parts: dict[range, np.ndarray], low: int, high: int, ranks: int, op: str
+) -> dict[range, np.ndarray]:
+    """What `partial_into` made of ranges that cover the ranks from `low` to `high` - 1, as far as they can be added."""
+    return {
+        part: _silent.context.run(_total, parts, part, ranks, _COMBINE[op])
+        for part in frontier(low, high, ranks)
+    }
+
+
+def _total(parts: dict[range, np.ndarray], node: range, ranks: int, combine: np.ufunc) -> np.ndarray:
+    """The sum of a node of the tree, by the ranks below it, from those of `parts`."""
 
     def total(first: int, span: int) -> np.ndarray:
         stop = min(first + span, ranks)
@@ -236,10 +253,7 @@ def _join_into(output: np.ndarray, parts: dict[range, np.ndarray], ranks: int, o
             return parts[range(first, stop)]
         return combine(total(first, span // 2), total(first + span // 2, span // 2))
 
-    result = total(0, 1 << max(ranks - 1, 0).bit_length())
-    if op == "avg":
-        result = np.divide(result, ranks, dtype=result.dtype)
-    np.copyto(output, result, casting="unsafe")
+    return total(node.start, 1 << (len(node) - 1).bit_length())
 
 
 class _Silent(threading.local):

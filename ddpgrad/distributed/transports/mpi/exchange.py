@@ -16,6 +16,8 @@ from typing import Any
 MESSAGE = 2 << 20
 """Bytes for each process up to which this keeps a network busy; of larger ones, MPI keeps too little on its way."""
 
+_TAG = 5  # beside those of `roll_call`
+
 _ASK = 50
 # To be told that there is nothing to do takes MPI a microsecond; to copy a segment, ten.
 _MOVED = 5e-6
@@ -60,6 +62,18 @@ class Exchange:
         send = [mine, [sizes[me] * other for other in others], [0] * count, kind]
         received = [size * other for size, other in zip(sizes, others, strict=True)]
         self._complete(self._comm.Ialltoallv(send, [data, received, starts, kind]))
+
+    def send(self, data: Any, dest: int) -> None:
+        """MPI's Send."""
+        self._complete(self._comm.Isend(data, dest=dest, tag=_TAG))
+
+    def receive(self, data: Any, source: int) -> None:
+        """MPI's Recv."""
+        self._complete(self._comm.Irecv(data, source=source, tag=_TAG))
+
+    def broadcast(self, data: Any, root: int) -> None:
+        """MPI's Bcast."""
+        self._complete(self._comm.Ibcast(data, root=root))
 
     def _complete(self, request: Any) -> None:
         # Nonblocking also where nobody computes: MPI's blocking forms do not meet the others' nonblocking ones,

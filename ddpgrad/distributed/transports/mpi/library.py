@@ -83,7 +83,8 @@ def hosts(launch: Launch) -> list[list[int]]:
     here.Free()
     leaders = np.empty(launch.procs, np.int64)
     world.Allgather(leader, leaders)
-    return [np.flatnonzero(leaders == host).tolist() for host in np.unique(leaders)]
+    _, starts = np.unique(np.sort(leaders), return_index=True)
+    return [procs.tolist() for procs in np.split(np.argsort(leaders, kind="stable"), starts[1:])]
 
 
 def gathered(launch: Launch, values: Sequence[int]) -> np.ndarray:

@@ -6,8 +6,9 @@ when one has come whole, it is handed to `Letters`.
 
 from __future__ import annotations
 
+import bisect
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,19 @@ _HEADER = np.dtype(
 class MpiMail:
     """Sends and receives of one process's ranks. Whoever waits moves all messages on."""
 
-    def __init__(self, mpi: Any, comm: Any, launch: Launch, letters: Letters, roll_call: RollCall) -> None:
+    def __init__(
+        self,
+        mpi: Any,
+        comm: Any,
+        launch: Launch,
+        blocks: Sequence[range],
+        letters: Letters,
+        roll_call: RollCall,
+    ) -> None:
         self._mpi = mpi
         # A communicator of our own, so that messages are never taken for anything else.
         self._comm = comm.Dup()
-        self._launch, self._letters, self._roll_call = launch, letters, roll_call
+        self._launch, self._blocks, self._letters, self._roll_call = launch, blocks, letters, roll_call
         self._incoming: dict[int, Iterator[None]] = {}
         self._requests: dict[int, Any] = {}
         self.timeout = float("inf")
@@ -89,7 +98,7 @@ class MpiMail:
         self._comm.Free()
 
     def _host(self, rank: int) -> int:
-        return next(p for p in range(self._launch.procs) if rank in self._launch.block(p))
+        return bisect.bisect_right(self._blocks, rank, key=lambda block: block.start) - 1
 
     def _procs(self, rank: int) -> list[int]:
         others = [p for p in range(self._launch.procs) if p != self._launch.proc]
@@ -110,10 +119,12 @@ class MpiMail:
         waits = {launch.world_rank(waiting.owner): waiting.message.fields}
         waiting.began = waiting.began or time.monotonic()
         try:
-            gone = {proc: word for proc in procs if (word := self._roll_call.last_word_of(proc)) is not None}
-            if len(gone) == len(procs):
-                proc, word = next(iter(gone.items()))
-                raise guard.rank_failed([launch.world_rank(r) for r in launch.block(proc)], word, waits)
+            gone = self._roll_call.last_words()
+            if all(proc in gone for proc in procs):
+                first = procs[0]
+                raise guard.rank_failed(
+                    [launch.world_rank(r) for r in launch.block(first)], gone[first], waits
+                )
             if time.monotonic() - waiting.began > self.timeout:
                 missing = [launch.world_rank(r) for p in procs for r in launch.block(p)]
                 raise guard.stalled(dict.fromkeys(missing, ()), waits, self.timeout)

@@ -1,6 +1,6 @@
 """The transport through an MPI library, between any processes, on one host or many.
 
-Before data moves, every process sends a word about the collective to every other: so
+Before data moves, all processes tell one another what they are about to do (`roll_call`): so
 ranks that differ, fail or finish are named, where MPI alone would hang or mix the data up.
 Reductions exchange slices (all-to-all), combine their own slice in tree order, and gather
 the slices: the bytes of a ring, in the order of `tree`, so that the bits are those of
@@ -14,31 +14,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from ....core.environment import Launch
+from ....core.environment import Launch, ranks_of
 from ....core.errors import DistributedError
 from ...protocol import guard, tree
 from ...protocol.progress import waits
 from ..base import COMPLETED, Patience, Pending, Transport
 from ..calls import Allocate, AllToAll, Broadcast, Call, Gather, Reduce, ReduceScatter
 from ..mail import Delivery, Letters, Message
+from . import small_sum
 from .background import Background
 from .exchange import MESSAGE, Exchange, Naps
 from .library import communicator, library
 from .mail import MpiMail
 from .pairwise import pieces, starts
-from .roll_call import FAILED, FINISHED, SECONDARY, RollCall
+from .roll_call import FAILED, FINISHED, LEFT, SECONDARY, RollCall
 
 # Up to this size one gather of everything is faster than two exchanges.
 SMALL = 16 << 10
+# Ranks up to which that is so.
+_FEW = 32
 # MPI counts are 32-bit, and what is exchanged at once needs memory of its own.
 _PIECE = 32 << 20
 
 # Bytes that describe one rank's collective to the ranks that differ.
 _RECORD = 512
+
+
+@lru_cache(maxsize=64)
+def _blocks(
+    world_size: int, procs: int, group: tuple[tuple[int, tuple[int, ...]], ...] | None
+) -> tuple[range, ...]:
+    """The ranks that each process hosts, found in one pass."""
+    if group is None:
+        return tuple(ranks_of(proc, procs, world_size) for proc in range(procs))
+    stops = accumulate(len(ranks) for _, ranks in group)
+    return tuple(range(stop - len(ranks), stop) for stop, (_, ranks) in zip(stops, group, strict=True))
 
 
 class MpiTransport(Transport):
@@ -54,12 +70,12 @@ class MpiTransport(Transport):
         self._left = False
         self._exchange = Exchange(self._comm)
         self._memory = np.empty(0, np.uint8)
-        self._blocks = [launch.block(proc) for proc in range(launch.procs)]
+        self._blocks = _blocks(launch.world_size, launch.procs, launch.group)
         self._most_ranks = max(len(block) for block in self._blocks)
         numbers = range(launch.procs) if launch.group is None else [proc for proc, _ in launch.group]
         self._roll_call = RollCall(self._mpi, self._comm, numbers)
         self._letters = Letters(launch.world_rank)
-        self._mail = MpiMail(self._mpi, self._comm, launch, self._letters, self._roll_call)
+        self._mail = MpiMail(self._mpi, self._comm, launch, self._blocks, self._letters, self._roll_call)
         self._number = 0
         self._last_fields: Sequence[str] = ()
         self._threaded = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
@@ -96,24 +112,25 @@ class MpiTransport(Transport):
     def fail(self, rank: int, reason: str, secondary: bool) -> None:
         self._say_farewell(SECONDARY if secondary else FAILED, rank, reason)
 
+    def failed(self, error: DistributedError) -> DistributedError:
+        first = super().failed(error)
+        # At once: the program may go on without this, and those that have finished wait for a word.
+        self._say_end_after(first)
+        return first
+
     def close(self) -> None:
         if self._left:
-            self._roll_call.receive_last_words(self.timeout)
+            self._roll_call.receive_farewells(self.timeout)
         if self._farewell is not None:
             return
         if self.failure is not None:
-            self._say_farewell(
-                SECONDARY,
-                self.launch.world_rank(self.ranks.start),
-                f"has ended after an error: {self.failure}",
-            )
+            self._say_end_after(self.failure)
             return
         self._background.finish()
         self._mail.close()
         self._say_farewell(FINISHED, self.launch.world_rank(self.ranks.start), "has finished its program")
         # MPI ends when all processes have ended; what is sent meanwhile must be received.
-        self._roll_call.listen()
-        self._roll_call.receive_last_words(self.timeout)
+        self._roll_call.receive_farewells(self.timeout)
         self.failure = DistributedError("the ranks of this process have ended their use of MPI")
 
     def release(self) -> bool:
@@ -125,8 +142,7 @@ class MpiTransport(Transport):
             left = "has left the group (destroy_process_group)"
             self.failure = DistributedError(f"this process {left}")
             self._mail.close()
-            self._say_farewell(FAILED, self.launch.world_rank(self.ranks.start), left)
-            self._roll_call.listen()
+            self._say_farewell(LEFT, self.launch.world_rank(self.ranks.start), left)
         # MPI may give the communicators' identity to others: nothing that was sent in them may be on its way.
         if not self._roll_call.all_have_left():
             return False
@@ -134,6 +150,10 @@ class MpiTransport(Transport):
         self._roll_call.free()
         self._comm.Free()
         return True
+
+    def _say_end_after(self, error: DistributedError) -> None:
+        rank = self.launch.world_rank(self.ranks.start)
+        self._say_farewell(SECONDARY, rank, f"has ended after an error: {error}")
 
     def _say_farewell(self, state: int, rank: int, reason: str) -> None:
         if self._farewell is not None:
@@ -183,9 +203,7 @@ class MpiTransport(Transport):
                 next_look = now + 0.02
                 self._look(calls, now - began)
         waits.end()
-        if roll_call.anyone_left():
-            self._look(calls, 0.0)
-        if not roll_call.agreed(digest):
+        if not roll_call.agreed():
             raise self._mismatch(calls)
         self._last_fields = calls[0].signature.fields
 
@@ -230,7 +248,10 @@ class MpiTransport(Transport):
         arrays, op = [call.array for call in calls], calls[0].op
         first = arrays[0]
         if first.nbytes <= SMALL:
-            tree.reduce_into(arrays, self._all_rows(arrays), op)
+            if self.launch.world_size <= _FEW:
+                tree.reduce_into(arrays, self._all_rows(arrays), op)
+            else:
+                small_sum.add(arrays, op, self._exchange, self._blocks, self.launch.proc)
             return
         piece = min(_PIECE, MESSAGE * len(self._blocks))
         length = piece // self._most_ranks // first.itemsize // 64 * 64
