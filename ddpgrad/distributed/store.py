@@ -98,6 +98,10 @@ class Store(ABC):
         self.wait([key])
         return self._do("get", key)
 
+    def look(self, key: str) -> bytes | None:
+        """The value of `key`, or None if there is none yet, in one question. Not PyTorch's."""
+        return self._do("get", key)
+
     def add(self, key: str, amount: int) -> int:
         """Add to a counter, which begins at 0; returns its new value."""
         return self._do("add", key, int(amount))

@@ -1,19 +1,21 @@
 """How ranks find each other in a store: rank 0 calls the roll, and tells all who is there.
 
-Each rank appends an entry to a list. Rank 0 draws a random number, the call, and publishes it; ranks that see it
-answer. So an entry that an earlier job left behind counts for nothing, and two living processes with one number are
-told apart from a process and its successor. When all have answered rank 0 publishes who they are.
+Each rank appends an entry to a list, one for so many ranks. Rank 0 draws a random number, the call, and publishes it;
+ranks that see it answer. So an entry that an earlier job left behind counts for nothing, and two living processes with one
+number are told apart from a process and its successor. When all have answered rank 0 publishes that, and for each host who
+is there: a rank reads of its own host only, else what all read would grow with the square of their number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +25,9 @@ from ..transports.process_monitor import pid_namespace
 from ..transports.shm import segments
 from .place import Place
 
-_ENTRIES, _STATE = "entries", "state"
+_ENTRIES, _STATE, _EVERYONE = "entries", "state", "everyone"
+_LISTED = 64
+"""Ranks that share a list of entries."""
 # How long rank 0 waits for a second process with a number that was entered twice.
 _DOUBLE_S = 1.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
@@ -55,17 +59,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Roster:
-    """The ranks of a new world, by rank, and a random word that only they know."""
+    """The ranks of a new world, as one of them needs to know them, and a random word that only they know.
+
+    who: the same where the same processes meet again; hosts: how many there are; here: the ranks of this one's host,
+    which reach the same shared memory; everyone: all ranks, by rank, where this is rank 0, else nothing.
+    """
 
     token: str
-    entries: tuple[Entry, ...]
-
-    def hosts(self) -> list[list[int]]:
-        """The ranks of each host: those that reach the same shared memory."""
-        found: dict[str, list[int]] = {}
-        for entry in self.entries:
-            found.setdefault(entry.memory, []).append(entry.rank)
-        return list(found.values())
+    who: str
+    hosts: int
+    here: tuple[Entry, ...]
+    everyone: tuple[Entry, ...] = ()
 
 
 def gather(place: Place, until: float) -> tuple[Roster, Store]:
@@ -105,27 +109,27 @@ def _entry(place: Place) -> Entry:
 
 def _attend(place: Place, store: Store, mine: Entry, began: float, until: float) -> Roster:
     """As another rank than 0: answer the call, until this process is on the list."""
-    store.append(_ENTRIES, json.dumps(asdict(mine)) + "\n")
+    store.append(_list_of(mine.rank), json.dumps(asdict(mine)) + "\n")
     answered = ""
     for _ in _pauses(place, until):
         state = _state(store)
-        if state.get("call", "") not in ("", answered) and not state.get("roster"):
+        if state.get("call", "") not in ("", answered) and not state.get("met"):
             answered = state["call"]
             store.set(f"here/{mine.nonce}", answered)
         if mine.nonce in state.get("refused", ()):
             store.delete_key(f"here/{mine.nonce}")  # read
             raise LaunchError(state["why"])
-        if state.get("roster"):
-            roster = _roster(state)
-            if mine in roster.entries:
+        if state.get("met"):
+            here = _listed(store, _host_key(state["met"]["token"], mine.memory))
+            if mine in here:
                 if place.served:
                     store.delete_key(f"here/{mine.nonce}")  # read
-                return roster
+                return Roster(**state["met"], here=tuple(here))
             if place.served:
-                _refuse_latecomer(place, mine, roster)
+                _refuse_latecomer(place, mine, _listed(store, _EVERYONE))
     with contextlib.suppress(DistStoreError):
         store.delete_key(f"here/{mine.nonce}")  # it is too late for this rank to be on the list
-    there = {entry.rank for entry in _entries(store)} | {mine.rank} | ({0} if answered else set())
+    there = {entry.rank for entry in _entries(store, place)} | {mine.rank} | ({0} if answered else set())
     raise _not_met(place, sorted({*range(place.world_size)} - there) or [0], began)
 
 
@@ -136,6 +140,7 @@ class _Chair:
         self._place, self._store, self._mine = place, store, mine
         self._began, self._until = began, until
         self._call = secrets.token_hex(8)
+        self._heard: set[str] = set()  # of those that have answered, the nonces
 
     def run(self) -> Roster:
         """Call until all ranks have answered."""
@@ -148,7 +153,7 @@ class _Chair:
             if state.get("call") != self._call:
                 other = state.get("chair", "another process")
                 self._refuse([], f"two processes have RANK 0: {other} and {self._mine}. Give each its own")
-            entries = [entry for entry in _entries(self._store) if entry.rank != 0 or entry == self._mine]
+            entries = [entry for entry in _entries(self._store, self._place) if entry.rank != 0]
             present = [self._mine, *(entry for entry in entries if self._answered(entry))]
             self._check(present)
             if {entry.rank for entry in present} < {*range(self._place.world_size)}:
@@ -158,13 +163,15 @@ class _Chair:
             silent = len(present) < len({entry.nonce for entry in entries})
             if silent and time.monotonic() < full_since + _DOUBLE_S:
                 continue
-            roster = Roster(secrets.token_hex(8), tuple(sorted(present, key=lambda entry: entry.rank)))
-            self._publish(roster=asdict(roster))
+            everyone = sorted(present, key=lambda entry: entry.rank)
+            met = self._tell(everyone)
             if self._place.served:
-                self._await_readers([entry.nonce for entry in roster.entries if entry != self._mine])
-            return roster
+                self._await_readers([entry.nonce for entry in everyone if entry != self._mine])
+            here = tuple(entry for entry in everyone if entry.memory == self._mine.memory)
+            return Roster(**met, here=here, everyone=tuple(everyone))
         missing = sorted(
-            {*range(self._place.world_size)} - {e.rank for e in _entries(self._store) if self._answered(e)}
+            {*range(self._place.world_size)}
+            - {entry.rank for entry in _entries(self._store, self._place) if self._answered(entry)}
         )
         raise _not_met(self._place, [rank for rank in missing if rank != 0], self._began)
 
@@ -176,21 +183,37 @@ class _Chair:
         before: dict[str, Any] = {}
         for _ in _pauses(self._place, self._until):
             before = _state(self._store)
-            if not before.get("roster") or _roster(before).entries[0].process == self._mine.process:
+            others = _listed(self._store, _EVERYONE) if before.get("met") else []
+            if not others or others[0].process == self._mine.process:
                 return
-            _refuse_latecomer(self._place, self._mine, _roster(before))
+            _refuse_latecomer(self._place, self._mine, others)
         raise TransportError(
             f"rank 0 of {self._place.world_size} waited {time.monotonic() - self._began:.0f} s at {self._place.text} for "
             f"{before['chair']}, which was rank 0 there, to leave the world before. Let all ranks call "
             "destroy_process_group before any of them meets the others anew."
         )
 
+    def _tell(self, everyone: list[Entry]) -> dict[str, Any]:
+        """Publish who is there: for each host its own ranks, and all of them for who comes too late."""
+        hosts = hosts_of(everyone)
+        who = hashlib.sha256(" ".join(entry.process for entry in everyone).encode()).hexdigest()
+        met = {"token": secrets.token_hex(8), "who": who, "hosts": len(hosts)}
+        for memory, entries in hosts.items():
+            self._store.set(_host_key(met["token"], memory), _lines(entries))
+        if self._place.served:
+            self._store.set(_EVERYONE, _lines(everyone))
+        self._publish(met=met)
+        return met
+
     def _publish(self, **more: Any) -> None:
         self._store.set(_STATE, json.dumps({"call": self._call, "chair": str(self._mine), **more}))
 
     def _answered(self, entry: Entry) -> bool:
-        key = f"here/{entry.nonce}"
-        return self._store.check([key]) and self._store.get(key).decode() == self._call
+        if entry.nonce not in self._heard:
+            if self._store.look(f"here/{entry.nonce}") != self._call.encode():
+                return False
+            self._heard.add(entry.nonce)
+        return True
 
     def _check(self, present: list[Entry]) -> None:
         """Raise LaunchError, here and in all that are present, if they contradict each other."""
@@ -218,14 +241,19 @@ class _Chair:
     def _await_readers(self, nonces: list[str]) -> None:
         """What this process serves is gone when it ends: first the others must have read it."""
         for _ in _pauses(self._place, time.monotonic() + _DOUBLE_S):
-            if nonces and not any(self._store.check([f"here/{nonce}"]) for nonce in nonces):
+            nonces = [nonce for nonce in nonces if self._store.check([f"here/{nonce}"])]
+            if not nonces:
                 return
 
 
 def clean(place: Place, store: Store, roster: Roster) -> None:
-    """Rank 0: all ranks have read the list; leave only what tells late processes that they are not needed."""
-    for key in (_ENTRIES, *(f"here/{entry.nonce}" for entry in roster.entries)):
-        store.delete_key(key)
+    """Rank 0: all ranks have read who is there; leave only what tells late processes that they are not needed."""
+    for first in range(0, place.world_size, _LISTED):
+        store.delete_key(_list_of(first))
+    for entry in roster.everyone:
+        store.delete_key(f"here/{entry.nonce}")
+    for memory in hosts_of(roster.everyone):
+        store.delete_key(_host_key(roster.token, memory))
     if not place.served:
         store.delete_key(_STATE)
 
@@ -235,17 +263,17 @@ def forget(store: Store) -> None:
     store.set(_STATE, "{}")
 
 
-def _refuse_latecomer(place: Place, mine: Entry, roster: Roster) -> None:
-    """Raise LaunchError if `mine` can never be on the list of the job that runs there, nor is a rank that left it."""
-    if any(mine.process == entry.process for entry in roster.entries):
+def _refuse_latecomer(place: Place, mine: Entry, others: list[Entry]) -> None:
+    """Raise LaunchError if `mine` can never be among `others`, the job that runs there, nor is a rank that left it."""
+    if not others or any(mine.process == entry.process for entry in others):
         return
-    there = f"the job at {place.text} has {len(roster.entries)} ranks, all of which are there"
-    if len(roster.entries) != mine.world_size:
+    there = f"the job at {place.text} has {len(others)} ranks, all of which are there"
+    if len(others) != mine.world_size:
         raise LaunchError(
             f"{there}; rank {mine.rank} ({mine}) has WORLD_SIZE {mine.world_size}: all ranks must be given the same."
         )
     raise LaunchError(
-        f"{there}: two processes have RANK {mine.rank}: {roster.entries[mine.rank]} and {mine}. Give each its own, or "
+        f"{there}: two processes have RANK {mine.rank}: {others[mine.rank]} and {mine}. Give each its own, or "
         "give another job another MASTER_PORT."
     )
 
@@ -270,14 +298,34 @@ def _pauses(place: Place, until: float) -> Iterator[None]:
 
 
 def _state(store: Store) -> dict[str, Any]:
-    return json.loads(store.get(_STATE)) if store.check([_STATE]) else {}
+    return json.loads(store.look(_STATE) or "{}")
 
 
-def _entries(store: Store) -> list[Entry]:
-    lines = store.get(_ENTRIES).decode().splitlines() if store.check([_ENTRIES]) else []
-    return [Entry(**json.loads(line)) for line in lines]
+def _entries(store: Store, place: Place) -> list[Entry]:
+    """All entries that ranks have made, of this job or another."""
+    lists = [_list_of(first) for first in range(0, place.world_size, _LISTED)]
+    return [entry for key in lists for entry in _listed(store, key)]
 
 
-def _roster(state: dict[str, Any]) -> Roster:
-    told = state["roster"]
-    return Roster(told["token"], tuple(Entry(**entry) for entry in told["entries"]))
+def _listed(store: Store, key: str) -> list[Entry]:
+    return [Entry(**json.loads(line)) for line in (store.look(key) or b"").splitlines()]
+
+
+def _lines(entries: Iterable[Entry]) -> str:
+    return "".join(json.dumps(asdict(entry)) + "\n" for entry in entries)
+
+
+def _list_of(rank: int) -> str:
+    return f"{_ENTRIES}/{rank // _LISTED}"
+
+
+def _host_key(token: str, memory: str) -> str:
+    return f"host/{token}/{memory}"
+
+
+def hosts_of(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The ranks of each host, by what they share."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.memory, []).append(entry)
+    return found

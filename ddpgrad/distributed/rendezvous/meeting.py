@@ -33,11 +33,11 @@ class Met:
     @property
     def peers(self) -> dict[int, int]:
         """The process numbers of the other ranks of this host, as far as they mean something here."""
-        me = self._roster.entries[self._place.rank]
+        me = next(entry for entry in self._roster.here if entry.rank == self._place.rank)
         return {
             entry.rank: entry.pid
-            for entry in self._roster.entries
-            if entry != me and (entry.memory, entry.namespace) == (me.memory, pid_namespace())
+            for entry in self._roster.here
+            if entry != me and entry.namespace == pid_namespace()
         }
 
     def all_joined(self) -> None:
@@ -65,7 +65,7 @@ def meet(asked: Asked) -> Met | None:
     until = time.monotonic() + asked.seconds
     try:
         roster, store = gathering.gather(where, until)
-        several = len(roster.hosts()) > 1
+        several = roster.hosts > 1
         if several:
             from . import mpi_world
 

@@ -28,7 +28,7 @@ from ..failure import tcp_keepalive
 from ..store import Store
 from ..transports.mpi import library
 from ..transports.mpi.roll_call import Lost
-from .gathering import Roster
+from .gathering import Roster, hosts_of
 from .place import Place
 from .process_manager import Task
 
@@ -37,7 +37,7 @@ _KEY = "process manager"
 _GRACE_S = 20.0
 _CONNECT_S = 5.0
 
-_begun: tuple[str, ...] = ()
+_begun = ""
 
 
 def begin(place: Place, roster: Roster, store: Store, until: float) -> None:
@@ -46,9 +46,8 @@ def begin(place: Place, roster: Roster, store: Store, until: float) -> None:
     MPI begins once in a process: the same processes may meet again, and others may not.
     """
     global _begun
-    who = tuple(entry.process for entry in roster.entries)
     if _begun:
-        if _begun != who:
+        if _begun != roster.who:
             raise TransportError(
                 f"rank {place.rank} has begun MPI with other processes before, and MPI begins once in a process: "
                 "start a new process for each world of several hosts"
@@ -56,7 +55,7 @@ def begin(place: Place, roster: Roster, store: Store, until: float) -> None:
         return
     if "mpi4py.MPI" in sys.modules:
         raise TransportError(
-            f"the ranks run on {len(roster.hosts())} hosts, and MPI had begun in rank {place.rank} before it met the "
+            f"the ranks run on {roster.hosts} hosts, and MPI had begun in rank {place.rank} before it met the "
             "others: call init_process_group before importing mpi4py.MPI"
         )
     if place.rank == 0:
@@ -74,7 +73,7 @@ def begin(place: Place, roster: Roster, store: Store, until: float) -> None:
         world = library.library().COMM_WORLD
     if world.Get_size() != place.world_size:
         raise TransportError(_other_library(place, roster))
-    _begun = who
+    _begun = roster.who
     if place.rank == 0:  # all have read it, else MPI had not begun
         store.delete_key(f"{_KEY} {roster.token}")
     threading.Thread(
@@ -122,7 +121,8 @@ def _addresses(place: Place) -> list[str]:
 
 def _mapping(roster: Roster) -> str:
     """Which ranks share a host, as MPICH writes it: blocks of (first host, hosts, ranks on each)."""
-    host_of = {rank: host for host, ranks in enumerate(roster.hosts()) for rank in ranks}
+    hosts = hosts_of(roster.everyone).values()
+    host_of = {entry.rank: host for host, entries in enumerate(hosts) for entry in entries}
     runs = [
         (host, len(list(ranks))) for host, ranks in itertools.groupby(host_of[r] for r in sorted(host_of))
     ]
@@ -156,14 +156,14 @@ def _connect(place: Place, told: dict[str, Any], kind: str, until: float) -> soc
 
 def _other_library(place: Place, roster: Roster) -> str:
     version = library.library().Get_library_version().splitlines()[0]
-    hosts = roster.hosts()
-    slots = ",".join(f"{roster.entries[ranks[0]].host}:{len(ranks)}" for ranks in hosts)
+    hosts = hosts_of(roster.everyone).values()  # which rank 0 knows
+    slots = ",".join(f"{entries[0].host}:{len(entries)}" for entries in hosts) or "HOST:RANKS,..."
     script = sys.argv[0] or "script.py"
     return (
-        f"the {place.world_size} ranks run on {len(hosts)} hosts, and MPI joins processes that no mpiexec started only "
+        f"the {place.world_size} ranks run on {roster.hosts} hosts, and MPI joins processes that no mpiexec started only "
         f"if it is MPICH or made of it; here mpi4py has loaded {version}. Install MPICH (`pip install "
         f'"ddpgrad[mpich]"`), or start the job once, with `ddprun -n {place.world_size} --hosts {slots} {script}`; '
-        f"with MPICH also `ddprun --nnodes {len(hosts)} -n {len(hosts[0])} --rdzv-endpoint HOST:PORT {script}` on each host."
+        f"with MPICH also `ddprun --nnodes {roster.hosts} -n {len(roster.here)} --rdzv-endpoint HOST:PORT {script}` on each host."
     )
 
 
