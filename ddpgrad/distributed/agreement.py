@@ -21,13 +21,15 @@ from .protocol.guard import blaming
 T = TypeVar("T")
 
 
-def agree(flag: int | Tensor, how: Literal["any", "all"] = "any", group: ProcessGroup | None = None) -> int:
+def agree(
+    flag: int | Tensor, how: Literal["any", "all"] = "any", group: ProcessGroup | None = None, label: str = ""
+) -> int:
     """One answer on all ranks, from the `flag` of each: a bool or an int, or a tensor with one of these.
 
         if agree(out_of_time): break        # one rank that says so is enough
 
     how: "any": True where some rank says True; of ints the largest. "all": True where every rank does; of ints the
-    least. All ranks call it from the same line, with flags of one kind, else MismatchError.
+    least. All ranks call it from the same line, or with one `label`, and with flags of one kind, else MismatchError.
     """
     if how not in ("any", "all"):
         raise ValueError(f'agree: how must be "any" or "all", got {how!r}')
@@ -35,7 +37,7 @@ def agree(flag: int | Tensor, how: Literal["any", "all"] = "any", group: Process
     if not isinstance(value, int):
         raise TypeError(f"agree: expected a bool or an int, got {type(value).__name__}")
     told = np.array(value, np.uint8 if isinstance(value, bool) else np.int64)
-    resolve(group).communicator.all_reduce(told, "max" if how == "any" else "min")
+    resolve(group).communicator.all_reduce(told, "max" if how == "any" else "min", label)
     return type(value)(told)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor, wrap
+from .communicator.gathered import gather_objects
 from .objects import pack, unpack
 from .process_group import ProcessGroup, resolve
 from .protocol import plain_data
@@ -127,10 +128,10 @@ def gather_object(
     """Fill `object_gather_list` on rank `dst` with the objects of all ranks."""
     g = resolve(group)
     root = root_of(g, "gather_object", dst, group_dst)
-    everyone = g.communicator.all_gather_object(pack(obj))
-    if g.rank() == root:
-        if object_gather_list is None:
-            raise ValueError(f"gather_object(): rank {root}, which receives, must pass object_gather_list")
+    if g.rank() == root and object_gather_list is None:
+        raise ValueError(f"gather_object(): rank {root}, which receives, must pass object_gather_list")
+    everyone = gather_objects(g.communicator, pack(obj), root)
+    if everyone is not None and object_gather_list is not None:
         object_gather_list[:] = map(unpack, everyone)
 
 

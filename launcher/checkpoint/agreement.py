@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ddpgrad import distributed
 from ddpgrad.core.errors import CheckpointError
+
+T = TypeVar("T")
 
 
 def rank_and_world_size(group: distributed.ProcessGroup | None = None) -> tuple[int, int]:
@@ -21,16 +23,10 @@ def any_rank(flag: bool) -> bool:
     return bool(distributed.agree(flag)) if rank_and_world_size()[1] > 1 else flag
 
 
-def on_rank_0(action: Callable[[], None]) -> None:
-    """Run `action` on rank 0; all ranks wait for it, and raise if it failed."""
-    rank, _ = rank_and_world_size()
-    on_all_ranks(action if rank == 0 else lambda: None)
-
-
-def on_all_ranks(
-    action: Callable[[], Any], group: distributed.ProcessGroup | None = None, *, alone: bool = False
-) -> list[Any]:
-    """The results of `action` by rank. When it fails on one rank it raises on all, so that none waits.
+def settled(
+    action: Callable[[], T], group: distributed.ProcessGroup | None = None, *, alone: bool = False
+) -> T:
+    """The result of `action` on this rank. When it fails on one rank it raises on all, so that none waits.
 
     group: the ranks that take part, by default all; alone: this one only.
     """
@@ -40,15 +36,46 @@ def on_all_ranks(
         result = action()
     except (CheckpointError, OSError) as error:
         failure, cause = str(error), error
-    outcomes: list[Any] = [[result, failure]]
+    failed = world_size if failure is None else rank
     if world_size > 1:
+        failed = distributed.agree(failed, "all", group, label="checkpoint")
+    if failed == world_size:
+        return cast(T, result)
+    reason, named, where = [failure], failed, ""
+    if world_size > 1:
+        distributed.broadcast_object_list(reason, group=group, group_src=failed)
+        named = distributed.get_process_group_ranks(group)[failed]
+        where = f"rank {named}: "
+    error = CheckpointError(f"{where}{reason[0]}")
+    error.ranks = (named,)
+    raise error from (cause if failed == rank else None)
+
+
+def on_rank_0(action: Callable[[], T]) -> T:
+    """The result of `action`, which rank 0 runs, on all; it is plain data. Raises on all if it failed."""
+    rank, world_size = rank_and_world_size()
+    result = [settled(action if rank == 0 else lambda: None)]
+    if world_size > 1:
+        distributed.broadcast_object_list(result)
+    return cast(T, result[0])
+
+
+def gathered(action: Callable[[], T]) -> list[T]:
+    """The results of `action` by rank, on rank 0; none on the others. When it fails on one rank it raises on all."""
+    result, (rank, world_size) = settled(action), rank_and_world_size()
+    results: list[Any] = [result]
+    if world_size > 1:
+        distributed.gather_object(result, results if rank == 0 else None)
+    return results if rank == 0 else []
+
+
+def on_all_ranks(
+    action: Callable[[], Any], group: distributed.ProcessGroup | None = None, *, alone: bool = False
+) -> list[Any]:
+    """The results of `action` by rank, on all: as much for each rank as there are ranks. Else as `settled`."""
+    result, (_, world_size) = settled(action, group, alone=alone), rank_and_world_size(group)
+    outcomes: list[Any] = [result]
+    if world_size > 1 and not alone:
         outcomes = [None] * world_size
-        distributed.all_gather_object(outcomes, [result, failure], group)
-    for failed, (_, reason) in enumerate(outcomes):
-        if reason is not None:
-            named = failed if world_size == 1 else distributed.get_process_group_ranks(group)[failed]
-            where = f"rank {named}: " if world_size > 1 else ""
-            error = CheckpointError(f"{where}{reason}")
-            error.ranks = (named,)
-            raise error from (cause if failed == rank else None)
-    return [result for result, _ in outcomes]
+        distributed.all_gather_object(outcomes, result, group)
+    return outcomes

@@ -24,7 +24,7 @@ from ddpgrad.files.plain import PlainFile, load_plain
 
 from .. import preemption
 from . import generators, shards
-from .agreement import any_rank, on_all_ranks, on_rank_0, rank_and_world_size
+from .agreement import any_rank, gathered, on_all_ranks, on_rank_0, rank_and_world_size, settled
 from .background import Writer, report
 from .manifest import File, Manifest, verify
 from .objects import GENERATORS, check_names, own_shares, restore_all, small_states
@@ -139,13 +139,13 @@ class Checkpointer:
             together = b"" if self.sharded or ranks == 1 else _to_bytes(small_states(objects))
             return [together, {share.name: share.digest for share in mine if share.digest}]
 
-        taken = on_all_ranks(take)
-        _check_alike([digests for _, digests in taken])
+        taken = gathered(take)
+        on_rank_0(lambda: _check_alike([digests for _, digests in taken]))
         if rank == 0 and taken[0][0]:
             states = [_from_bytes(data) for data, _ in taken]
             mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
-        begun = on_all_ranks(lambda: str(self._store.begin(step)) if rank == 0 else None)
-        self._write(_PendingCheckpoint(self._store, Path(begun[0]), step, metric, ranks, mine), rank)
+        begun = on_rank_0(lambda: str(self._store.begin(step)))
+        self._write(_PendingCheckpoint(self._store, Path(begun), step, metric, ranks, mine), rank)
         return self._store.place(step)
 
     def _write(self, pending: _PendingCheckpoint, rank: int) -> None:
@@ -160,7 +160,7 @@ class Checkpointer:
                 report(pending.hidden, rank, dict)
             return
         try:
-            written = on_all_ranks(pending.write)
+            written = gathered(pending.write)
         except BaseException:
             if rank == 0:
                 pending.store.discard(pending.hidden)
@@ -174,7 +174,7 @@ class Checkpointer:
             return
         rank, _ = rank_and_world_size()
         try:
-            on_all_ranks(lambda: writer.wait() if rank else None)
+            settled(lambda: writer.wait() if rank else None)
         except CheckpointError:
             writer.give_up()
             with contextlib.suppress(CheckpointError):  # about a missing part: the error above is its reason
@@ -217,10 +217,8 @@ class Checkpointer:
             return None
         rank, _ = rank_and_world_size()
         loaded: dict[str, Any] = {}
-        on_all_ranks(
-            lambda: loaded.update({name: source.load(name, rank) for name in (*objects, GENERATORS)})
-        )
-        on_all_ranks(lambda: restore_all(objects, loaded, source))
+        settled(lambda: loaded.update({name: source.load(name, rank) for name in (*objects, GENERATORS)}))
+        settled(lambda: restore_all(objects, loaded, source))
         if rank < source.world_size:
             generators.restore(loaded[GENERATORS])
         else:
@@ -275,7 +273,7 @@ class Checkpointer:
             return None
         newest = Path(outcomes[0])
         sources: list[Source] = []
-        on_all_ranks(lambda: sources.append(shards.in_folder(newest, self._verify(newest))))
+        settled(lambda: sources.append(shards.in_folder(newest, self._verify(newest))))
         return sources[0]
 
     def _newest(self) -> str | None:
