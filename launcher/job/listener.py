@@ -17,7 +17,8 @@ from ddpgrad.distributed.failure import tcp_keepalive
 
 from .plan import Plan
 
-# TCP connections that have not sent the token yet; the oldest makes room for the next.
+# TCP connections that have not sent the token yet, beside those of the job's own processes, which may all come at once;
+# the oldest makes room for the next.
 _MAX_PENDING = 64
 
 
@@ -39,7 +40,7 @@ class Listener:
             raise LaunchError("--mpi works on Linux only; start the script with mpiexec directly")
         self._selector = selector
         self._on_process = on_process
-        self._token = b""
+        self._token, self._procs = b"", plan.procs
         self._pending: list[_Pending] = []
         self.between_hosts = bool(plan.hosts or plan.slurm)
         self._socket, self.address = self._over_tcp(plan) if self.between_hosts else self._on_this_host(plan)
@@ -62,7 +63,7 @@ class Listener:
         # If all hosts are this one, no port needs to be open to others.
         names = [host.name for host in plan.hosts] or [""]
         near = all(name in ("localhost", "127.0.0.1") for name in names)
-        listening = socket.create_server(("127.0.0.1" if near else "", 0), backlog=128)
+        listening = socket.create_server(("127.0.0.1" if near else "", 0), backlog=max(128, plan.procs))
         here = ["127.0.0.1"] if near else [address_towards(names[0]), socket.gethostname()]
         if plan.nodes is not None:
             here = [plan.nodes.address]
@@ -98,7 +99,7 @@ class Listener:
         return True
 
     def _await_token(self, connection: socket.socket) -> None:
-        if len(self._pending) >= _MAX_PENDING:
+        if len(self._pending) >= _MAX_PENDING + self._procs:
             self._drop(self._pending[0])
         tcp_keepalive.enable(connection, peer_reads=True)
         pending = _Pending(connection.detach())

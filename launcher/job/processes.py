@@ -95,7 +95,6 @@ class JobProcesses:
         self._plan = plan
         self._selector = selector
         self._on_failure = on_failure
-        self.on_heartbeat: Callable[[int], None] = lambda rank: None
         self.on_loaded: Callable[[list[str], str], None] = lambda modules, kernels: None
         self._processes: list[JobProcess] = []
         self._listener: Listener | None = None
@@ -304,27 +303,22 @@ class JobProcesses:
             progress = process.progress_of(message["rank"])
             told = {name: message[name] for name in ("last", "waited", "turn", "waits_for", "memory")}
             progress.update(tuple(message["counters"]), **told)
-            self.on_heartbeat(message["rank"])
         elif kind == "logged":
             process.progress_of(message["rank"]).logged = message["step"], message["numbers"]
 
     def _look_for_absent(self) -> None:
         """Fail the job if a process has ended that others wait for in a meeting: they would wait for ever."""
-        if self._any_failed():
+        done = [process for process in self._processes if process.done]
+        if not done or self._any_failed():
             return
         waiting = [process for process in self._processes if process.meeting and not process.has_outcome]
-        for process in self._processes:
+        for process in done if waiting else ():
             left = [one for one in waiting if one.meeting not in process.met]
-            if process.done and left:
+            if left:
                 process.failed = True
                 places = {rank: one.meets_at for one in left for rank in one.ranks}
                 self._on_failure(blame.absent(process.ranks, process.ended_at, places))
                 return
-
-    def meeting_ends(self) -> float:
-        """When the first meeting in which processes wait for others has lasted for too long."""
-        waiting = (one.meets_until for one in self._processes if one.meeting and not one.has_outcome)
-        return min(waiting, default=float("inf"))
 
     def late(self, now: float) -> Stall | None:
         """The stall of processes that have not come to a meeting in time."""

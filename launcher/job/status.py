@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ddpgrad.distributed.failure.watchdog import SILENT_S
+from ddpgrad.distributed.failure.watchdog import silence
 
 from .plan import Plan
 from .processes import JobProcess, JobProcesses
@@ -47,7 +47,7 @@ class JobStatus:
         """
         assert self._attempt is not None
         plan, processes = self._attempt
-        ranks = {row["rank"]: row for process in processes.all() for row in _rows(process)}
+        ranks = {row["rank"]: row for process in processes.all() for row in _rows(process, plan.world_size)}
         for proc in range(plan.procs):
             for rank in plan.ranks(proc):  # such as those that mpiexec has yet to start
                 ranks.setdefault(rank, {**_UNKNOWN, "rank": rank})
@@ -72,7 +72,7 @@ _UNKNOWN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _rows(process: JobProcess) -> Iterator[dict[str, Any]]:
+def _rows(process: JobProcess, ranks: int) -> Iterator[dict[str, Any]]:
     now = time.monotonic()
     since = time.time() - now
     for rank in process.ranks:
@@ -85,7 +85,7 @@ def _rows(process: JobProcess) -> Iterator[dict[str, Any]]:
         }
         if process.host:
             progress = process.progress_of(rank)
-            if row["state"] == "running" and now - progress.heartbeat_at > SILENT_S:
+            if row["state"] == "running" and now - progress.heartbeat_at > silence(ranks):
                 row["state"] = "silent"
             step, logged = progress.logged or (None, {})
             memory, gpu = progress.memory if row["alive"] else (None, None)

@@ -120,8 +120,7 @@ class _Supervisor:
         self.processes = JobProcesses(plan, selector, self._on_failure)
         self.processes.on_loaded = functools.partial(spares.prepare, plan)
         self._stragglers = StragglerDetector(plan.watchdog)
-        if plan.procs == plan.world_size:
-            self.processes.on_heartbeat = self._on_heartbeat
+        self._watches_stragglers = plan.procs == plan.world_size
         self._process_of: dict[Child, JobProcess] = {}  # mpiexec has none
         self._typed = TypedInput(selector, None)
         self._children: list[Child] = []
@@ -133,6 +132,7 @@ class _Supervisor:
         self._procs: int | None = None  # to go on with
         self._stall: Stall | None = None
         self._judge_stall_at = _NEVER
+        self._check_at = 0.0
         self._busy_stacks: dict[int, str] = {}
         self._stage = _Stage.RUNNING
         self._asked_at = _NEVER
@@ -189,19 +189,18 @@ class _Supervisor:
 
     def _next_check(self) -> float:
         """When to check for a stall again."""
-        if self._stage != _Stage.RUNNING:
-            return _NEVER
-        soon, late = time.monotonic() + HEARTBEAT_S, self.processes.meeting_ends()
-        if self._plan.watchdog is not None:
-            late = min(late, watchdog.next_check(self.processes.running(), self._plan.watchdog))
-        return max(soon, late)
+        return self._check_at if self._stage == _Stage.RUNNING else _NEVER
 
     def _check_for_a_stall(self) -> None:
-        if self._stage == _Stage.RUNNING and not self._failures:
-            now = time.monotonic()
-            self._on_stall(self.processes.late(now))
-            if self._plan.watchdog is not None:
+        # Not at each of the messages that all ranks send: it looks at all ranks.
+        if self._stage == _Stage.RUNNING and (now := time.monotonic()) >= self._check_at:
+            self._check_at = now + HEARTBEAT_S
+            if not self._failures:
+                self._on_stall(self.processes.late(now))
+            if not self._failures and self._plan.watchdog is not None:
                 self._on_stall(watchdog.find(self.processes.running(), self._plan.watchdog, now))
+            if self._watches_stragglers and (slow := self._stragglers.update(self.processes.progress())):
+                self._relay.say(f"ddprun: {slow}.\n")
         if time.monotonic() >= self._judge_stall_at:
             self._judge_stall_at = _NEVER
             if self._works_after_all():
@@ -235,10 +234,6 @@ class _Supervisor:
         self._busy_stacks[rank] = stack.text
         known[rank].changed_at = known[rank].heartbeat_at = now
         return True
-
-    def _on_heartbeat(self, rank: int) -> None:
-        if slow := self._stragglers.update(self.processes.progress()):
-            self._relay.say(f"ddprun: {slow}.\n")
 
     def _start(self) -> None:
         if self._plan.mpi:

@@ -46,7 +46,12 @@ _CONNECT_S = 30.0
 _MOST_NUMBERS = 256
 
 HEARTBEAT_S = 0.2
-"""The seconds between two heartbeats of a process."""
+"""The seconds between two heartbeats of a rank, in jobs of up to 500 ranks."""
+
+
+def heartbeat_s(ranks: int) -> float:
+    """The seconds between two heartbeats in a job of so many ranks: the launcher gets at most 2,500 in a second."""
+    return max(HEARTBEAT_S, ranks / 2500)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ...core import rank_local, spans
+from ...core import environment, rank_local, spans
 from ...optim.optimizer import register_optimizer_step_post_hook
 from ..protocol import progress
-from .channel import HEARTBEAT_S, Sender
+from .channel import Sender, heartbeat_s
 from .phase import users_line
 
 # The memory of the process is measured so often.
@@ -90,8 +90,8 @@ def _count_step(*_: Any) -> None:
 def _run(sender: Sender) -> None:
     reported: dict[int, int] = {}
     logged: dict[int, object] = {}
-    pause = threading.Event()
     memory, measured_at = progress.memory(), time.monotonic()
+    pause, interval = threading.Event(), heartbeat_s(environment.launch().world_size)
     while True:
         if time.monotonic() - measured_at >= _MEASURE_S:
             memory, measured_at = progress.memory(), time.monotonic()
@@ -109,4 +109,4 @@ def _run(sender: Sender) -> None:
                     sender.logged(rank, *new_numbers)
             except OSError:
                 return  # the launcher has ended, and with it ends this process
-        pause.wait(HEARTBEAT_S)
+        pause.wait(interval)

@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .channel import HEARTBEAT_S
+from .channel import HEARTBEAT_S, heartbeat_s
 
 _LAST = 20
-SILENT_S = 10 * HEARTBEAT_S
-"""A process without a heartbeat for so long is stopped, or holds the interpreter lock."""
 # From so many heartbeats with new steps the rate of steps is computed.
 _RECENT = 32
+
+
+def silence(ranks: int) -> float:
+    """Seconds without a heartbeat after which, in a job of so many ranks, a process is stopped or holds the interpreter lock."""
+    return max(10 * HEARTBEAT_S, 2.5 * heartbeat_s(ranks))
 
 
 @dataclass
@@ -97,7 +100,7 @@ def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
     watched = sorted(ranks, key=lambda p: p.rank)
     if not watched:
         return None
-    silent = [p for p in watched if now - p.heartbeat_at > max(SILENT_S, seconds / 2)]
+    silent = [p for p in watched if now - p.heartbeat_at > max(silence(len(watched)), seconds / 2)]
     suspects = sorted(silent or watched, key=lambda p: p.counters[0])
     behind = suspects[0]
     # Whoever waited for it has changed nothing since before.
@@ -113,8 +116,3 @@ def find(ranks: Iterable[Progress], seconds: float, now: float) -> Stall | None:
     return Stall(
         tuple(p.rank for p in suspects), f"no progress for {seconds:g} s: {why}", waits_for=waits_for
     )
-
-
-def next_check(ranks: Iterable[Progress], seconds: float) -> float:
-    """The time from which on `find` may have another answer."""
-    return min((p.changed_at + seconds for p in ranks), default=float("inf"))

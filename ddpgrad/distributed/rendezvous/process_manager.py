@@ -25,6 +25,7 @@ from typing import Any
 from ..failure import tcp_keepalive
 
 _LINE = 4096
+# Connections that have not said the secret yet, beside those of the ranks, which may all come at once.
 _STRANGERS = 64
 _LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 # After a loss, the time in which the other ranks may report and end.
@@ -94,7 +95,7 @@ class Manager:
         connection.settimeout(10.0)
         one = _Connection(connection)
         strangers = [other for other in self.connections if not other.kind]
-        if len(strangers) >= _STRANGERS:
+        if len(strangers) >= _STRANGERS + 2 * self.task.size:
             self._close(strangers[0])
         self.connections.append(one)
         self.selector.register(connection, selectors.EVENT_READ, one)
