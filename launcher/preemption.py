@@ -14,6 +14,7 @@ import time
 from types import FrameType
 from typing import Any, NoReturn
 
+from ddpgrad.core import environment, rank_local
 from ddpgrad.distributed.failure import exit_codes
 from ddpgrad.distributed.failure.channel import Sender
 
@@ -28,6 +29,7 @@ _ONE_REQUEST_S = 10.0
 _flag = False
 _flagged_at = 0.0
 _asked = False  # whether the program ever asked for the flag
+_callers: set[object] = set()  # the ranks of this process that asked for it
 _sender: Sender | None = (
     None  # to the launcher; then run_script.py turns an end on request into the exit code
 )
@@ -49,12 +51,13 @@ def prepare(sender: Sender | None) -> None:
 def requested() -> bool:
     """Whether a signal asked this process to save its work and end. From the first call on, signals set this flag."""
     global _asked
-    if not _asked:
-        _asked = True
-        if _sender is not None:
+    if (rank := rank_local.bound()) not in _callers:
+        _callers.add(rank)
+        if _sender is not None and len(_callers) == len(environment.launch().ranks):
             _sender.saves()
-        if threading.current_thread() is threading.main_thread():
+        if not _asked and threading.current_thread() is threading.main_thread():
             _install()
+        _asked = True
     return _flag
 
 

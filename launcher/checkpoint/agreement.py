@@ -51,8 +51,13 @@ def settled(
     raise error from (cause if failed == rank else None)
 
 
-def on_rank_0(action: Callable[[], T]) -> T:
-    """The result of `action`, which rank 0 runs, on all; it is plain data. Raises on all if it failed."""
+def on_rank_0(action: Callable[[], object]) -> None:
+    """Run `action` on rank 0; all ranks wait for it, and raise if it failed."""
+    settled(action if rank_and_world_size()[0] == 0 else lambda: None)
+
+
+def answer_of_rank_0(action: Callable[[], T]) -> T:
+    """The result of `action`, plain data, which rank 0 runs, on all ranks. Raises on all if it failed."""
     rank, world_size = rank_and_world_size()
     result = [settled(action if rank == 0 else lambda: None)]
     if world_size > 1:

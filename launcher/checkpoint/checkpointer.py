@@ -24,7 +24,15 @@ from ddpgrad.files.plain import PlainFile, load_plain
 
 from .. import preemption
 from . import generators, shards
-from .agreement import any_rank, gathered, on_all_ranks, on_rank_0, rank_and_world_size, settled
+from .agreement import (
+    answer_of_rank_0,
+    any_rank,
+    gathered,
+    on_all_ranks,
+    on_rank_0,
+    rank_and_world_size,
+    settled,
+)
 from .background import Writer, report
 from .manifest import File, Manifest, verify
 from .objects import GENERATORS, check_names, own_shares, restore_all, small_states
@@ -140,11 +148,15 @@ class Checkpointer:
             return [together, {share.name: share.digest for share in mine if share.digest}]
 
         taken = gathered(take)
-        on_rank_0(lambda: _check_alike([digests for _, digests in taken]))
+
+        def begin() -> str:
+            _check_alike([digests for _, digests in taken])
+            return str(self._store.begin(step))
+
+        begun = answer_of_rank_0(begin)
         if rank == 0 and taken[0][0]:
             states = [_from_bytes(data) for data, _ in taken]
             mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
-        begun = on_rank_0(lambda: str(self._store.begin(step)))
         self._write(_PendingCheckpoint(self._store, Path(begun), step, metric, ranks, mine), rank)
         return self._store.place(step)
 

@@ -25,9 +25,9 @@ from ..transports.process_monitor import pid_namespace
 from ..transports.shm import segments
 from .place import Place
 
-_ENTRIES, _STATE, _EVERYONE = "entries", "state", "everyone"
+_ENTRIES, _ANSWERS, _STATE, _EVERYONE = "entries", "answers", "state", "everyone"
 _LISTED = 64
-"""Ranks that share a list of entries."""
+"""Ranks that share a list of entries, and one of answers."""
 # How long rank 0 waits for a second process with a number that was entered twice.
 _DOUBLE_S = 1.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
@@ -109,26 +109,27 @@ def _entry(place: Place) -> Entry:
 
 def _attend(place: Place, store: Store, mine: Entry, began: float, until: float) -> Roster:
     """As another rank than 0: answer the call, until this process is on the list."""
-    store.append(_list_of(mine.rank), json.dumps(asdict(mine)) + "\n")
+    store.append(_list_of(_ENTRIES, mine.rank), json.dumps(asdict(mine)) + "\n")
     answered = ""
     for _ in _pauses(place, until):
         state = _state(store)
         if state.get("call", "") not in ("", answered) and not state.get("met"):
             answered = state["call"]
-            store.set(f"here/{mine.nonce}", answered)
+            store.append(_list_of(_ANSWERS, mine.rank), f"{mine.nonce} {answered}\n")
         if mine.nonce in state.get("refused", ()):
-            store.delete_key(f"here/{mine.nonce}")  # read
+            store.add(_read_key(state), 1)
             raise LaunchError(state["why"])
         if state.get("met"):
             here = _listed(store, _host_key(state["met"]["token"], mine.memory))
             if mine in here:
                 if place.served:
-                    store.delete_key(f"here/{mine.nonce}")  # read
+                    store.add(_read_key(state), 1)
                 return Roster(**state["met"], here=tuple(here))
             if place.served:
                 _refuse_latecomer(place, mine, _listed(store, _EVERYONE))
     with contextlib.suppress(DistStoreError):
-        store.delete_key(f"here/{mine.nonce}")  # it is too late for this rank to be on the list
+        # It is too late for this rank to be on the list.
+        store.append(_list_of(_ANSWERS, mine.rank), f"{mine.nonce} -\n")
     there = {entry.rank for entry in _entries(store, place)} | {mine.rank} | ({0} if answered else set())
     raise _not_met(place, sorted({*range(place.world_size)} - there) or [0], began)
 
@@ -140,7 +141,6 @@ class _Chair:
         self._place, self._store, self._mine = place, store, mine
         self._began, self._until = began, until
         self._call = secrets.token_hex(8)
-        self._heard: set[str] = set()  # of those that have answered, the nonces
 
     def run(self) -> Roster:
         """Call until all ranks have answered."""
@@ -154,7 +154,8 @@ class _Chair:
                 other = state.get("chair", "another process")
                 self._refuse([], f"two processes have RANK 0: {other} and {self._mine}. Give each its own")
             entries = [entry for entry in _entries(self._store, self._place) if entry.rank != 0]
-            present = [self._mine, *(entry for entry in entries if self._answered(entry))]
+            answered = self._answered()
+            present = [self._mine, *(entry for entry in entries if entry.nonce in answered)]
             self._check(present)
             if {entry.rank for entry in present} < {*range(self._place.world_size)}:
                 continue
@@ -166,12 +167,13 @@ class _Chair:
             everyone = sorted(present, key=lambda entry: entry.rank)
             met = self._tell(everyone)
             if self._place.served:
-                self._await_readers([entry.nonce for entry in everyone if entry != self._mine])
+                self._await_readers(len(everyone) - 1)
             here = tuple(entry for entry in everyone if entry.memory == self._mine.memory)
             return Roster(**met, here=here, everyone=tuple(everyone))
+        answered = self._answered()
         missing = sorted(
             {*range(self._place.world_size)}
-            - {entry.rank for entry in _entries(self._store, self._place) if self._answered(entry)}
+            - {entry.rank for entry in _entries(self._store, self._place) if entry.nonce in answered}
         )
         raise _not_met(self._place, [rank for rank in missing if rank != 0], self._began)
 
@@ -208,12 +210,10 @@ class _Chair:
     def _publish(self, **more: Any) -> None:
         self._store.set(_STATE, json.dumps({"call": self._call, "chair": str(self._mine), **more}))
 
-    def _answered(self, entry: Entry) -> bool:
-        if entry.nonce not in self._heard:
-            if self._store.look(f"here/{entry.nonce}") != self._call.encode():
-                return False
-            self._heard.add(entry.nonce)
-        return True
+    def _answered(self) -> set[str]:
+        """The nonces of those that have answered this call last."""
+        lines = [line for key in _lists(_ANSWERS, self._place) for line in _read(self._store, key)]
+        return {nonce for nonce, call in dict(map(str.split, lines)).items() if call == self._call}
 
     def _check(self, present: list[Entry]) -> None:
         """Raise LaunchError, here and in all that are present, if they contradict each other."""
@@ -235,23 +235,20 @@ class _Chair:
         why = f"{self._place.text}: {why}."
         nonces = [entry.nonce for entry in present if entry != self._mine]
         self._publish(refused=nonces, why=why)
-        self._await_readers(nonces)
+        self._await_readers(len(nonces))
         raise LaunchError(why)
 
-    def _await_readers(self, nonces: list[str]) -> None:
+    def _await_readers(self, count: int) -> None:
         """What this process serves is gone when it ends: first the others must have read it."""
         for _ in _pauses(self._place, time.monotonic() + _DOUBLE_S):
-            nonces = [nonce for nonce in nonces if self._store.check([f"here/{nonce}"])]
-            if not nonces:
+            if count and self._store.add(_read_key({"call": self._call}), 0) >= count:
                 return
 
 
 def clean(place: Place, store: Store, roster: Roster) -> None:
     """Rank 0: all ranks have read who is there; leave only what tells late processes that they are not needed."""
-    for first in range(0, place.world_size, _LISTED):
-        store.delete_key(_list_of(first))
-    for entry in roster.everyone:
-        store.delete_key(f"here/{entry.nonce}")
+    for key in (*_lists(_ENTRIES, place), *_lists(_ANSWERS, place)):
+        store.delete_key(key)
     for memory in hosts_of(roster.everyone):
         store.delete_key(_host_key(roster.token, memory))
     if not place.served:
@@ -303,20 +300,32 @@ def _state(store: Store) -> dict[str, Any]:
 
 def _entries(store: Store, place: Place) -> list[Entry]:
     """All entries that ranks have made, of this job or another."""
-    lists = [_list_of(first) for first in range(0, place.world_size, _LISTED)]
-    return [entry for key in lists for entry in _listed(store, key)]
+    return [entry for key in _lists(_ENTRIES, place) for entry in _listed(store, key)]
 
 
 def _listed(store: Store, key: str) -> list[Entry]:
-    return [Entry(**json.loads(line)) for line in (store.look(key) or b"").splitlines()]
+    return [Entry(**json.loads(line)) for line in _read(store, key)]
+
+
+def _read(store: Store, key: str) -> list[str]:
+    return (store.look(key) or b"").decode().splitlines()
 
 
 def _lines(entries: Iterable[Entry]) -> str:
     return "".join(json.dumps(asdict(entry)) + "\n" for entry in entries)
 
 
-def _list_of(rank: int) -> str:
-    return f"{_ENTRIES}/{rank // _LISTED}"
+def _list_of(what: str, rank: int) -> str:
+    return f"{what}/{rank // _LISTED}"
+
+
+def _lists(what: str, place: Place) -> list[str]:
+    return [_list_of(what, first) for first in range(0, place.world_size, _LISTED)]
+
+
+def _read_key(state: dict[str, Any]) -> str:
+    """How many have read what rank 0 has published last."""
+    return f"read/{state['call']}"
 
 
 def _host_key(token: str, memory: str) -> str:
