@@ -44,8 +44,8 @@ class StragglerDetector:
         """For each period in which the suspect was slow: the share of time for which the others waited."""
 
     def update(self, ranks: Mapping[int, Progress]) -> str:
-        """Take in a heartbeat; a sentence about a new straggler, or ''."""
-        if ranks.keys() != self._marks.keys():
+        """Compare the ranks as they are, none while none has begun; a sentence about a new straggler, or ''."""
+        if not ranks or ranks.keys() != self._marks.keys():
             if all(progress.counters[0] for progress in ranks.values()):  # until then some are starting
                 self._begin(ranks)
             return ""
