@@ -126,12 +126,14 @@ class ProcessContext:
         deadline = time.monotonic() + patience
         told: dict[int, tuple[bool, str]] = {}
         while True:
-            for i in self._failed():
+            codes = [process.exitcode for process in self.processes]  # asked once: the cause may end meanwhile
+            failed = [i for i, code in enumerate(codes) if code not in (None, 0)]
+            for i in failed:
                 if i not in told and self._reports[i].poll():
                     told[i] = self._reports[i].recv()
-            running = [process.sentinel for process in self.processes if process.exitcode is None]
+            running = [self.processes[i].sentinel for i, code in enumerate(codes) if code is None]
             left = deadline - time.monotonic()
-            caused = len(told) == len(self._failed()) and all(secondary for secondary, _ in told.values())
+            caused = len(told) == len(failed) and all(secondary for secondary, _ in told.values())
             if not caused or not running or left <= 0:
                 return told
             connection.wait(running, left)
