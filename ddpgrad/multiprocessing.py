@@ -126,7 +126,9 @@ class ProcessContext:
         deadline = time.monotonic() + patience
         told: dict[int, tuple[bool, str]] = {}
         while True:
-            codes = [process.exitcode for process in self.processes]  # asked once: the cause may end meanwhile
+            codes = [
+                process.exitcode for process in self.processes
+            ]  # asked once: the cause may end meanwhile
             failed = [i for i, code in enumerate(codes) if code not in (None, 0)]
             for i in failed:
                 if i not in told and self._reports[i].poll():
