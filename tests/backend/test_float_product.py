@@ -39,6 +39,7 @@ orders = st.sampled_from(["rows", "columns", "gaps"])
 @given(st.integers(1, 3), sizes, sizes, sizes, orders, orders)
 @example(1, 9, 2100, 33, "rows", "columns")  # several panels along the sum
 @example(2, 9, 2100, 33, "columns", "rows")
+@example(1, 4101, 5, 7, "columns", "gaps")  # more rows than are packed at once
 def test_any_shape_and_strides(stack, rows, length, columns, left_order, right_order):
     left, right = (
         matrices(0, stack, rows, length, left_order),

@@ -26,6 +26,7 @@ AVAILABLE = bool(binding.get_host_cpu_features().get("avx512f", False))
 _ROWS, _LANES, _VECTORS = 8, 16, 2
 _COLUMNS = _LANES * _VECTORS
 _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
+_HEIGHT = 4096  # rows that are packed at once
 # Multiplications above which threads share.
 _WORTH_SHARING = 1 << 25
 # BLAS has finished sooner: below so many multiplications, with so few columns that most of a panel is empty, and with so few
@@ -144,7 +145,7 @@ def worth_it(left: Array, right: Array) -> bool:
         return False
     if rows < _MANY_ROWS and (right.strides[-1] != 4 or length * columns > _IN_CACHE):
         return False
-    return left.dtype.char == right.dtype.char == "f" and left.flags.aligned and right.flags.aligned
+    return left.dtype == right.dtype == np.float32 and left.flags.aligned and right.flags.aligned
 
 
 def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -169,15 +170,27 @@ def by(right: Array) -> Callable[[Array, Array], object]:
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
-    """left (M, K) @ right (K, N), or (S or 1, M, K) @ (S, K, N), float32 of any strides; `out` has unit steps along N."""
+    """left (M, K) @ right (K, N), or (S or 1, M, K) @ (S, K, N), float32 of any strides, K at least 1.
+
+    `out` has unit steps along N.
+    """
     if left.ndim == 2:
         made = product(left[None], right[None], None if out is None else out[None])
         return made[0] if out is None else out
     rows = left.shape[1]
-    stack, length, columns = right.shape
+    stack, _, columns = right.shape
     if out is None:
         out = np.empty((stack, rows, columns), np.float32)
+    for top in range(0, rows, _HEIGHT):
+        _multiply_rows(left[:, top : top + _HEIGHT], right, out[:, top : top + _HEIGHT])
+    return out
+
+
+def _multiply_rows(left: Array, right: Array, out: Array) -> None:
+    """`product` of so many rows that what is packed of them is small beside the operands."""
     kernels = _kernels()
+    stack, rows, columns = out.shape
+    length = left.shape[2]
     panels = -(-columns // _COLUMNS)
     shared = stack * rows * length * columns >= _WORTH_SHARING
     # Rows that lie along K are read where they are, but for the last ones if these fill no tile.
@@ -188,7 +201,6 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
         kernels.pack_rows(left, first, depth, whole, packed)
         work = partial(_part, left, packed, right, first, depth, out)
         in_parts(work, panels) if shared else work(0, panels)
-    return out
 
 
 def _part(
