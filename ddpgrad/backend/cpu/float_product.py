@@ -31,7 +31,7 @@ _HEIGHT = 4096  # rows that are packed at once
 _WORTH_SHARING = 1 << 25
 # BLAS has finished sooner: below so many multiplications, with so few columns that most of a panel is empty, and with so few
 # rows that columns are packed for little. The latter are more for columns that lie the other way, or outside the caches.
-_FEW, _FEW_COLUMNS, _FEW_ROWS = 1 << 18, 24, 24
+_SMALL, _FEW_COLUMNS, _FEW_ROWS = 1 << 18, 24, 24
 _MANY_ROWS, _IN_CACHE = 96, 1 << 20
 
 
@@ -141,7 +141,9 @@ def _kernels() -> type[_Kernels]:
 def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
-    if not (AVAILABLE and rows >= _FEW_ROWS and columns >= _FEW_COLUMNS and rows * length * columns >= _FEW):
+    if not (
+        AVAILABLE and rows >= _FEW_ROWS and columns >= _FEW_COLUMNS and rows * length * columns >= _SMALL
+    ):
         return False
     if rows < _MANY_ROWS and (right.strides[-1] != 4 or length * columns > _IN_CACHE):
         return False
