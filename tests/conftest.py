@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -21,6 +22,10 @@ sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster"), str(HERE / "fa
 import fakecuda  # noqa: E402
 import fakecuda.coverage  # noqa: E402
 import namespaces  # noqa: E402
+
+# Under `nohup ... &` it would be ignored here and, inherited, in the jobs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where this is set, as in many containers, every rank would compile all modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

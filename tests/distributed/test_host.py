@@ -1,6 +1,5 @@
 """Several ranks in one process: who they are, in which order they run, how they end."""
 
-import signal
 import subprocess
 import sys
 import threading
@@ -199,15 +198,12 @@ def test_an_interrupt_reaches_the_rank_that_runs(tmp_path):
         "        raise\n"
         "host.current().communicator().barrier()\n"
     )
-    # What a shell starts in the background ignores interrupts.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     argv, path_before = sys.argv, list(sys.path)
     try:
         with pytest.raises(KeyboardInterrupt):
             host.run_script(str(path), [], Launch(world_size=2))
     finally:
         sys.argv, sys.path[:] = argv, path_before
-        signal.signal(signal.SIGINT, handler)
 
 
 def blas_threads() -> set[int]:

@@ -297,10 +297,7 @@ def fetched(address: str | Request, path: Path) -> Page:
 
 def test_a_served_page_renews_itself_when_files_change_and_is_found_by_its_secret_only(tmp_path):
     folder = write(tmp_path / "a", [{"step": 1, "loss": 1.0}])
-    # What a shell without job control starts with & ignores Ctrl-C, and so do its children.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    run = f"from ddpgrad.launcher.cli.ddprun import main; raise SystemExit(main(['report', {str(folder)!r}, '--serve']))"
-    command = [sys.executable, "-c", heard + run]
+    command = [sys.executable, "-m", "ddpgrad.launcher", "report", folder, "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
