@@ -47,6 +47,7 @@ def test_any_shape_and_strides(stack, rows, length, columns, left_order, right_o
     )
     left.flags.writeable = False
     close(product(left, right), left, right)
+    assert product(left[0], right[0]).base is None, "a gradient that is a view is copied"
     out = np.full((rows, stack, columns + 1), np.nan, np.float32)
     product(left, right, out[:, :, :-1].swapaxes(0, 1))
     close(out[:, :, :-1].swapaxes(0, 1), left, right)

@@ -176,13 +176,12 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
 
     `out` has unit steps along N.
     """
+    if out is None:  # an array of its own, of which a gradient needs no copy
+        out = np.empty((*right.shape[:-2], left.shape[-2], right.shape[-1]), np.float32)
     if left.ndim == 2:
-        made = product(left[None], right[None], None if out is None else out[None])
-        return made[0] if out is None else out
+        product(left[None], right[None], out[None])
+        return out
     rows = left.shape[1]
-    stack, _, columns = right.shape
-    if out is None:
-        out = np.empty((stack, rows, columns), np.float32)
     for top in range(0, rows, _HEIGHT):
         _multiply_rows(left[:, top : top + _HEIGHT], right, out[:, top : top + _HEIGHT])
     return out
