@@ -10,6 +10,7 @@ import fakecuda
 import pytest
 
 import ddpgrad as torch
+import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.utils.checkpoint import checkpoint
@@ -269,6 +270,16 @@ def test_what_cannot_be_captured_is_an_error_that_names_the_call_and_the_line():
         raise KeyError("mine")
     with pytest.raises(RuntimeError, match="non-default stream"):
         torch.cuda.CUDAGraph().capture_begin()
+
+
+@pytest.mark.parametrize("collective", [dist.all_reduce, lambda x: dist.broadcast(x, 0)])
+def test_collectives_of_host_memory_are_refused_whichever_way_they_take(collective):
+    dist.init_process_group()
+    try:
+        for _ in range(2):  # the second of its kind is known
+            assert "takes place on the host" in refused(lambda: collective(torch.ones(3)))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_optimizers_refuse_what_replays_would_repeat():

@@ -82,8 +82,7 @@ class Communicator:
             raise ValueError(f"allocate: the number of elements must not be negative, got {n}")
         template = np.broadcast_to(np.empty((), dtype), (n,))
         call = Allocate(guard.signature("sharing memory for gradients", dtype, (n,)), template)
-        self._note(call.signature)
-        self._submit(call).wait()
+        self._begin(call.signature, template, template, False, lambda _: call, known=False).wait()
         assert call.result is not None
         return call.result
 
@@ -97,7 +96,7 @@ class Communicator:
         label   a name of the array (its parameters); compared between ranks, shown in errors
         """
         # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
-        if async_op or type(array) is not np.ndarray or not array.flags.carray:
+        if async_op or type(array) is not np.ndarray or not array.flags.carray or capturing.now is not None:
             check_array(f"all_reduce({op})", array, writes=True)
             tree.check(op, array.dtype)
             signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
