@@ -53,8 +53,7 @@ def convolve(
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):
         sink = by_group[images]
         if len(columns) == len(sink):
-            for part, to in zip(columns, sink, strict=True):
-                matmul(rows, part, to)
+            _times(rows, columns, sink)
         else:
             product = matmul(rows, columns[0])
             sink[...] = product.reshape(*product.shape[:2], len(sink), -1).transpose(2, 0, 1, 3)
@@ -83,7 +82,7 @@ def convolve_input(
     rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
     by_group = g.reshape(n, groups, outputs // groups, size[0] * size[1])
     if kernel == (1, 1) and padding == (0, 0):
-        product = np.stack([matmul(rows, part) for part in by_group]).reshape(n, channels, *size)
+        product = _times(rows, by_group).reshape(n, channels, *size)
         if stride == (1, 1):
             return product
         out = np.zeros(input_shape, g.dtype)
@@ -93,10 +92,7 @@ def convolve_input(
     height = channels * kernel[0] * kernel[1]
     for images in _together(n, height, size[0] * size[1], _COLUMNS):
         part = _side_by_side(by_group[images], _COLUMNS)
-        columns = np.empty((len(part), groups, height // groups, part.shape[3]), g.dtype)
-        for one, to in zip(part, columns, strict=True):
-            matmul(rows, one, to)
-        columns = columns.reshape(len(part), height, -1)
+        columns = _times(rows, part).reshape(len(part), height, -1)
         fold(columns, kernel, stride, padding, dilation, (size[0], size[1]), out[images])
     return out
 
@@ -129,6 +125,15 @@ def convolve_weight(
         for a, b in zip(left, right.swapaxes(2, 3), strict=True):
             total += matmul(a, b)
     return np.ascontiguousarray(total if upright else total.swapaxes(1, 2)).reshape(weight_shape)
+
+
+def _times(rows: Array, parts: Array, out: Array | None = None) -> Array:
+    """rows (groups, M, K) @ each of parts (n, groups, K, positions), as (n, groups, M, positions)."""
+    if out is None:
+        out = np.empty((*parts.shape[:2], rows.shape[1], parts.shape[3]), rows.dtype)
+    for part, to in zip(parts, out, strict=True):
+        matmul(rows, part, to)
+    return out
 
 
 def _by_winograd(

@@ -18,7 +18,7 @@ from numba import njit, types
 
 from .register_tile import intrinsic, register_tile
 from .threads import in_parts
-from .vectormath import _OPTIONS, cached
+from .vectormath import _OPTIONS, SMALL_PRODUCT, cached
 
 Array = np.ndarray[Any, Any]
 
@@ -29,9 +29,9 @@ _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
 _HEIGHT = 4096  # rows that are packed at once
 # Multiplications above which threads share.
 _WORTH_SHARING = 1 << 25
-# BLAS has finished sooner: below so many multiplications, with so few columns that most of a panel is empty, and with so few
-# rows that columns are packed for little. The latter are more for columns that lie the other way, or outside the caches.
-_SMALL, _FEW_COLUMNS, _FEW_ROWS = 1 << 18, 24, 24
+# BLAS has finished sooner with so few columns that most of a panel is empty, and with so few rows that columns are packed for
+# little. The latter are more for columns that lie the other way, or outside the caches.
+_FEW_COLUMNS, _FEW_ROWS = 24, 24
 _MANY_ROWS, _IN_CACHE = 96, 1 << 20
 
 
@@ -142,7 +142,10 @@ def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
     if not (
-        AVAILABLE and rows >= _FEW_ROWS and columns >= _FEW_COLUMNS and rows * length * columns >= _SMALL
+        AVAILABLE
+        and rows >= _FEW_ROWS
+        and columns >= _FEW_COLUMNS
+        and rows * length * columns >= SMALL_PRODUCT
     ):
         return False
     if rows < _MANY_ROWS and (right.strides[-1] != 4 or length * columns > _IN_CACHE):

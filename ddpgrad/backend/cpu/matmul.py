@@ -8,10 +8,9 @@ import numpy as np
 
 from ..elementary.linalg import matrices
 from ..registry import Unsupported
-from .vectormath import compiled_for
+from .vectormath import SMALL_PRODUCT, compiled_for
 
 COMPLETE = ("matmul",)
-_SMALL = 1 << 18  # multiplications below which BLAS is asked at once
 
 _any_matmul = matrices(np)["matmul"]
 
@@ -53,7 +52,11 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
 
 def dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """left (M, K) @ right (K, N), of one type: by BLAS, or by `float_product` where that is done sooner."""
-    if left.size * right.shape[1] >= _SMALL and left.dtype.char == "f" and right.__class__ is np.ndarray:
+    if (
+        left.size * right.shape[1] >= SMALL_PRODUCT
+        and left.dtype.char == "f"
+        and right.__class__ is np.ndarray
+    ):
         from .float_product import product, worth_it
 
         if worth_it(left, right):
