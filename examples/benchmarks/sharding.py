@@ -9,11 +9,11 @@ parameters, gradients and optimizer state, as activations are few then.
 """
 
 import argparse
-import re
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter
+
+from process_memory import memory
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -43,13 +43,6 @@ def step_of(kind: str, args: argparse.Namespace) -> Callable[[], None]:
     return step
 
 
-def memory(of: str) -> int:
-    """MiB of this process: VmRSS, what it has, or VmHWM, what it had at most."""
-    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) // 1024
-
-
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--memory", choices=["ddp", "fully_shard"])
@@ -66,7 +59,7 @@ def main() -> None:
         step = step_of(args.memory, args)
         for _ in range(3):
             step()
-        most = torch.tensor(memory("VmHWM") - before)
+        most = torch.tensor((memory("VmHWM") - before) >> 20)
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if dist.get_rank() == 0:
             print(f"{args.memory}, {dist.get_world_size()} ranks: {most.item()} MiB a rank")

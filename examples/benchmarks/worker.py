@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import floor
 import layer_steps
+from process_memory import memory
 
 from ddpgrad.launcher.bench import models
 
@@ -110,12 +110,6 @@ class TrainingStep:
         return floor.work_of(self, list(self.model.parameters()), self.optimizer)
 
 
-def peak_bytes() -> int:
-    """What this process had in memory at most, what it shares with other ranks included."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(row.split()[1]) << 10 for row in status.splitlines() if row.startswith("VmHWM:"))
-
-
 def timed(work: Callable[[], Any], count: int) -> list[float]:
     """Seconds of each of `count` calls."""
     times = [perf_counter()]
@@ -146,7 +140,7 @@ def main() -> None:
             work = TrainingStep(stack, order["name"], order["autocast"])
             answer(ready=True)
         elif order["do"] == "peak":
-            answer(bytes=peak_bytes())
+            answer(bytes=memory("VmHWM"))
         elif order["do"] == "floor":
             assert isinstance(work, TrainingStep)
             least = work.least()
