@@ -63,6 +63,19 @@ def test_a_matrix_that_is_packed_once(rows, length, panels, order):
     close(out, left, right)
 
 
+def test_shapes_that_do_not_fit_are_refused():
+    x = torch.ones(300, 200)
+    for refused in (lambda: x @ x, lambda: torch.ones(2, 300, 200) @ x, lambda: torch.mm(x.T, x.T)):
+        with pytest.raises((RuntimeError, ValueError), match=r"size|shape"):
+            refused()
+    array = x.numpy()
+    for left, right in ((array, array), (array[None], np.ones((2, 300, 200), np.float32))):
+        with pytest.raises(ValueError, match="does not fit"):
+            product(left, right)
+    with pytest.raises(ValueError, match="does not fit"):
+        product(array, array.T, np.empty((300, 299), np.float32))
+
+
 def test_infinities_and_nan_stay_in_their_rows_and_columns():
     left, right = np.ones((40, 40), np.float32), np.ones((40, 40), np.float32)
     left[3, 5], right[7, 39] = np.inf, np.nan

@@ -143,6 +143,7 @@ def worth_it(left: Array, right: Array) -> bool:
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
     if not (
         AVAILABLE
+        and left.shape[-1] == length  # NumPy refuses others
         and rows >= _FEW_ROWS
         and columns >= _FEW_COLUMNS
         and rows * length * columns >= SMALL_PRODUCT
@@ -184,7 +185,9 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
     if left.ndim == 2:
         product(left[None], right[None], out[None])
         return out
-    rows = left.shape[1]
+    rows, (stack, length, columns) = left.shape[1], right.shape
+    if left.shape[2] != length or len(left) not in (1, stack) or out.shape != (stack, rows, columns):
+        raise ValueError(f"a product of {left.shape} and {right.shape} does not fit {out.shape}")
     for top in range(0, rows, _HEIGHT):
         _multiply_rows(left[:, top : top + _HEIGHT], right, out[:, top : top + _HEIGHT])
     return out
