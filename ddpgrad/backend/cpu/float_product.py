@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 
-from .register_tile import intrinsic, register_tile
+from .register_tile import intrinsic, moved_block, register_tile
 from .threads import in_parts
 from .vectormath import _OPTIONS, SMALL_PRODUCT, cached
 
@@ -29,10 +29,11 @@ _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
 _HEIGHT = 4096  # rows that are packed at once
 # Multiplications above which threads share.
 _WORTH_SHARING = 1 << 25
-# BLAS has finished sooner with so few columns that most of a panel is empty, and with so few rows that columns are packed for
-# little. The latter are more for columns that lie the other way, or outside the caches.
-_FEW_COLUMNS, _FEW_ROWS = 24, 24
-_MANY_ROWS, _IN_CACHE = 96, 1 << 20
+# BLAS has finished sooner where most of a panel would be empty, and where few rows share the cost of packing the columns. Columns
+# that lie along K are turned on the way, which costs BLAS more than it costs here.
+_FEW_COLUMNS = 24
+_FEW_ROWS, _FEW_ROWS_TO_TURN = 24, 8
+_FEW_PRODUCTS = 1 << 21  # multiplications, where BLAS turns nothing
 
 
 def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
@@ -43,20 +44,34 @@ def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
 
 
 _tile = register_tile(_ROWS, _VECTORS, _LANES, ir.FloatType(), _add)
+_copied, _transposed = moved_block(_LANES, False), moved_block(_LANES, True)
 
 
 @njit(forceinline=True, **_OPTIONS)
 def _pack(source, first, depth, left, count, width, out):
     """Columns left to left + count of source (K, *), rows `first` to first + depth, to `out` (depth, width), the rest zeros."""
-    if source.strides[1] == 4 and count == width:
+    down, along = source.strides
+    if count < width:
+        out[:depth] = np.float32(0)
+    done = 0
+    if count % _LANES == 0 and (along == 4 or down == 4):
+        done = depth - depth % _LANES
+        corner, to = source.ctypes.data + first * down + left * along, out.ctypes.data
+        if along == 4:
+            for k in range(0, done, _LANES):
+                for j in range(0, count, _LANES):
+                    _copied(corner + k * down + 4 * j, down, to + 4 * (k * width + j), 4 * width)
+        else:
+            for j in range(0, count, _LANES):
+                for k in range(0, done, _LANES):
+                    _transposed(corner + 4 * k + j * along, along, to + 4 * (k * width + j), 4 * width)
+    elif along == 4 and count == width:
+        done = depth
         for k in range(depth):
             row, line = out[k], source[first + k, left : left + width]
             for j in range(width):
                 row[j] = line[j]
-        return
-    if count < width:
-        out[:depth] = np.float32(0)
-    for start in range(0, depth, _LANES):  # a line of the cache at a time
+    for start in range(done, depth, _LANES):  # a line of the cache at a time
         end = min(depth, start + _LANES)
         for j in range(count):
             for k in range(start, end):
@@ -141,15 +156,14 @@ def _kernels() -> type[_Kernels]:
 def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
+    turns = right.strides[-2] == 4
     if not (
         AVAILABLE
         and left.shape[-1] == length  # NumPy refuses others
-        and rows >= _FEW_ROWS
+        and rows >= (_FEW_ROWS_TO_TURN if turns else _FEW_ROWS)
         and columns >= _FEW_COLUMNS
-        and rows * length * columns >= SMALL_PRODUCT
+        and rows * length * columns >= (SMALL_PRODUCT if turns else _FEW_PRODUCTS)
     ):
-        return False
-    if rows < _MANY_ROWS and (right.strides[-1] != 4 or length * columns > _IN_CACHE):
         return False
     return left.dtype == right.dtype == np.float32 and left.flags.aligned and right.flags.aligned
 
@@ -205,7 +219,8 @@ def _multiply_rows(left: Array, right: Array, out: Array) -> None:
     for first in range(0, length, _DEPTH):
         depth = min(_DEPTH, length - first)
         packed = np.empty((len(left), -(-rows // _ROWS) - whole, depth, _ROWS), np.float32)
-        kernels.pack_rows(left, first, depth, whole, packed)
+        if packed.size:
+            kernels.pack_rows(left, first, depth, whole, packed)
         work = partial(_part, left, packed, right, first, depth, out)
         in_parts(work, panels) if shared else work(0, panels)
 

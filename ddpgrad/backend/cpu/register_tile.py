@@ -1,4 +1,4 @@
-"""A tile of a matrix product whose sums stay in the processor's registers: the innermost loop of products made of panels.
+"""A tile of a matrix product whose sums stay in the processor's registers, and how blocks come into panels: the innermost loops.
 
 After Goto and van de Geijn, https://doi.org/10.1145/1356052.1356053.
 """
@@ -91,6 +91,46 @@ def register_tile(rows: int, vectors: int, lanes: int, element: ir.Type, add: Ad
         return types.void(*[types.intp] * 8), build
 
     return instruction(tile)
+
+
+def moved_block(lanes: int, transposed: bool) -> Any:
+    """An instruction for compiled code: `lanes` x `lanes` elements of 32 bits are copied, with rows and columns exchanged or not.
+
+    It is called with the address of the first row and the bytes from one to the next, and the same of what is written. Elements of
+    a row are side by side, here and there.
+    """
+
+    def block(typingctx: Any, source: Any, down: Any, out: Any, stride: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word, number = ir.IntType(64), ir.IntType(32)
+            kind = ir.VectorType(ir.FloatType(), lanes)
+            source, down, out, stride = arguments
+
+            def place(base: Any, step: Any, row: int) -> Any:
+                return builder.inttoptr(builder.add(base, builder.mul(step, word(row))), kind.as_pointer())
+
+            def picked(a: Any, b: Any, places: list[int]) -> Any:
+                return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(number, lanes), places))
+
+            rows = [builder.load(place(source, down, r)) for r in range(lanes)]
+            for row in rows:
+                row.align = 4
+            half = 1 if transposed else lanes
+            while half < lanes:  # blocks of `half` beside the diagonal change places
+                upper = [j if not j & half else lanes + j - half for j in range(lanes)]
+                lower = [j + half if not j & half else lanes + j for j in range(lanes)]
+                for r in range(lanes):
+                    if not r & half:
+                        a, b = rows[r], rows[r + half]
+                        rows[r], rows[r + half] = picked(a, b, upper), picked(a, b, lower)
+                half *= 2
+            for r, row in enumerate(rows):
+                builder.store(row, place(out, stride, r)).align = 4
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 4), build
+
+    return instruction(block)
 
 
 def intrinsic(builder: Any, name: str, result: ir.Type, arguments: list[ir.Type]) -> Any:

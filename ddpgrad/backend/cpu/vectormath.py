@@ -30,7 +30,7 @@ _EXACT = {"contract"}
 _INLINED: Any = {"fastmath": _EXACT, "forceinline": True, **_OPTIONS}
 
 # Multiplications below which a matrix product is BLAS's: it has finished before `float_product` has packed anything.
-SMALL_PRODUCT = 1 << 18
+SMALL_PRODUCT = 1 << 19
 
 # The integer type as wide as the number.
 _INTEGER = {types.float32: types.int32, types.float64: types.int64}
