@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -21,9 +22,10 @@ class AccumulateGrad(Node):
 
     bucket: when set (by the reducer), the view of a flat bucket where the gradient lives:
     the first gradient is copied there, later ones are added there, and `.grad` is that view.
+    filled: called after each gradient, when the hooks have been; the reducer's as well, which costs less than a hook.
     """
 
-    __slots__ = ("bucket", "variable")
+    __slots__ = ("bucket", "filled", "variable")
 
     def __init__(self, variable: Tensor) -> None:
         array = variable._array
@@ -33,6 +35,7 @@ class AccumulateGrad(Node):
         self.sequence = next_sequence()
         self.variable = variable
         self.bucket: Tensor | None = None
+        self.filled: Callable[[], object] | None = None
         variable._accumulator = ref(self)
         if variable._accumulator_hooks is not None:
             self._hooks, self._prehooks = variable._accumulator_hooks

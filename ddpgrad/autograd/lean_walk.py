@@ -41,7 +41,7 @@ def lean_drain(walk: Walk, F: Any) -> None:
         for (target, nr), g in zip(node.edges, results):  # noqa: B905
             if target is None:
                 continue
-            leaf = target.__class__ is AccumulateGrad
+            leaf = isinstance(target, AccumulateGrad)
             if g is None:
                 pass
             elif g.shape == target.shape and g.dtype is target.dtype:
@@ -62,7 +62,7 @@ def lean_drain(walk: Walk, F: Any) -> None:
             if left:
                 waiting[target] = left
             elif leaf:
-                walk.enqueue(target, F)
+                walk.leaf(target, F)
             elif only is None:
                 only = target
             else:

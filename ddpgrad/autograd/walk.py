@@ -102,7 +102,7 @@ class Walk:
     def enqueue(self, node: Node, F: Any) -> None:
         """Let `node`, which waits for nothing more, run when its turn comes; a leaf is filled at once."""
         if isinstance(node, AccumulateGrad):
-            self._leaf(node, F)
+            self.leaf(node, F)
         else:
             heappush(self.ready, (-node.sequence, node))
 
@@ -153,10 +153,11 @@ class Walk:
             if left == 0:
                 self.enqueue(target, F)
 
-    def _leaf(self, node: AccumulateGrad, F: Any) -> None:
+    def leaf(self, node: AccumulateGrad, F: Any) -> None:
+        """Fill the leaf of `node`, which waits for nothing more."""
         grad = self.buffers.pop(node, None)
         leaf = node.variable
-        if self.vocabulary is None and grad is not None:
+        if self.vocabulary is None and grad is not None and grad.__class__ is not F.array_type:
             grad, F = _on_its_backend(grad, F)
         if leaf._hooks is not None:
             grad = call_tensor_hooks(node, grad, F, self.vocabulary is not None)
@@ -182,8 +183,11 @@ class Walk:
                 if hook(leaf) is not None:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
         # Without a gradient, who waits for this leaf to be filled would be told something wrong.
-        if node._hooks is not None and grad is not None:
-            call_hooks(node, (), grad, F, self.vocabulary is not None)
+        if grad is not None:
+            if node._hooks is not None:
+                call_hooks(node, (), grad, F, self.vocabulary is not None)
+            if node.filled is not None:
+                node.filled()
 
     def add(self, node: Node, nr: int, grad: Any, F: Any, fresh: bool) -> None:
         """Add `grad` to what output `nr` of `node` has, in the output's shape and dtype.

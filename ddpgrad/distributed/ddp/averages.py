@@ -104,15 +104,15 @@ def has_gradient(owner: Tensor) -> bool:
     return bool((grad.to_local() if hasattr(grad, "to_local") else grad).count_nonzero())
 
 
-def arrival(owner: ref[Any], which: Any) -> Callable[[Any, Any], None]:
-    """A hook for an accumulator, which calls `owner.arrived(which)`. It does not keep the owner and its memory alive."""
+def arrival(owner: ref[Any], which: Any) -> Callable[..., None]:
+    """What an accumulator calls when it is filled: `owner.arrived(which)`. It does not keep the owner and its memory alive."""
 
-    def hook(inputs: Any, outputs: Any) -> None:
+    def filled(*gradients: Any) -> None:
         alive = owner()
         if alive is not None:
             alive.arrived(which)
 
-    return hook
+    return filled
 
 
 class Averages:

@@ -50,7 +50,6 @@ class Member:
         "accumulator",
         "gathered",
         "grad",
-        "hook",
         "index",
         "layout",
         "name",
@@ -70,7 +69,6 @@ class Member:
         self.absent: Absent  # what `gathered` has while it is not gathered
         self.accumulator: AccumulateGrad
         self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
-        self.hook: Any = None
         self.index = self.part = self.whole = 0
 
     def stand(self, parameter: Tensor) -> None:
@@ -169,7 +167,7 @@ class Group:
             m.absent = Absent.of(backend_for(one).library.broadcast_to(one, m.layout.shape))
             m.gathered = wrap(m.absent, Parameter)
             m.accumulator = accumulator(m.gathered)
-            m.hook = m.accumulator.register_hook(arrival(ref(self), m))
+            m.accumulator.filled = arrival(ref(self), m)
         self.reduction.prepare(part, self.reduce_dtype)
         self.part_size, self.whole_size = self.reduction.part_size, whole
 
