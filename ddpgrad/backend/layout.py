@@ -207,7 +207,7 @@ def beside(dtype: Any, first: Array, *others: Array) -> tuple[Array, Array, list
     """A new array that lies as `first` does, it as a vector, and all arrays as vectors with elements in that order."""
     if first.flags.c_contiguous:
         out = np.empty(first.shape, dtype)
-        return out, out.reshape(-1), [np.ascontiguousarray(x).reshape(-1) for x in (first, *others)]
+        return out, out.reshape(-1), [x.ravel() for x in (first, *others)]
     dims = memory_order(first)
     out = empty_in_order(first, first.shape, dtype, dims)
     vectors = [np.ascontiguousarray(x.transpose(dims)).reshape(-1) for x in (first, *others)]

@@ -42,7 +42,7 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     flat = input.ndim == 2
     rows = input if flat else input.reshape(math.prod(input.shape[:-1]), weight.shape[1])
     if weight.__class__ is np.ndarray:
-        out = dot(for_blas(rows), for_blas(weight).T)
+        out = dot(rows, weight.T)
     else:  # rows of one rank, say: `dot` does not ask their class whether it may, `matmul` does
         out = np.matmul(rows, weight.T)
     if bias is not None:

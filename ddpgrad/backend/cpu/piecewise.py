@@ -40,7 +40,7 @@ _TANH_CUBIC = 0.044715
 
 def relu(input: Array) -> Array:
     """max(input, 0); NaN stays NaN."""
-    return np.maximum(input, 0) if input.size < _SMALL else _map(_relu, input, 0.0)
+    return np.maximum(input, 0) if input.size < 4 * _SMALL else _map(_relu, input, 0.0)
 
 
 def relu_backward(g: Array, out: Array) -> Array:
@@ -198,8 +198,7 @@ def _map(element: Callable[..., Any], x: Array, *options: float) -> Any:
     if not compiled_for(x):
         return _map_halves(_loop, element, options, x)
     out, flat, vectors = beside(x.dtype, x)
-    numbers = tuple([x.dtype.type(option) for option in options])
-    _loop(element)(*vectors, numbers, flat)
+    _loop(element)(*vectors, tuple(map(x.dtype.type, options)), flat)
     return out
 
 
@@ -225,7 +224,7 @@ def _map_pair(element: Callable[..., Any], g: Array, x: Array, *options: float) 
     """element(g, x, *options) of every pair of elements."""
     if not compiled_for(g, x):
         return _map_halves(_loop_over_pairs, element, options, g, x)
-    numbers = tuple([x.dtype.type(option) for option in options])
+    numbers = tuple(map(x.dtype.type, options))
     if x.size > 1 and not any(g.strides) and g.shape == x.shape:  # one number, as the gradient of a mean
         out, flat, vectors = beside(x.dtype, x)
         _loop_under_one(element)(g[(0,) * g.ndim], *vectors, numbers, flat)

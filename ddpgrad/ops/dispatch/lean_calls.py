@@ -40,6 +40,9 @@ def make_call(op: Op) -> Callable[..., Any]:
             return unary(op)
         if len(op.params) == 2:
             return binary(op)
+    only_tensors = plain and not op.view and op.promotion is None and len(op.params) == len(op.tensors)
+    if only_tensors and len(op.params) == 3 and op.adapt is not None:
+        return ternary(op, op.adapt)
     if op.outputs == 1 and not op.extras and not op.sequence and op.tensors == (0,) and op.promotion is None:
         return single(op)
     return general(op)
@@ -147,6 +150,38 @@ def binary(op: Op) -> Callable[..., Any]:
             and differentiable
         ):
             record_pair(op, input, other, a, b, made)
+        return made
+
+    return call
+
+
+def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """Lean form of `calls.general` for an op of three tensors and nothing else, whose `adapt` knows that they fit."""
+    kernels, tails = op.kernels, op.tails
+    call_general = general(op)
+    differentiable, casts = is_differentiable(op), casts_of(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) != 3:
+            args += tails.get(len(args), ())
+        if kwargs or casts or len(args) != 3:
+            return call_general(*args, **kwargs)
+        try:
+            given = adapt(*args)
+            raw = tuple([t if t is None else t._array for t in given])
+        except AttributeError:
+            return call_general(*args)  # which says what is wrong
+        first = raw[0]
+        try:
+            result = kernels[first.__class__](*raw)
+        except Exception as error:
+            raise explain(op, args, error) from error
+        made = wrap(result if result.__class__ is first.__class__ else backend_for(first).asarray(result))
+        if mode.enabled and differentiable:
+            for t in given:
+                if t is not None and t._requires_grad:
+                    record(op, given, raw, made)
+                    break
         return made
 
     return call

@@ -27,7 +27,7 @@ def record_single(
     node.dtype = array.dtype
     node.sequence = next_sequence()
     if op.keep:
-        pick, inputs, keeps_out = op.plans[-1]
+        pick, inputs, _, keeps_out = op.plans[-1]
         node._kept = pick((*raw, array, raw[0].shape))
         if watched or (inputs and keeps_out):
             counters = [
@@ -70,7 +70,7 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
     node.dtype = array.dtype
     node.sequence = next_sequence()
     if op.keep:
-        pick, inputs, keeps_out = op.plans[bits]
+        pick, inputs, _, keeps_out = op.plans[bits]
         if op.shapes:
             node._kept = pick((a, b, array, a.shape, () if other is None else b.shape, None))
         else:

@@ -200,7 +200,16 @@ def record(
     """
     node = new(OpNode)
     node.op = op
-    node.edges = tuple([edge_of(t) if isinstance(t, Tensor) and t._requires_grad else NO_EDGE for t in given])
+    node.edges = tuple(
+        [
+            NO_EDGE
+            if not isinstance(t, Tensor) or not t._requires_grad
+            else (t._grad_fn, t._output_nr)
+            if t._grad_fn is not None and t._view is None  # the usual case of `edge_of`
+            else edge_of(t)
+            for t in given
+        ]
+    )
     array = out._array
     node.shape = array.shape
     node.dtype = array.dtype
@@ -208,14 +217,12 @@ def record(
     if op.shapes:
         extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
     if op.keep:
-        plan = op.plans[_bits(node.edges) if op.rules else -1]
+        plan = op.plans[_bits(node.edges)] if op.rules else op.plans[-1]
         node._kept = plan.pick((*raw, array, *extras, None))
         if op.sequence:
             counters = [t._versions for t in given] if plan.inputs else []
         else:
-            counters = [
-                t._versions for i in plan.inputs if isinstance(t := given[op.tensors.index(i)], Tensor)
-            ]
+            counters = [t._versions for i in plan.given if isinstance(t := given[i], Tensor)]
         counters += watched
         if plan.keeps_out:
             counters.append(out._versions)

@@ -60,11 +60,12 @@ class Plan(NamedTuple):
 
     pick: takes it from (arguments..., out, extras..., shapes..., None), in the order of
     `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments among
-    it, whose versions are guarded. keeps_out: whether the output is among it.
+    it, whose versions are guarded; given: their positions among the tensor arguments. keeps_out: whether the output is among it.
     """
 
     pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     inputs: tuple[int, ...]
+    given: tuple[int, ...]
     keeps_out: bool
 
 
@@ -80,6 +81,7 @@ def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str
             Plan(
                 _picker([known.index(n) if n in needed else len(known) for n in names]),
                 tuple(i for i in op.tensors if op.params[i] in needed),
+                tuple(k for k, i in enumerate(op.tensors) if op.params[i] in needed),
                 "out" in needed,
             )
         )

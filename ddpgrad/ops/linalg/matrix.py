@@ -122,14 +122,14 @@ def _linear_rule(F: Any, g: Any, needs: Any, input: Any, weight: Any) -> tuple[A
 
 
 def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
-    if input.ndim == 0 or input.shape[-1] != weight.shape[-1]:
-        rows = input.numel() // input.shape[-1] if input.ndim and input.shape[-1] else 0
+    a, w = input._array, weight._array
+    if a.ndim == 0 or a.shape[-1] != w.shape[-1]:
+        rows = a.size // a.shape[-1] if a.ndim and a.shape[-1] else 0
         raise RuntimeError(
-            f"linear(): mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1] if input.ndim else 0} and "
-            f"{weight.shape[1]}x{weight.shape[0]}): the input {list(input.shape)} must end in in_features="
-            f"{weight.shape[1]}"
+            f"linear(): mat1 and mat2 shapes cannot be multiplied ({rows}x{a.shape[-1] if a.ndim else 0} and "
+            f"{w.shape[1]}x{w.shape[0]}): the input {list(a.shape)} must end in in_features={w.shape[1]}"
         )
-    if input._array.dtype != weight._array.dtype:
+    if a.dtype is not w.dtype and a.dtype != w.dtype:
         raise RuntimeError(
             f"linear(): mat1 and mat2 must have the same dtype, but got {input.dtype.name} and {weight.dtype.name}"
         )
