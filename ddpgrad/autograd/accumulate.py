@@ -56,6 +56,15 @@ class AccumulateGrad(Node):
         if leaf._accumulator_hooks is None:
             leaf._accumulator_hooks = self._hooks, self._prehooks = {}, {}
 
+    def memory(self) -> Any:
+        """The bucket's, for the one node whose gradient is all that comes, and that nobody looks at on its way."""
+        bucket, leaf = self.bucket, self.variable
+        if bucket is None or leaf._grad is not None or leaf._hooks or self._hooks or self._prehooks:
+            return None
+        from .engine import only_misses  # here, as the engine needs this file
+
+        return bucket._array if only_misses(self) else None
+
     def apply(self, grad: Any, F: Any) -> tuple[()]:
         """Add a raw array, which the engine guarantees to be ours alone, to the leaf's gradient."""
         leaf = self.variable
@@ -63,7 +72,8 @@ class AccumulateGrad(Node):
         bucket = self.bucket
         if bucket is not None and (current is None or current is bucket):
             if current is None:
-                bucket._array[...] = grad
+                if grad is not bucket._array:
+                    bucket._array[...] = grad
                 leaf._grad = bucket
             else:
                 bucket._array += grad

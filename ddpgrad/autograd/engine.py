@@ -125,6 +125,12 @@ def will_execute(node: Node | None) -> bool:
     return node in walk.waiting or node in walk.roots
 
 
+def only_misses(node: Node) -> bool:
+    """Whether the node that runs now in this thread makes all of the gradient of `node`, and no hook is shown it."""
+    walk = _running.walks[-1] if _running.walks else None
+    return walk is not None and walk.lean and walk.waiting.get(node) == 1 and node not in walk.buffers
+
+
 def fills_every_leaf() -> bool:
     """False within a backward pass that was given `inputs`, or was started by `grad`."""
     return all(walk.needed is None for walk in _running.walks)

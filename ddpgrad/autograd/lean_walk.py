@@ -27,12 +27,14 @@ def lean_drain(walk: Walk, F: Any) -> None:
         else:
             node = heappushpop(ready, (-only.sequence, only))[1] if ready else only
             only = None
+        walk.lean = not node.special
         if node.special:
             walk.step(node, F)
             continue
         grad = buffers.pop(node, None)
         if grad.__class__ is not array_type:
             buffers[node] = grad
+            walk.lean = False
             walk.step(node, F)
             continue
         results = node.apply(grad, F)

@@ -163,6 +163,10 @@ class Node:
         """Gradients for `edges`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
         raise NotImplementedError(f"{self.name()} does not define a gradient")
 
+    def memory(self) -> Any:
+        """The array that the gradient which is being computed for this node may be written to, or None."""
+        return None
+
     def release(self) -> None:
         """Forget what was saved for backward."""
 

@@ -32,6 +32,7 @@ class Walk:
         self.stops: set[Node] = set()  # those of them that nothing is needed beyond
         self.roots: set[Node] = set()
         self.cleanups: list[Callable[[], Any]] = []  # called when the pass has ended
+        self.lean = False  # while a node without hooks runs, in a pass on arrays that fills all leaves
         self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be written to
 
     def run(

@@ -10,16 +10,16 @@ from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.checkpoint import checkpoint
 
-X = torch.tensor(np.random.default_rng(0).normal(size=(8, 4)))
+SMALL, LARGE = 4, 128  # gradients of large weights are written into buckets by the product that makes them
 
 
 class Twice(nn.Module):
     """A part that is used twice, each time within a checkpoint if that is not None."""
 
-    def __init__(self, use_reentrant: bool | None = None) -> None:
+    def __init__(self, use_reentrant: bool | None = None, width: int = SMALL) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.part, self.last = (nn.Linear(4, 4, dtype=torch.float64) for _ in range(3))
+        self.first, self.part, self.last = (nn.Linear(width, width, dtype=torch.float64) for _ in range(3))
         self.use_reentrant = use_reentrant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,23 +59,31 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["ddp", "fully_shard"])
+def batch(width):
+    return torch.tensor(np.random.default_rng(0).normal(size=(2 * width, width)))
+
+
+@pytest.mark.parametrize(
+    ("shard", "width"),
+    [(False, SMALL), (False, LARGE), (True, SMALL)],
+    ids=["ddp", "ddp, large", "fully_shard"],
+)
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_are_those_of_one_process_on_the_joined_batch(name, shard):
+def test_gradients_are_those_of_one_process_on_the_joined_batch(name, shard, width):
     step, use_reentrant, options = CASES[name]
-    alone = Twice(use_reentrant)
+    alone, x = Twice(use_reentrant, width), batch(width)
     for _ in range(2):
-        step(alone, X)
+        step(alone, x)
 
     def program():
-        model = Twice(use_reentrant)
+        model = Twice(use_reentrant, width)
         if shard:
             fully_shard(model.part)
             fully_shard(model)
         else:
             model = DDP(model, **options)
         for _ in range(2):  # the second adds to the first, and buckets are laid out anew between them
-            step(model, share(X))
+            step(model, share(x))
         if shard:
             return {n: p.grad.full_tensor().numpy() for n, p in model.named_parameters()}
         return gradients(model.module)
@@ -83,3 +91,30 @@ def test_gradients_are_those_of_one_process_on_the_joined_batch(name, shard):
     for found in ranks(2, program):
         for key, want in gradients(alone).items():
             np.testing.assert_allclose(found[key], want, rtol=1e-8, atol=1e-12, err_msg=key)
+
+
+def test_what_a_program_is_shown_of_a_large_gradient_is_not_written_to_later():
+    def program():
+        model = DDP(Twice(width=LARGE))
+        weight, x = model.module.last.weight, batch(LARGE)
+        shown, copies = [], []
+
+        def show(gradient):
+            shown.append(gradient)
+            copies.append(gradient.clone())
+
+        usual(model, x)  # after which buckets are laid out anew
+        model.zero_grad()
+        out = model(x)
+        out.grad_fn.register_hook(lambda inputs, outputs: show(inputs[1]))
+        out.square().sum().backward()
+        model.zero_grad()
+        show(torch.autograd.grad(model(x).square().sum(), [weight])[0])
+        handle = weight.register_hook(show)
+        usual(model, x)
+        handle.remove()
+        model.zero_grad()
+        usual(model, 3 * x)
+        return [torch.equal(a, b) for a, b in zip(shown, copies, strict=True)]
+
+    assert ranks(1, program) == [[True] * 3]

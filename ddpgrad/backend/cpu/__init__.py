@@ -20,7 +20,11 @@ _FAMILIES = (
     "piecewise", "places", "places_along", "pointwise", "pool", "recurrent", "reduce", "resample", "shape", "special",
 )  # fmt: skip
 # Those that have functions for other modules as well.
-_MIXED_FAMILIES = {"half": ("cast",), "half_loops": ("by_a_number",), "matmul": ("linear", "matmul")}
+_MIXED_FAMILIES = {
+    "half": ("cast",),
+    "half_loops": ("by_a_number",),
+    "matmul": ("linear", "matmul", "weight_gradient"),
+}
 # Those that need no Numba.
 _PLAIN_FAMILIES = ("lapack",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,17 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])
 
 
-def dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """left (M, K) @ right (K, N), of one type: by BLAS, or by `float_product` where that is done sooner."""
+def weight_gradient(g: np.ndarray, input: np.ndarray, target: Any) -> np.ndarray:
+    """g (M, N) transposed @ input (M, K): in the memory that `target` has for it, or a new array."""
+    usual = g.__class__ is input.__class__ is np.ndarray and g.dtype is input.dtype and g.dtype.char in "fd"
+    if not usual:
+        return NotImplemented
+    small = g.size * input.shape[1] < SMALL_PRODUCT  # copied sooner than asked for
+    return g.T.dot(input) if small else dot(g.T, input, target.memory())
+
+
+def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """left (M, K) @ right (K, N), of one type: by BLAS, or by `float_product` where that is done sooner. out: C-contiguous."""
     if (
         left.size * right.shape[1] >= SMALL_PRODUCT
         and left.dtype.char == "f"
@@ -60,8 +70,8 @@ def dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         from .float_product import product, worth_it
 
         if worth_it(left, right):
-            return product(left, right)
-    return left.dot(right)
+            return product(left, right, out)
+    return left.dot(right, out)
 
 
 def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray | None:

@@ -20,8 +20,8 @@ A gradient rule takes `F`, the gradient `g` of the output, and then, by name, wh
 output), `input_shape` (the shape of the parameter `input`, without the array), or names listed in `extras` (further
 results of the forward that users do not see). What no rule names is not kept. It returns the gradient of one input,
 broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of several inputs share work,
-`joint` is one rule that takes `needs` (a bool per tensor input) as well and returns all of them. Rules are written
-once and run on arrays and on Tensors.
+`joint` is one rule that takes `needs` (a bool per tensor input) as well and returns all of them; or `targets`, the nodes
+that the gradients go to or None, which may have memory for them. Rules are written once and run on arrays and on Tensors.
 
 An op of several outputs names all but the first in `extras`; users see the first `outputs` of them, and the first
 `differentiable` have a gradient. Its rules get a tuple of gradients, with None for the outputs that no gradient

@@ -93,6 +93,8 @@ def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[
     """All rules as one function of (F, g, kept values, edges): a gradient, or None, for each edge."""
     rules, joint = op.rules, op.joint
     if joint is not None:
+        if _parameters(joint)[2] == "targets":
+            return lambda F, g, kept, edges: joint(F, g, [edge[0] for edge in edges], *kept)
         return lambda F, g, kept, edges: joint(F, g, [edge[0] is not None for edge in edges], *kept)
     if len(rules) == 1:
         # The op was recorded, so its only gradient is wanted, and all that is kept is for this rule.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..creation.factories import full
-from ..dispatch.declare import op, primitive
+from ..dispatch.declare import composite, op, primitive
 from ..elementwise.binary import masked_fill
 
 
@@ -106,17 +106,23 @@ def matmul(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-def _linear_rule(F: Any, g: Any, needs: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
+@composite
+def weight_gradient(F: Any, g: Any, input: Any, target: Any) -> Any:
+    """g (M, N) transposed @ input (M, K), perhaps in memory that `target`, the node it goes to, has for it."""
+    return F.matmul(F.transpose(g, 0, 1), input)
+
+
+def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
     flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
     grad_input = grad_weight = grad_bias = None
-    if needs[0]:
+    if targets[0] is not None:
         grad_input = F.matmul(flat_g, weight)
         if len(g.shape) != 2:
             grad_input = F.reshape(grad_input, tuple(input.shape))
-    if needs[1]:
+    if targets[1] is not None:
         flat_input = input if len(g.shape) == 2 else F.reshape(input, (flat_g.shape[0], weight.shape[1]))
-        grad_weight = F.matmul(F.transpose(flat_g, 0, 1), flat_input)
-    if needs[2]:
+        grad_weight = F.weight_gradient(flat_g, flat_input, targets[1])
+    if targets[2] is not None:
         grad_bias = F.sum(flat_g, 0)
     return grad_input, grad_weight, grad_bias
 
