@@ -147,6 +147,20 @@ class Averages:
         self.nonfinite = nonfinite
         self.finite.enabled = nonfinite is not None
 
+    def listen(self) -> None:
+        """Let the accumulators call `arrived`, and nobody else's who listened before."""
+        self._arrivals = [arrival(ref(self), i) for i in range(len(self.accumulators))]
+        for node, told in zip(self.accumulators, self._arrivals, strict=True):
+            node.filled = told
+
+    def listen_no_more(self) -> None:
+        """Undo `listen`, save where somebody listens instead, and remove the hooks."""
+        for hook in self.hooks:
+            hook.remove()
+        for node, told in zip(self.accumulators, self._arrivals, strict=True):
+            if node.filled is told:
+                node.filled = None
+
     def memory(self, i: int) -> Tensor | None:
         """Where the gradient of parameter i has to lie; None: anywhere."""
         return None

@@ -92,10 +92,8 @@ class Reducer(Averages):
         ]
         # Held for good: an accumulator, and with it the bucket, lives only as long as somebody refers to it.
         self.accumulators: list[AccumulateGrad] = [accumulator(p) for p in parameters]
-        self.arrivals_of = [arrival(ref(self), i) for i in range(len(self.accumulators))]
-        for node, arrived in zip(self.accumulators, self.arrivals_of, strict=True):
-            node.filled = arrived
         self.hooks = []
+        self.listen()
         self.trigger = None if trigger is None else accumulator(trigger)
         if self.trigger is not None:
             self.hooks.append(self.trigger.register_hook(arrival(ref(self), TRIGGER)))
@@ -162,14 +160,10 @@ class Reducer(Averages):
         return SparseBucket(layout, self.names[first], self.parameters[first])
 
     def __del__(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
+        self.listen_no_more()
         for i, (_, view) in self.place.items():
-            node = self.accumulators[i]
-            if node.bucket is view:
-                node.bucket = None
-            if node.filled is self.arrivals_of[i]:
-                node.filled = None
+            if self.accumulators[i].bucket is view:
+                self.accumulators[i].bucket = None
 
     def memory(self, i: int) -> Tensor | None:
         """Where the gradient of parameter i has to lie: its bucket; a sparse one lies anywhere."""
@@ -200,8 +194,7 @@ class Reducer(Averages):
         self.arrives(i)
         if not self.enabled:
             return
-        if not self.backward_runs:
-            self._enter_backward()
+        self._enter_backward()
         if self.static is None or self.static.is_last(i):
             self._complete_on_this_rank(i)
 
@@ -213,23 +206,21 @@ class Reducer(Averages):
         self.ready.add(i)
         if self.arrivals is not None:
             self.arrivals[i] = spans.now() - self.backward_began - self.stood
-        bucket, view = self.place[i]
-        if self.parameters[i]._grad is not view:
-            self.adopt(i)
-        if self._less_missing(bucket) == 0:
+        self.adopt(i)
+        if self._less_missing(self.place[i][0]) == 0:
             self._hand_over()
 
     def _enter_backward(self) -> None:
-        self.backward_runs = True
-        self.backward_began, self.stood = spans.now(), 0.0
-        engine.queue_callback(self._finish)
-        on_capture_failure(self._begin)
+        if not self.backward_runs:
+            self.backward_runs = True
+            self.backward_began, self.stood = spans.now(), 0.0
+            engine.queue_callback(self._finish)
+            on_capture_failure(self._begin)
 
     def _release(self) -> None:
         """The gradient that delayed buckets wait for is there, or will not come."""
         if self.enabled and TRIGGER not in self.ready:
-            if not self.backward_runs:
-                self._enter_backward()
+            self._enter_backward()
             self.ready.add(TRIGGER)
             for bucket in self.buckets:
                 if bucket.waits:
