@@ -7,6 +7,7 @@ shape alone decides.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -30,6 +31,8 @@ def sum(
         total = _half_total(input, dim, keepdim)
         return NotImplemented if total is None else total.astype(input.dtype)
     if input.size < _WORTH_IT or not input.flags.c_contiguous:
+        if dim == 0 and input.ndim == 2 and input.size < _WORTH_IT and not keepdim:  # as of a bias
+            return _ones(len(input), input.dtype).dot(input)
         # With an output NumPy returns an array, which is quicker than to make one of its scalar.
         out = np.empty((), input.dtype) if dim is None and not keepdim else None
         return np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
@@ -38,6 +41,11 @@ def sum(
     if split is None:
         return np.add.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
     return _summed(input, split, np.empty(split[1], input.dtype)).reshape(_shape(input.shape, dims, keepdim))
+
+
+@functools.lru_cache(64)
+def _ones(count: int, dtype: np.dtype) -> np.ndarray:
+    return np.ones(count, dtype)
 
 
 def _half_total(input: np.ndarray, dim: int | tuple[int, ...] | None, keepdim: bool) -> np.ndarray | None:
