@@ -45,6 +45,7 @@ def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
 
 _tile = register_tile(_ROWS, _VECTORS, _LANES, ir.FloatType(), _add)
 _copied, _transposed = moved_block(_LANES, False), moved_block(_LANES, True)
+_copied_rows = moved_block(_ROWS, False)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -65,12 +66,6 @@ def _pack(source, first, depth, left, count, width, out):
             for j in range(0, count, _LANES):
                 for k in range(0, done, _LANES):
                     _transposed(corner + 4 * k + j * along, along, to + 4 * (k * width + j), 4 * width)
-    elif along == 4 and count == width:
-        done = depth
-        for k in range(depth):
-            row, line = out[k], source[first + k, left : left + width]
-            for j in range(width):
-                row[j] = line[j]
     for start in range(done, depth, _LANES):  # a line of the cache at a time
         end = min(depth, start + _LANES)
         for j in range(count):
@@ -80,8 +75,18 @@ def _pack(source, first, depth, left, count, width, out):
 
 def _pack_rows(left, first, depth, start, out):
     """left (stack, M, K), of M the part from panel `start` on and of K that from `first`, as panels (stack, *, depth, 8)."""
+    whole = left.shape[1] // _ROWS - start if left.strides[1] == 4 else 0
     for s in range(left.shape[0]):
-        for i in range(out.shape[1]):
+        along, corner = left.strides[2], left.ctypes.data + s * left.strides[0] + 4 * start * _ROWS
+        for k in range(0, depth - depth % _ROWS, _ROWS):  # a page is looked up once for all panels
+            place, to = corner + (first + k) * along, out.ctypes.data + s * out.strides[0] + 4 * k * _ROWS
+            for i in range(whole):
+                _copied_rows(place + 4 * i * _ROWS, along, to + i * out.strides[1], 4 * _ROWS)
+        for k in range(depth - depth % _ROWS, depth):
+            for i in range(whole):
+                for j in range(_ROWS):
+                    out[s, i, k, j] = left[s, (start + i) * _ROWS + j, first + k]
+        for i in range(whole, out.shape[1]):
             top = (start + i) * _ROWS
             _pack(left[s].T, first, depth, top, min(_ROWS, left.shape[1] - top), _ROWS, out[s, i])
 
