@@ -21,6 +21,7 @@ import numpy as np
 from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
+from ..core.environment import numba_enabled
 from ..core.upcalls import new_tensor
 from .variates import Shape, Variates, check_deviation, check_range, floating, folded, shape_tuple, span_of
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _DEFAULT_SEED = 67280421310721  # what PyTorch's generators start from when nobody seeds them
 _STATE_WORDS = 624  # words of a Mersenne Twister's state
 _WIDE = 1 << 28  # PyTorch draws 64 bits for integer ranges from here on
+_MANY = 1 << 15  # draws for which the twister's state is taken out of NumPy's and put back
 _SHORT = 1 << 14  # permutations up to this length are swapped element by element
 
 # The bytes of PyTorch's CPU generator state. `left` counts the words before the next
@@ -128,13 +130,26 @@ class Generator(Variates):
 
     # -- raw draws ---------------------------------------------------------------------
 
+    def _fill(self, how: str, out: np.ndarray, *more: Any, draws: int = 1) -> bool:
+        """Let the compiled twister fill `out`, with so many draws for each element, where that is done sooner."""
+        if draws * out.size < _MANY or not numba_enabled():
+            return False
+        from ..backend.cpu import twister
+
+        state: Any = self._twister.state
+        words = state["state"]
+        words["pos"] = getattr(twister, how)(words["key"], words["pos"], *more, out)
+        self._twister.state = state
+        return True
+
     def _words32(self, count: int) -> np.ndarray:
         """`count` draws of 32 bits, as uint64."""
-        return self._twister.random_raw(count)
+        words = np.empty(count, np.uint64)
+        return words if self._fill("words", words) else self._twister.random_raw(count)
 
     def _words64(self, count: int) -> np.ndarray:
         """`count` draws of 64 bits, each from two of 32, the high half first."""
-        pairs = self._twister.random_raw(2 * count)
+        pairs = self._words32(2 * count)
         words = pairs[0::2] << np.uint64(32)
         words |= pairs[1::2]
         return words
@@ -147,6 +162,9 @@ class Generator(Variates):
         """`count` numbers in [0, 1): 53 bits each in float64, 24 bits in every other type."""
         if dtype == np.float64:
             return (self._words64(count) & np.uint64((1 << 53) - 1)) * 2.0**-53
+        numbers = np.empty(count, np.float32)
+        if self._fill("unit", numbers):
+            return numbers
         bits = (self._words32(count) & np.uint64((1 << 24) - 1)).astype(np.float32)
         bits *= np.float32(2.0**-24)
         return bits

@@ -75,6 +75,9 @@ class Variates:
     def _scalar_normal(self) -> float:
         raise NotImplementedError
 
+    def _fill(self, how: str, out: np.ndarray, *more: Any, draws: int = 1) -> bool:
+        raise NotImplementedError
+
     def _words32(self, count: int) -> np.ndarray:
         raise NotImplementedError
 
@@ -109,6 +112,8 @@ class Variates:
         drawn = np.empty(math.prod(shape), np.bool_)
         # A number of 53 bits is below p when its bits, as an integer, are below this.
         limit = math.ceil(p * 2.0**53)
+        if self._fill("below", drawn, np.uint64(limit), draws=2):
+            return drawn.reshape(shape)
         for start in range(0, drawn.size, _DRAWS):  # words of one block stay in the cache
             block = drawn[start : start + _DRAWS]
             words = self._words32(2 * block.size)
