@@ -1,4 +1,4 @@
-"""Compiled softmax for the CPU: one pass over memory each, float32 and float64.
+"""Compiled softmax and gated units for the CPU: one pass over memory each, float32 and float64.
 
 Every function returns `NotImplemented`, before anything else, for what it is not written
 for. Outputs are new C-contiguous arrays of the input's shape; inputs stay as they are.
@@ -13,6 +13,7 @@ import numpy as np
 
 from .vectormath import (
     compiled_for,
+    exp,
     exp_of_negative,
     from_ordered,
     kernel,
@@ -55,6 +56,34 @@ def log_softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray
     if not compiled_for(g, out) or dim != out.ndim - 1 or out.size == 0:
         return NotImplemented
     return _map_rows(_log_softmax_backward, g, out)
+
+
+def glu(input: np.ndarray, dim: int = -1) -> np.ndarray:
+    """The first half along `dim` times the sigmoid of the second."""
+    if not compiled_for(input) or not input.flags.c_contiguous or not input.size:
+        return NotImplemented
+    shape, both = _gated(input, dim)
+    out = np.empty(shape, input.dtype)
+    _glu(both, out.reshape(len(both), -1))
+    return out
+
+
+def glu_backward(g: np.ndarray, input: np.ndarray, dim: int) -> np.ndarray:
+    """The gradient of `glu` for `input`."""
+    if not compiled_for(g, input) or not input.flags.c_contiguous or not input.size:
+        return NotImplemented
+    out = np.empty(input.shape, input.dtype)
+    _, both = _gated(input, dim)
+    _glu_backward(np.ascontiguousarray(g).reshape(len(both), -1), both, out.reshape(both.shape))
+    return out
+
+
+def _gated(input: np.ndarray, dim: int) -> tuple[tuple[int, ...], np.ndarray]:
+    """The shape of half of `input`, and rows that each hold values and then as many gates."""
+    shape = list(input.shape)
+    shape[dim] //= 2
+    rows = math.prod(shape[: dim % input.ndim])
+    return tuple(shape), input.reshape(rows, -1)
 
 
 def _map_rows(body, g: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -119,3 +148,25 @@ def _log_softmax_backward(g, y, out):
             total += g[i, j]
         for j in range(y.shape[1]):
             out[i, j] = g[i, j] - exp_of_negative(y[i, j]) * total
+
+
+@kernel
+def _glu(x, out):
+    one = x.dtype.type(1)
+    for i in range(x.shape[0]):
+        row, half = out[i], x.shape[1] // 2
+        values, gates = x[i, :half], x[i, half:]
+        for j in range(half):
+            row[j] = values[j] / (one + exp(-gates[j]))
+
+
+@kernel
+def _glu_backward(g, x, out):
+    one = x.dtype.type(1)
+    for i in range(x.shape[0]):
+        row, half = g[i], x.shape[1] // 2
+        values, gates, of_values, of_gates = x[i, :half], x[i, half:], out[i, :half], out[i, half:]
+        for j in range(half):
+            gate = one / (one + exp(-gates[j]))
+            of_values[j] = row[j] * gate
+            of_gates[j] = row[j] * gate * values[j] * (one - gate)

@@ -151,15 +151,15 @@ def clamp(input: Array, min: Any = None, max: Any = None) -> Array:
     return _map(_clamp, input, *limits)
 
 
-def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    """`clamp` by the options of `nn.Hardtanh`."""
-    return clamp(input, min_val, max_val)
-
-
 def clamp_backward(g: Array, input: Array, min: Any, max: Any) -> Array:
     """The gradient of `clamp` for `input`."""
     limits = _limits(min, max)
     return NotImplemented if limits is None else _map_pair(_clamp_backward, g, input, *limits)
+
+
+def hardtanh_backward(g: Array, input: Array, min_val: float, max_val: float) -> Array:
+    """The gradient of `hardtanh` for `input`: none at the limits."""
+    return _map_pair(_hardtanh_backward, g, input, min_val, max_val)
 
 
 def hardsigmoid(input: Array) -> Array:
@@ -374,6 +374,10 @@ def _clamp(x, low, high):
 
 def _clamp_backward(g, x, low, high):
     return where((x >= low) & (x <= high), g, 0)
+
+
+def _hardtanh_backward(g, x, low, high):
+    return where((x <= low) | (x >= high), 0, g)
 
 
 def _hardsigmoid(x, sixth, half):
