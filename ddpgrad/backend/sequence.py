@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ BatchSizes = tuple[int, ...]
 
 def steps(batch_sizes: BatchSizes, reverse: bool) -> Iterator[tuple[int, int]]:
     """(first row, number of rows) of each step, in the order of computation."""
-    starts = np.concatenate([[0], np.cumsum(batch_sizes)]).tolist()
+    starts = [0, *accumulate(batch_sizes)]
     order = range(len(batch_sizes))
     return ((starts[t], batch_sizes[t]) for t in (reversed(order) if reverse else order))
 

@@ -55,11 +55,12 @@ def test_any_shape_and_strides(stack, rows, length, columns, left_order, right_o
 
 
 @settings(deadline=None)
-@given(sizes, sizes, st.integers(1, 5), orders)
-def test_a_matrix_that_is_packed_once(rows, length, panels, order):
+@given(sizes, sizes, st.integers(1, 5), orders, st.integers(1, 2))
+@example(16, 64, 4, "columns", 2)
+def test_a_matrix_that_is_packed_once(rows, length, panels, order, times):
     left, right = matrices(0, 1, rows, length, "rows")[0], matrices(1, 1, length, 32 * panels, order)[0]
     out = np.full((rows, 32 * panels), np.nan, np.float32)
-    by(right)(left, out)
+    by(right, times)(left, out)
     close(out, left, right)
 
 

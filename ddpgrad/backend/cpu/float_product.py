@@ -91,6 +91,12 @@ def _pack_rows(left, first, depth, start, out):
             _pack(left[s].T, first, depth, top, min(_ROWS, left.shape[1] - top), _ROWS, out[s, i])
 
 
+def _pack_columns(right, out):
+    """right (K, N) as panels (N / 32, K, 32)."""
+    for j in range(out.shape[0]):
+        _pack(right, 0, right.shape[0], j * _COLUMNS, _COLUMNS, _COLUMNS, out[j])
+
+
 def _multiply(left, panels, right, first, depth, start, end, out):
     """Panels `start` to `end` of the columns of right (stack, K, N), against all rows, to out (stack, M, N).
 
@@ -138,7 +144,8 @@ def _compiled(function: Any, *arguments: Any) -> Any:
     return dispatcher
 
 
-_SOURCE = types.Array(types.float32, 3, "A", readonly=True)
+_MATRIX, _SOURCE = (types.Array(types.float32, n, "A", readonly=True) for n in (2, 3))
+_PACKED = types.Array(types.float32, 3, "C")
 _PANELS = types.Array(types.float32, 4, "C")
 _INT = types.intp
 
@@ -146,12 +153,14 @@ _INT = types.intp
 class _Kernels:
     """Loaded or compiled when a product is first made."""
 
+    pack_columns: Any = None
     pack_rows: Any = None
     multiply: Any = None
 
 
 def _kernels() -> type[_Kernels]:
     if _Kernels.multiply is None:
+        _Kernels.pack_columns = _compiled(_pack_columns, _MATRIX, _PACKED)
         _Kernels.pack_rows = _compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
         out = types.Array(types.float32, 3, "A")
         _Kernels.multiply = _compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
@@ -180,16 +189,23 @@ def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
     return np.matmul(left, right, out=out)
 
 
-def by(right: Array) -> Callable[[Array, Array], object]:
-    """multiply(left (M, K), out (M, N)) for products with right (K, N) again and again, which is packed once. K is at least 1."""
+def by(right: Array, times: int) -> Callable[[Array, Array], object]:
+    """multiply(left (M, K), out (M, N)) for `times` products with right (K, N), which is packed once. K is at least 1."""
     length, columns = right.shape
+    if times == 1:
+        return lambda left, out: matmul(left, right, out)
     if not AVAILABLE or right.dtype.char != "f" or columns % _COLUMNS:
         whole = np.ascontiguousarray(right)
         return lambda left, out: np.matmul(left, whole, out=out)
-    panels = np.ascontiguousarray(right.reshape(length, -1, _COLUMNS).swapaxes(0, 1))
+    panels = np.empty((columns // _COLUMNS, length, _COLUMNS), np.float32)
+    _kernels().pack_columns(right, panels)
+    no_rows = np.empty((1, 0, length, _ROWS), np.float32)
 
     def multiply(left: Array, out: Array) -> object:
-        return product(left[None], panels, out.reshape(len(out), -1, _COLUMNS).swapaxes(0, 1))
+        parts = out.reshape(len(out), -1, _COLUMNS).swapaxes(0, 1)
+        if len(left) % _ROWS or left.strides[1] != 4 or length > _DEPTH:
+            return product(left[None], panels, parts)
+        return _Kernels.multiply(left[None], no_rows, panels, 0, length, 0, 1, parts)
 
     return multiply
 

@@ -28,7 +28,7 @@ def lstm_sequence(
     states = np.empty((2, len(gates), h0.shape[1]), input.dtype)
     h, c = np.array(h0, order="C"), np.array(c0, order="C")
     products = np.empty((len(h0), gates.shape[1]), input.dtype)
-    multiply = by(weight.T)
+    multiply = by(weight.T, len(batch_sizes))
     for start, size in steps(batch_sizes, reverse):
         rows = slice(start, start + size)
         multiply(h[:size], products[:size])
@@ -56,7 +56,7 @@ def lstm_backward(
     c_before = np.concatenate([c0, out[1]])[before]
     grad = np.empty_like(gates)
     grad_h, grad_c = np.zeros_like(h0, order="C"), np.zeros_like(c0, order="C")
-    multiply = by(weight)
+    multiply = by(weight, len(batch_sizes))
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _lstm_step_backward(
@@ -76,7 +76,7 @@ def gru_sequence(
     width = h0.shape[1]
     gates = np.empty((len(input), 4 * width), input.dtype)
     states = np.empty((len(input), width), input.dtype)
-    multiply = by(weight.T)
+    multiply = by(weight.T, len(batch_sizes))
     h = np.array(h0, order="C")
     products = np.empty((len(h0), 3 * width), input.dtype)
     for start, size in steps(batch_sizes, reverse):
@@ -108,7 +108,7 @@ def gru_backward(
     of_state = np.empty_like(grad)
     grad_h = np.zeros_like(h0, order="C")
     through = np.empty_like(grad_h)
-    multiply = by(weight)
+    multiply = by(weight, len(batch_sizes))
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _gru_step_backward(g[rows], gates[rows], before[rows], grad_h, grad[rows], of_state[rows])
@@ -126,7 +126,7 @@ def rnn_sequence(
     states = np.array(input, order="C")
     h = np.array(h0, order="C")
     products = np.empty_like(h)
-    multiply = by(weight.T)
+    multiply = by(weight.T, len(batch_sizes))
     for start, size in steps(batch_sizes, reverse):
         multiply(h[:size], products[:size])
         _rnn_step(states[start : start + size], products[:size], h, relu)
@@ -150,7 +150,7 @@ def rnn_backward(
     before = np.concatenate([h0, out])[previous_rows(batch_sizes, reverse)]
     grad = np.empty_like(out)
     grad_h = np.zeros_like(h0, order="C")
-    multiply = by(weight)
+    multiply = by(weight, len(batch_sizes))
     for start, size in list(steps(batch_sizes, reverse))[::-1]:
         rows = slice(start, start + size)
         _rnn_step_backward(g[rows], out[rows], grad_h, grad[rows], relu)
