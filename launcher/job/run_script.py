@@ -126,6 +126,9 @@ def _reported_threads(sender: Sender | None, launch: Launch) -> Iterator[None]:
 
 
 def _report(sender: Sender | None, failure: Failure) -> None:
+    if sender is not None and sender.forked:  # not the launcher's business, and nobody else's text
+        print(failure.text, end="", file=sys.__stderr__)
+        return
     if sender is not None:
         from ddpgrad.distributed import mpi_shared_memory
 

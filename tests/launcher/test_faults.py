@@ -14,6 +14,7 @@ from running import ENDS_EARLY
 FAULTS = {
     "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
     "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),
+    "exit code of no byte": ("sys.exit(256)", "exit code 1", "script.py:13"),
     "exit message": ("sys.exit('no data here')", "exit code 1", "no data here"),
     "os._exit": ("os._exit(7)", "exit code 7", "rank 1 called os._exit(7) before its script was finished"),
     "os._exit(0)": ("os._exit(0)", "exit code 0", "rank 1 called os._exit(0) before its script was finished"),
@@ -165,6 +166,33 @@ time.sleep(60)
 """)
     result = ddprun.run("-n", "2", script)
     assert (result.code, result.said[-1]) == (1, "ValueError: boom")
+
+
+FORKS = """
+import os
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+x = torch.ones(2)
+child = dist.get_rank() == 0 and os.fork() == 0
+if not child and dist.get_rank() == 0: os.wait()
+try:
+    dist.all_reduce(x)
+except dist.DistError as error:
+    print(error)
+print("sum", x.tolist())
+if child: raise KeyError("an end of its own")
+"""
+
+
+@pytest.mark.parametrize("mode", thinned(["processes", "procs", "debug"], "processes"))
+def test_a_fork_of_a_rank_takes_no_part_in_its_place(ddprun, mode):
+    result = ddprun.run("-n", "2", *MODES[mode], ddprun.script(FORKS, prelude="import sys\n"))
+    assert result.code == 0, result.err
+    assert "only that one takes part in collectives" in result.out
+    if mode == "processes":  # else the fork of a thread ends with it
+        assert "KeyError: 'an end of its own'" in result.err
+    assert (result.out.count("[1.0, 1.0]"), result.out.count("[2.0, 2.0]")) == (1, 2)
 
 
 def test_breakpoint_without_a_terminal_says_what_to_do(ddprun):

@@ -24,11 +24,11 @@ _RAISED_BY = re.compile(r"\(raised by rank (\d+)\)")
 
 
 def exit_status(error: BaseException) -> int:
-    """The exit status that Python would end with after `error`."""
+    """The exit status that Python would end with after `error`; 1 for a code such as 256, of which the kernel keeps 0."""
     if isinstance(error, SystemExit):
-        if error.code is None:
+        if not error.code and isinstance(error.code, int | None):
             return 0
-        return error.code & 0xFF if isinstance(error.code, int) else 1
+        return error.code & 0xFF or 1 if isinstance(error.code, int) else 1
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 

@@ -113,6 +113,11 @@ class Sender:
                 f"a report address is fd:NUMBER, unix:NAME or tcp:TOKEN@PORT@HOST,..., got {address!r}"
             )
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked copy."""
+        return os.getpid() != self._pid
+
     def cut_off(self) -> bool:
         """Whether the launcher's host no longer answers, though the connection has not ended."""
         return self._between_hosts and tcp_keepalive.unanswered(self.fd)
@@ -190,7 +195,7 @@ class Sender:
         self._write(_encoded(message))
 
     def _write(self, data: bytes) -> None:
-        if os.getpid() != self._pid:
+        if self.forked:
             return
         # A long message is many writes, and no heartbeat may come between them.
         with self._lock:

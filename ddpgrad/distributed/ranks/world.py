@@ -19,7 +19,7 @@ from ...core.errors import DistributedError, LaunchError
 from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
 from ..protocol import progress
-from ..transports.base import COMPLETED, Transport, limit
+from ..transports.base import COMPLETED, Transport, forked, limit
 from .baton import Baton, Outside, Slot
 from .exits import ExitWatch, LastChecks
 
@@ -74,6 +74,7 @@ class World:
             name = self._chosen[backend] = transports.choose(self.launch, backend)
         transport = self._transports.get(name)
         if transport is None:
+            self._refuse_in_fork()
             with progress.meeting(name, limit(timeout)):
                 transport = transports.connect(self.launch, name, timeout, meeting=name)
             self._transports[name] = transport
@@ -85,6 +86,10 @@ class World:
             transport.timeout = timeout
         return transport
 
+    def _refuse_in_fork(self) -> None:
+        if self.launch.world_size > 1 and os.getpid() != self.pid:
+            raise forked(self.launch)
+
     def group_transport(
         self, local: int, group: str, launch: Launch, backend: str | None, timeout: float | None
     ) -> Transport:
@@ -94,6 +99,7 @@ class World:
         """
 
         def connect() -> None:
+            self._refuse_in_fork()
             self._transports[group] = transports.connect_group(launch, backend, timeout, group)
 
         if group not in self._transports:
@@ -153,7 +159,8 @@ class World:
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Tell the other processes that hosted `rank` ends with `error`."""
-        for transport in list(self._transports.values()):
+        # A forked child (a loader's worker, say) must not speak for its parent.
+        for transport in list(self._transports.values()) if os.getpid() == self.pid else ():
             transport.fail(rank, _reason(error), secondary=isinstance(error, DistributedError))
 
     def free_threads(self) -> None:
@@ -176,8 +183,7 @@ class World:
 
     def close(self) -> None:
         """Tell the other processes that this one's ranks have ended. May be called again."""
-        # A forked child (a loader's worker, say) must not speak for its parent.
-        if os.getpid() == self.pid:
+        if os.getpid() == self.pid:  # as in `fail`
             for transport in self._transports.values():
                 transport.close()
             self.free_threads()

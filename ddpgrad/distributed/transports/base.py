@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 
@@ -71,6 +72,25 @@ def limit(timeout: float | None) -> float:
     return environment_timeout() if timeout is None else timeout
 
 
+def forked(launch: Launch) -> DistributedError:
+    """What a fork of a process that hosts ranks is told: what it posted would be taken for theirs."""
+    return DistributedError(
+        f"process {os.getpid()} is a fork of one that hosts ranks {[*map(launch.world_rank, launch.ranks)]}: only that one "
+        "takes part in collectives and messages. Communicate there, or start processes by multiprocessing's 'spawn'"
+    )
+
+
+def _refuse_in_fork() -> None:
+    for transport in _joined:
+        if vars(transport):  # it has not been released
+            transport.failed(forked(transport.launch))
+
+
+_joined: WeakSet[Transport] = WeakSet()
+"""The transports of this process to others, or between ranks that it hosts."""
+os.register_at_fork(after_in_child=_refuse_in_fork)
+
+
 class Transport(ABC):
     """Carries the collectives of one process's ranks; see the module's text.
 
@@ -85,6 +105,8 @@ class Transport(ABC):
         self.ranks = launch.ranks
         self.timeout = limit(timeout)
         self.failure: DistributedError | None = None
+        if launch.world_size > 1:
+            _joined.add(self)
 
     @abstractmethod
     def post(self, calls: Sequence[Call]) -> Pending:
