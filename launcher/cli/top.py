@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
+import signal
 import sys
 import time
 from collections import deque
@@ -33,6 +34,7 @@ _HEADS = (
 _LEFT = ("host", "state", _HEADS[-1])  # the others are numbers
 # The share of time that a rank waits is that of the last so many tables.
 _WINDOW = 10
+_LONGEST_S = 86400
 _CLEAR, _ALTERNATE, _NORMAL = "\x1b[H\x1b[J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
@@ -51,8 +53,8 @@ def main(argv: Sequence[str]) -> int:
         "--every", type=float, default=1.0, metavar="S", help="seconds between two (default 1)"
     )
     given = parser.parse_args(argv)
-    if not given.every > 0:
-        raise LaunchError(f"--every {given.every:g}: the seconds must be positive")
+    if not 0 < given.every <= _LONGEST_S:
+        raise LaunchError(f"--every {given.every:g}: the seconds must be positive, and {_LONGEST_S} at most")
     seen = [control.status(_only_job() if given.pid is None else given.pid)]
     if given.once:
         print("\n".join(table(seen)))
@@ -82,16 +84,18 @@ def _watch(first: Status, every: float) -> None:
     seen: deque[Status] = deque([first], maxlen=_WINDOW)
     drawn = sys.stdout.isatty()
     if drawn:
+        # The terminal is put back first.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         print(_ALTERNATE, end="")
     try:
         while True:
             if drawn:
                 size = shutil.get_terminal_size()
-                lines = [line[: size.columns] for line in table(seen)]
-                if len(lines) > size.lines - 1:
-                    more = len(lines) - size.lines + 2
-                    lines[-more - 1 :] = [f"… {more + 1} more ranks; a higher terminal shows them"]
-                print(_CLEAR + "\n".join(lines), end="", flush=True)
+                lines = table(seen)
+                if len(lines) > size.lines:
+                    shown = size.lines - 1
+                    lines[shown:] = [f"… {len(lines) - shown} more lines; a higher terminal shows them"]
+                print(_CLEAR + "\n".join(line[: size.columns] for line in lines), end="", flush=True)
             else:
                 print("\n".join(table(seen)), flush=True)
             time.sleep(every)

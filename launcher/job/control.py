@@ -21,6 +21,7 @@ from ddpgrad.distributed.transports.process_monitor import pid_namespace
 from .status import JobStatus, Status
 
 _MOST = 4096  # bytes of a message
+_MOST_ASKING = 32  # the next takes the place of the oldest
 _ANSWER_S = 10.0
 _STATUS = "status"
 
@@ -38,7 +39,7 @@ class Control:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._listening: socket.socket | None = None
-        self._asking: socket.socket | None = None
+        self._asking: list[socket.socket] = []
         self.status = JobStatus()
         self.resize: Callable[[int], str] = lambda procs: "the job has ended"
 
@@ -56,7 +57,8 @@ class Control:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._hang_up()
+        for asking in self._asking[:]:
+            self._hang_up(asking)
         if self._listening is not None:
             self._selector.unregister(self._listening)
             self._listening.close()
@@ -68,35 +70,33 @@ class Control:
             if _user_of(asking) not in (0, os.geteuid()):
                 asking.close()
                 return
-            self._hang_up()  # the latest counts
-            self._asking = asking
+            if len(self._asking) >= _MOST_ASKING:
+                self._hang_up(self._asking[0])
+            self._asking.append(asking)
             asking.setblocking(False)
-            self._selector.register(asking, selectors.EVENT_READ, lambda fd: self._answer())
+            self._selector.register(asking, selectors.EVENT_READ, lambda fd: self._answer(asking))
 
-    def _answer(self) -> None:
-        assert self._asking is not None
+    def _answer(self, asking: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            text = self._asking.recv(_MOST).decode(errors="replace")
+            text = asking.recv(_MOST).decode(errors="replace")
             if text == _STATUS:
-                self._send_status()
+                self._send_status(asking)
             elif text:
                 answer = self.resize(int(text)) if text.isdecimal() else f"not a number: {text!r}"
-                self._asking.send(f"{'no' if answer else 'ok'} {answer}".encode())
-        self._hang_up()
+                asking.send(f"{'no' if answer else 'ok'} {answer}".encode())
+        self._hang_up(asking)
 
-    def _send_status(self) -> None:
+    def _send_status(self, asking: socket.socket) -> None:
         """Of any length, and at once: as a file without a name."""
-        assert self._asking is not None
         with open(os.memfd_create("ddprun-status"), "wb") as file:
             file.write(json.dumps(self.status.read()).encode())
             file.flush()
-            socket.send_fds(self._asking, [b"ok "], [file.fileno()])
+            socket.send_fds(asking, [b"ok "], [file.fileno()])
 
-    def _hang_up(self) -> None:
-        asking, self._asking = self._asking, None
-        if asking is not None:
-            self._selector.unregister(asking)
-            asking.close()
+    def _hang_up(self, asking: socket.socket) -> None:
+        self._asking.remove(asking)
+        self._selector.unregister(asking)
+        asking.close()
 
 
 def _user_of(connection: socket.socket) -> int:
@@ -129,7 +129,8 @@ def running() -> list[int]:
     names = [
         line.rpartition(" ")[2] for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()
     ]
-    return sorted({int(name.removeprefix(begin)) for name in names if name.startswith(begin)})
+    numbers = (name.removeprefix(begin) for name in names if name.startswith(begin))
+    return sorted({int(number) for number in numbers if number.isdecimal()})  # anybody may take such a name
 
 
 def _answer_of(pid: int, request: str) -> tuple[str, list[int]]:

@@ -65,8 +65,8 @@ class Outlet:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.lines = Lines()
-        self.broken = False
-        """Whether the reader has gone away; later output is lost."""
+        self.broken = ""
+        """Why nothing can be written any more, as the reader has gone away or the disk is full; later output is lost."""
         self._waiting = bytearray()
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
@@ -89,11 +89,14 @@ class Outlet:
         try:
             while written < len(self._waiting) and self._poll.poll(0):
                 written += os.write(self.fd, self._waiting[written : written + _ATOMIC])
+        except BlockingIOError:  # somebody has set the reader's end so; poll tells when it takes more
+            pass
         except OSError as error:
             # EIO: the terminal was closed.
-            if error.errno not in (errno.EPIPE, errno.EIO):
-                raise
-            self.broken = True
+            gone = error.errno in (errno.EPIPE, errno.EIO)
+            self.broken = (
+                "nobody reads the output any more" if gone else f"the output cannot be written ({error})"
+            )
         if self.broken:
             self._waiting.clear()
         else:

@@ -86,9 +86,9 @@ class Relay:
         return any(outlet.waiting for outlet in self._outlets)
 
     @property
-    def broken(self) -> bool:
-        """Whether a reader of the launcher's output has gone away."""
-        return any(outlet.broken for outlet in self._outlets)
+    def broken(self) -> str:
+        """Why the launcher's output cannot be written any more; '' where it can."""
+        return next((outlet.broken for outlet in (self._out, self._err) if outlet.broken), "")
 
     def prepare(self) -> float:
         """Show lines that stayed unfinished, register the events to wait for, and return the latest time to wake up.

@@ -12,7 +12,7 @@ from ddpgrad.distributed.failure.channel import Failure
 
 from .hosts import slots, spelt
 from .plan import Plan, new_job
-from .signals import Signals
+from .signals import Signals, handle_events
 
 # Seconds before the first restart; twice as long before each one that follows, up to the last figure.
 _FIRST_PAUSE_S = 0.5
@@ -85,8 +85,7 @@ class Restarts:
         until = time.monotonic() + self._pause
         self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
         while not signals.pending and (left := until - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                key.data(key.fd)
+            handle_events(selector, left)
         return not signals.pending
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Turns signals to the launcher into events of its loop."""
+"""The launcher's loop: calls what its events are for, and turns signals to the launcher into events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from typing import Any
 
 # SIGCHLD is caught only so that it wakes the loop.
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+
+
+def handle_events(selector: selectors.BaseSelector, timeout: float | None) -> None:
+    """Wait up to `timeout` seconds for events, and call the handler of each, `key.data(fd)`."""
+    for key, _ in selector.select(timeout):
+        # An earlier handler may have closed this one's connection, and another may have its number already.
+        now = selector.get_map().get(key.fd)
+        if now is not None and now.data is key.data:
+            key.data(key.fd)
 
 
 class Signals:

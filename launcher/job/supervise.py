@@ -25,7 +25,7 @@ from .plan import Plan, new_job
 from .processes import JobProcess, JobProcesses
 from .relay import Relay
 from .restart import Restarts
-from .signals import Signals
+from .signals import Signals, handle_events
 from .spares import Spares
 from .spawn import Child
 from .straggler import StragglerDetector
@@ -149,7 +149,7 @@ class _Supervisor:
                     self._look_after(child)
                 self._act_on_signals()
                 if self._relay.broken:
-                    self._end_by(time.monotonic())  # as any program ends whose reader has gone
+                    self._end_by(time.monotonic())  # as any program ends that cannot write
                 while time.monotonic() >= self._next_stage_at:
                     self._enter(_Stage(self._stage + 1))
             if self._plan.mpi and self._stopped_by is None:
@@ -256,8 +256,7 @@ class _Supervisor:
         """Sleep until an event, but not beyond `until`, and call its handler."""
         until = min(until, self._relay.prepare(), self._typed.prepare(time.monotonic()))
         timeout = None if until == _NEVER else max(0.0, until - time.monotonic())
-        for key, _ in self._selector.select(timeout):
-            key.data(key.fd)
+        handle_events(self._selector, timeout)
 
     def _look_after(self, child: Child) -> None:
         """Judge `child` if it has ended."""
@@ -374,7 +373,7 @@ class _Supervisor:
             self._relay.say(self._logs.problem + summary.describe(self._failures, self._logs.folder))
             return code
         if self._relay.broken:
-            self._relay.say("ddprun: nobody reads the output any more; all ranks were ended.\n")
+            self._relay.say(f"ddprun: {self._relay.broken}; all ranks were ended.\n")
             return exit_codes.RANK_FAILED
         if self._logs.problem:
             self._relay.say(self._logs.problem)

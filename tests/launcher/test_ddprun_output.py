@@ -93,6 +93,16 @@ while True: print("z" * 1000)
     )
 
 
+def test_output_that_cannot_be_written_ends_the_job_and_says_why(ddprun):
+    script = ddprun.script("\nprint('a line')\nwait()\ntime.sleep(60)\n")
+    command = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *ddprun.command("-n", "2", script)]
+    result = ddprun.run(command=command)
+    assert result.code == 1
+    assert result.said == [
+        "ddprun: the output cannot be written ([Errno 28] No space left on device); all ranks were ended."
+    ]
+
+
 def test_a_progress_bar_of_rank_0_has_the_terminal(ddprun):
     script = ddprun.script("""
 wait()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
 import re
 import signal
 import socket
+import struct
+import subprocess
+import termios
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -37,6 +44,8 @@ while not os.path.exists("go"): time.sleep(0.01)
 if rank == 1: os._exit(0)  # dies for the other
 wait()
 """
+
+ENDLESS = 'open(f"ready-{rank}", "w").close()\nwhile True: wait(); time.sleep(0.01)'
 
 _SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (NaN|[+-]Inf|[-+.\de]+)')
 
@@ -107,11 +116,10 @@ def test_a_job_is_seen_through_a_restart_a_stop_and_its_end(ddprun, mpiexec, cap
 
 
 def test_of_several_jobs_one_is_asked_for_and_a_killed_launcher_leaves_none(ddprun, tmp_path, capsys):
-    endless = 'open(f"ready-{rank}", "w").close()\nwhile True: wait(); time.sleep(0.01)'
-    first = ddprun.start("-n", "2", ddprun.script(endless))
+    first = ddprun.start("-n", "2", ddprun.script(ENDLESS))
     other = Ddprun(tmp_path / "other")
     other.folder.mkdir()
-    second = other.start("-n", "1", other.script(endless))
+    second = other.start("-n", "1", other.script(ENDLESS))
     assert main(["top"]) == 2
     said = capsys.readouterr().err
     assert f"ddprun top {first.pid} " in said and f"ddprun top {second.pid} " in said
@@ -120,6 +128,65 @@ def test_of_several_jobs_one_is_asked_for_and_a_killed_launcher_leaves_none(ddpr
     ddprun.end(first)
     assert other.end(second).code == 128 + signal.SIGTERM
     assert not {first.pid, second.pid} & set(control.running())
+
+
+def test_who_connects_and_says_nothing_makes_room_and_harms_nobody(ddprun):
+    job = ddprun.start("-n", "1", "--metrics", "0", ddprun.script(ENDLESS))
+    assert job.stderr is not None
+    address = job.stderr.readline().split()[-1]
+    port = int(address.rpartition(":")[2].partition("/")[0])
+    ddprun.wait_for("ready-*", 1)
+    with contextlib.ExitStack() as clients:
+
+        def connect() -> socket.socket:
+            return clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+
+        silent = [connect() for _ in range(32)]
+        metrics(address)  # so all have been accepted
+        # The launcher finds both at once: who makes room for the last has something to say.
+        job.send_signal(signal.SIGSTOP)
+        connect()
+        silent[1].sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        job.send_signal(signal.SIGCONT)
+        assert metrics(address)["world_size{}"] == 1
+    job.send_signal(signal.SIGTERM)
+    assert ddprun.end(job).code == 128 + signal.SIGTERM
+
+
+def test_many_may_ask_at_once_and_names_of_others_do_not_count(ddprun, capsys):
+    job = ddprun.start("-n", "1", ddprun.script(ENDLESS))
+    ddprun.wait_for("ready-*", 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other, ThreadPoolExecutor(8) as asking:
+        other.bind(control._name("none"))
+        other.listen()
+        answers = list(asking.map(control.status, [job.pid] * 200))
+        assert {answer["pid"] for answer in answers} == {job.pid} <= set(control.running())
+    job.send_signal(signal.SIGTERM)
+    ddprun.end(job)
+
+
+def test_top_fits_the_terminal_and_gives_it_back(ddprun):
+    job = ddprun.start("-n", "4", "--procs", "1", ddprun.script(ENDLESS))
+    ddprun.wait_for("ready-*", 4)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 4, 30, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    top = subprocess.Popen(ddprun.command("top", str(job.pid)), stdout=theirs, env=environment)
+    seen = b""
+    while b"more lines" not in seen:
+        seen += os.read(ours, 4096)
+    lines = seen.decode().partition("\x1b[J")[2].splitlines()
+    assert len(lines) == 4 and max(map(len, lines)) <= 30 and lines[-1].startswith("… 3 more lines")
+    top.send_signal(signal.SIGTERM)
+    assert top.wait(60) == 128 + signal.SIGTERM
+    os.close(theirs)
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(ours, 4096):
+            seen += data
+    os.close(ours)
+    assert b"\x1b[?1049l" in seen
+    job.send_signal(signal.SIGTERM)
+    ddprun.end(job)
 
 
 def test_a_port_that_is_taken_is_said_before_anything_starts(ddprun):
@@ -134,5 +201,6 @@ def test_the_address_of_metrics_is_checked(capsys):
     assert parse(["--metrics", "[::1]:9400", __file__]).metrics == ("::1", 9400)
     for value, said in (("x", "takes PORT or HOST:PORT, got 'x'"), ("h:70000", "takes PORT or HOST:PORT")):
         assert main(["--metrics", value, __file__]) == 2 and said in capsys.readouterr().err
+    assert main(["top", "--every", "inf"]) == 2 and "--every inf: the seconds" in capsys.readouterr().err
     assert main(["--debug", "--metrics", "0", __file__]) == 2
     assert "--debug has this terminal and no launcher beside it" in capsys.readouterr().err
