@@ -32,6 +32,7 @@ _POLL_S = 1.0
 _SETTLE_S = 1.0
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SPECIAL_EXIT")
 _RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+_NAME = re.compile("[a-zA-Z0-9-]+")
 _FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 
 _BODY = """\
@@ -51,17 +52,27 @@ exit "$code"
 
 
 def script(options: Mapping[str, str | None], command: Sequence[str], *, requeue: bool) -> str:
-    """The text of a batch file that runs `command` under these options of sbatch; None: one without a value."""
+    """The text of a batch file that runs `command` under these options of sbatch; None: one without a value.
+
+    LaunchError for an option that would not stay on its line: bash would run the rest of it.
+    """
     head = ["#!/bin/bash"]
     for name, value in {**options, "open-mode": "append", "signal": options.get("signal", _SIGNAL)}.items():
+        if not (_NAME.fullmatch(name) and (value or "").isprintable()):
+            raise LaunchError(
+                f"sbatch's option {name}={value!r}: a name has letters, digits and hyphens, and a value no line breaks or other "
+                "control characters"
+            )
         head.append(f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}"))
-    words = " ".join(map(_word, command))
+    words = " ".join(_word(argument, "array" in options) for argument in command)
     body = _BODY.format(command=words, again="1" if requeue else "", preempted=exit_codes.PREEMPTED)
     return "\n".join(head) + "\n" + body
 
 
-def _word(argument: str) -> str:
-    """`argument` for the shell, with the number of the array's job in place of {seed}."""
+def _word(argument: str, of_array: bool) -> str:
+    """`argument` for the shell; in the jobs of an array with the number of the job in place of {seed}."""
+    if not of_array:
+        return shlex.quote(argument)
     parts = (shlex.quote(part) if part else "" for part in argument.split(SEED))
     return '"$SLURM_ARRAY_TASK_ID"'.join(parts) or "''"
 

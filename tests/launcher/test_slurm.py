@@ -133,6 +133,12 @@ def test_the_batch_file_says_what_ddprun_was_asked(ddprun):
     ]  # fmt: skip
 
 
+def test_only_an_array_has_numbers_for_its_jobs(ddprun):
+    ddprun.script("")
+    text = batch_file(ddprun, "script.py", "--format", "{seed}.txt", "a b\n$(touch evil)")
+    assert "script.py --format '{seed}.txt' 'a b\n$(touch evil)' &" in text
+
+
 @pytest.mark.parametrize(
     ("signal_sent", "wanted", "code"), [("USR1", "requeued", 75), ("TERM", "", 75), ("", "", 3)]
 )
@@ -188,6 +194,9 @@ JobId=16 ArrayJobId=12 ArrayTaskId=5 JobState=NODE_FAIL Reason=None ExitCode=0:0
         (["--array", "0-3", "script.py"], "give the script its number"),
         (["--array", "0-3", "--log-dir", "run", "script.py", "{seed}"], "a folder each, as in run/{seed}"),
         (["--sbatch", "=3", "script.py"], "--sbatch takes NAME=VALUE"),
+        (["--sbatch", "comment=a\ntouch evil", "script.py"], r"comment='a\ntouch evil': a name has"),
+        (["--sbatch", "comment a\ntouch evil", "script.py"], "a name has letters"),
+        (["--time", "5\r6", "script.py"], r"time='5\r6': a name has"),
         (["--sbatch", "output=here", "script.py"], "ddprun sets output itself, by --log-dir"),
         (["gone.py"], "gone.py does not exist"),
     ],
