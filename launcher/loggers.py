@@ -10,20 +10,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import operator
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 from ddpgrad.core.missing import nearest
 from ddpgrad.distributed.failure import heartbeat
 from ddpgrad.distributed.ranks import host
 
 METRICS = "metrics.jsonl"
+_LONGEST_INT = sys.float_info.max_exp - 1  # bits of an int that is surely a float
 
 
 class Logger(Protocol):
@@ -206,22 +209,27 @@ class Loggers:
 
     def __init__(self, all: Sequence[Logger] = ()) -> None:
         self.all = list(all)
+        self._closed = False
 
-    def log(self, step: int, values: Mapping[str, Any]) -> None:
+    def log(self, step: SupportsIndex, values: Mapping[str, Any]) -> None:
         """Log the numbers of a step, or tensors of one element, by their names. `ddprun --metrics` and `top` show the latest.
 
-        TypeError for what is no number.
+        TypeError for what is no number, ValueError for one that no float can be, and after `close`.
         """
+        if self._closed:
+            raise ValueError(f"log: step {step} comes after close()")
         if self.all:
-            numbers = dict(_numbers(values))
-            heartbeat.report(step, numbers)
+            number, numbers = _step(step), dict(_numbers(values))
+            heartbeat.report(number, numbers)
             for logger in self.all:
-                logger.log(step, numbers)
+                logger.log(number, numbers)
 
     def close(self, failed: bool = False) -> None:
-        """Close all. failed: whether the run has ended by an error."""
-        while self.all:
-            self.all.pop().close(failed)
+        """Close all, whatever happens to one. failed: whether the run has ended by an error."""
+        self._closed = True
+        with contextlib.ExitStack() as closing:
+            while self.all:
+                closing.callback(self.all.pop(0).close, failed)
 
     def __enter__(self) -> Loggers:
         return self
@@ -230,11 +238,24 @@ class Loggers:
         self.close(failed=kind is not None)
 
 
+def _step(step: Any) -> int:
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise TypeError(f"log: the step must be a whole number, got {step!r}") from None
+
+
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
+        if not isinstance(name, str) or name == "step":
+            raise ValueError(f"log: numbers have names, which are texts other than 'step', got {name!r}")
         number = value.item() if hasattr(value, "item") else value
         if not isinstance(number, (int, float)):
             raise TypeError(f"log: {name} must be a number or a tensor of one element, got {value!r}")
+        if isinstance(number, int) and number.bit_length() > _LONGEST_INT:
+            raise ValueError(
+                f"log: {name} has {number.bit_length()} bits; at most {_LONGEST_INT} fit a float"
+            )
         yield name, number
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ddpgrad as torch
@@ -101,6 +103,45 @@ def test_metrics_jsonl_goes_on_from_the_step_that_stands(tmp_path):
     assert rows == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}, {"step": 3, "loss": 7}]
     with loggers.start(tmp_path / "run"):
         assert path.read_text() == "", "a run that begins anew keeps no rows of another"
+
+
+@pytest.mark.parametrize(
+    ("step", "values", "error", "says"),
+    [
+        (1, {"step": 7}, ValueError, "names, which are texts other than 'step'"),
+        (1, {2: 7}, ValueError, "names, which are texts other than 'step', got 2"),
+        (1, {"loss": 10**400}, ValueError, "loss has 1329 bits"),
+        (1.5, {"loss": 1}, TypeError, "the step must be a whole number, got 1.5"),
+        (None, {"loss": 1}, TypeError, "the step must be a whole number, got None"),
+    ],
+)
+def test_a_row_that_no_reader_could_take_is_refused_before_any_logger_has_it(
+    tmp_path, step, values, error, says
+):
+    with loggers.start(tmp_path, "tensorboard") as log:
+        with pytest.raises(error, match=says):
+            log.log(step, values)
+        log.log(np.int64(3), {"loss": np.float32(2)})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 3, "loss": 2.0}\n'
+
+
+def test_all_loggers_are_closed_once_and_for_all(tmp_path):
+    class Fails:
+        def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+        def close(self, failed: bool) -> None:
+            closed.append(self)
+            raise OSError("the disk is full")
+
+    closed: list[Fails] = []
+    log = loggers.start(tmp_path)
+    log.all += [Fails(), Fails()]
+    with pytest.raises(OSError, match="the disk is full"):
+        log.close()
+    assert len(closed) == 2
+    log.close()
+    with pytest.raises(ValueError, match=r"step 2 comes after close\(\)"):
+        log.log(2, {"loss": 1})
 
 
 def test_what_cannot_be_logged_to_is_said_at_once(monkeypatch, tmp_path):
