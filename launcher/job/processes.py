@@ -38,6 +38,7 @@ class JobProcess:
     """Whether it is the launcher's own child, so that the kernel reports its exit status."""
     receiver: Receiver = field(default_factory=Receiver)
     done: bool = False
+    done_at: float = 0.0
     failed: bool = False
     ended_at: str = ""
     """'file:line' of the `sys.exit` by which its script ended, if it did."""
@@ -181,8 +182,21 @@ class JobProcesses:
         return len(self._processes) == self._plan.procs and all(process.saves for process in self._processes)
 
     def all_done(self) -> bool:
-        """Whether every process has come to the end of its script."""
-        return len(self._processes) == self._plan.procs and all(process.done for process in self._processes)
+        """Whether every process has come to the end of its script, and none has failed after that."""
+        return len(self._processes) == self._plan.procs and all(
+            process.done and not process.failed for process in self._processes
+        )
+
+    def lingering(self, seconds: float, now: float) -> Stall | None:
+        """The stall of processes that go on for longer than `seconds` after all have come to the ends of their scripts."""
+        left = [process for process in self._processes if not process.ended]
+        if not left or not self.all_done():
+            return None
+        alive = [known.changed_at for process in left for known in process.progress.values()]
+        if now - max(*alive, *(process.done_at for process in self._processes)) <= seconds:
+            return None
+        ranks = tuple(rank for process in left for rank in process.ranks)
+        return Stall(ranks, f"no progress for {seconds:g} s: its script has ended, and its process has not")
 
     def lost_hosts(self) -> dict[str, range]:
         """The hosts that were lost, with their ranks. Valid when all ranks should have ended, and no agent is awaited.
@@ -281,7 +295,7 @@ class JobProcesses:
             process.meets_until = time.monotonic() + process.meets_for
             self._look_for_absent()
         elif kind == "done":
-            process.done, process.ended_at = True, message["where"]
+            process.done, process.done_at, process.ended_at = True, time.monotonic(), message["where"]
             self._look_for_absent()
         elif kind == "loaded":
             self.on_loaded(message["modules"], message["kernels"])

@@ -199,6 +199,7 @@ class _Supervisor:
                 self._on_stall(self.processes.late(now))
             if not self._failures and self._plan.watchdog is not None:
                 self._on_stall(watchdog.find(self.processes.running(), self._plan.watchdog, now))
+                self._on_stall(self.processes.lingering(self._plan.watchdog, now))
             if self._watches_stragglers and (slow := self._stragglers.update(self.processes.progress())):
                 self._relay.say(f"ddprun: {slow}.\n")
         if time.monotonic() >= self._judge_stall_at:
@@ -224,6 +225,8 @@ class _Supervisor:
             return False
         if self._plan.watchdog is None:
             return True
+        if self.processes.lingering(self._plan.watchdog, now) is not None:
+            return False
         if watchdog.find(ranks, self._plan.watchdog, now) is None:
             return True
         known = self.processes.progress()

@@ -40,6 +40,20 @@ def test_a_stalled_rank_is_named_with_its_line(ddprun, stall):
         assert "line 16 in <module>" in (ddprun.folder / "logs" / f"rank_{rank}.stacks").read_text()
 
 
+def test_a_process_that_does_not_end_after_its_script_is_named(ddprun):
+    script = ddprun.script("""
+import atexit
+def linger(): time.sleep(1000)
+if rank == 1: atexit.register(linger)
+""")
+    limit = str(patience())
+    result = ddprun.run("-n", "2", "--watchdog", limit, script)
+    assert result.code == 3
+    assert "ddprun: rank 1 failed (stalled); all ranks were ended." in result.said
+    assert f"no progress for {limit} s: its script has ended, and its process has not" in result.said
+    assert "line 14 in linger" in result.err
+
+
 def test_a_stall_within_the_standard_library_is_the_users_line():
     stack = main_stack(
         "Thread 0x00007f0000000001 (most recent call first):\n"
