@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from ddpgrad import cuda
@@ -85,7 +84,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
 
 def _check_word(word: str, module: bool) -> None:
     """Raise LaunchError where `word`, which should be a script, is a sub-command with a slip of the pen."""
-    near = [] if module or Path(word).exists() else get_close_matches(word, options.SUB_COMMANDS, n=1)
+    near = [] if module or os.path.exists(word) else get_close_matches(word, options.SUB_COMMANDS, n=1)
     if near:
         raise LaunchError(
             f"no sub-command {word}, and no script of that name; did you mean `ddprun {near[0]}`?"
@@ -216,6 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             except BrokenPipeError:  # as in `ddprun doctor | head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter, which flushes at its end
                 return exit_codes.RANK_FAILED
+            except OSError as error:  # of a path that was given, or where the output goes
+                raise LaunchError(str(error)) from None
         chosen, rest = options.split(given)
         if chosen.slurm:
             from . import submit

@@ -21,6 +21,8 @@ from .screen import Screen
 if TYPE_CHECKING:
     from .nodes import Nodes
 
+_MOST_RANKS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -76,6 +78,8 @@ class Plan:
         n, procs = self.world_size, self.procs
         if n < 1:
             raise LaunchError(f"-n {n}: at least one rank is needed")
+        if n > _MOST_RANKS:
+            raise LaunchError(f"-n {n}: at most {_MOST_RANKS} ranks are possible")
         if procs < 1:
             raise LaunchError(f"--procs {procs}: at least one process is needed")
         if procs > n:
@@ -138,7 +142,7 @@ class Plan:
             top = self.target.partition(".")[0]
             if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
                 raise LaunchError(f"no module named {top!r} in {Path.cwd()} or on Python's path")
-        elif not Path(self.target).exists():
+        elif not os.path.exists(self.target):  # no error for a name that no file can have, as Path's is
             raise LaunchError(f"script {self.target} does not exist (looked in {Path.cwd()})")
         elif not Path(self.target).is_file():
             raise LaunchError(f"script {self.target} is not a file")

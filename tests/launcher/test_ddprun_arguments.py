@@ -123,6 +123,9 @@ def test_a_module_runs_as_main(ddprun, procs):
     [
         (["-n", "4", "--procs", "5", "s.py"], "--procs 5 is more than -n 4 ranks: every process must host"),
         (["-n", "0", "s.py"], "-n 0: at least one rank is needed"),
+        (["-n", "9" * 20, "s.py"], f"-n {'9' * 20}: at most"),
+        (["x" * 300], f"script {'x' * 300} does not exist"),
+        (["ckpt", "verify", "x" * 300], "[Errno 36] File name too long: 'xxx"),
         (["-n", "two", "s.py"], "-n takes a number of ranks or 'auto', 'cpu' or 'gpu', got 'two'"),
         (["doctr"], "no sub-command doctr, and no script of that name; did you mean `ddprun doctor`?"),
         (["--local-ranks-filter", "x", "s.py"], "--local-ranks-filter takes ranks, as in 0,2; got 'x'"),

@@ -44,7 +44,8 @@ def describe(failures: Sequence[Failure], logs: Path | None = None, program: str
 
 def describe_signal(number: signal.Signals, failures: Iterable[Failure]) -> str:
     """The summary of a job that a signal to the launcher ended: the place of each rank."""
-    how = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}.get(number, "hung up")
+    names = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+    how = names.get(number, "ended")
     lines = [
         f"{_names([failure])} was at {failure.where} ({failure.error.partition(':')[0]})"
         for failure in sorted(failures, key=lambda failure: failure.ranks)
