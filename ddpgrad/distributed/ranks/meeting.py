@@ -29,6 +29,7 @@ class Meeting:
 
     def submit(self, local: int, call: Call) -> Pending:
         """Enter the next collective of rank `local`."""
+        self.transport.refuse_after_failure()
         with self._book:
             number = self._entered[local]
             self._entered[local] += 1

@@ -82,8 +82,10 @@ def forked(launch: Launch) -> DistributedError:
 
 def _refuse_in_fork() -> None:
     for transport in _joined:
-        if vars(transport):  # it has not been released
-            transport.failed(forked(transport.launch))
+        if vars(transport) and transport.failure is None:  # it has not been released
+            transport.failure = forked(
+                transport.launch
+            )  # not by `failed`, which tells other processes of this one's end
 
 
 _joined: WeakSet[Transport] = WeakSet()
