@@ -186,12 +186,12 @@ if child: raise KeyError("an end of its own")
 """
 
 
-@pytest.mark.parametrize("mode", thinned(MODES, "processes"), ids="as {}".format)  # "mpi" alone is a mark
+@pytest.mark.parametrize("mode", thinned(["processes", "procs", "debug"], "processes"))
 def test_a_fork_of_a_rank_takes_no_part_in_its_place(ddprun, mode):
     result = ddprun.run("-n", "2", *MODES[mode], ddprun.script(FORKS, prelude="import sys\n"))
     assert result.code == 0, result.err
     assert "only that one takes part in collectives" in result.out
-    if mode in ("processes", "mpi"):  # else the fork of a thread ends with it
+    if mode == "processes":  # else the fork of a thread ends with it
         assert "KeyError: 'an end of its own'" in result.err
     assert (result.out.count("[1.0, 1.0]"), result.out.count("[2.0, 2.0]")) == (1, 2)
 
