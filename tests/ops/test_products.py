@@ -143,3 +143,17 @@ def test_bools_have_no_matrix_product():
 def test_wrong_shapes(call, text: str):
     with pytest.raises(RuntimeError, match=text):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("length", [119, 121, 1])
+def test_large_products_refuse_lengths_that_differ(dtype: torch.dtype, length: int):
+    left, right = torch.ones(4, 300, 120).to(dtype), torch.ones(4, length, 300).to(dtype)
+    for call in (
+        lambda: left[0] @ right[0],
+        lambda: left @ right,
+        lambda: left @ right[0],
+        lambda: torch.bmm(left, right),
+    ):
+        with pytest.raises(RuntimeError, match=r"size|shape|mismatch"):
+            call()

@@ -131,7 +131,9 @@ def _multiply(left, source, paired, start, end, first, depth, out):
 
 def product(left: Array, right: Array) -> Array:
     """left (M, K) @ right (K, N), bfloat16 of any strides, as float32 (M, N)."""
-    rows, length, columns = *left.shape, right.shape[1]
+    rows, (length, columns) = left.shape[0], right.shape
+    if left.shape[1] != length:
+        raise ValueError(f"a product of {left.shape} and {right.shape} does not fit")
     out = np.zeros((rows, columns), np.float32)
     along, across = _forms(left.T), _forms(right)
     spread = in_parts if rows * length * columns >= _WORTH_SHARING else _alone
@@ -159,6 +161,7 @@ def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of these two matrices takes less time than that of their float32."""
     return (
         AVAILABLE
+        and left.shape[1] == right.shape[0]  # NumPy refuses others
         and left.dtype == right.dtype == bfloat16.numpy
         and left.shape[0] * left.shape[1] * right.shape[1] >= _WORTH_IT
     )
