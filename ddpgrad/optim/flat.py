@@ -292,6 +292,8 @@ class _Plan:
                 if array is not member.grad:
                     return False
                 continue
+            if array.shape != member.param.shape:
+                raise misfit(array, member.param)
             base = array.base
             if base is not None and base is not member.base:
                 if id(base) in bases:  # gradients share memory now: perhaps they can be joined
@@ -331,7 +333,18 @@ class _Plan:
 
 def _gradient(parameter: Tensor) -> Array:
     assert parameter._grad is not None
-    return parameter._grad._array
+    array = parameter._grad._array
+    if array.shape != parameter._array.shape:
+        raise misfit(array, parameter._array)
+    return array
+
+
+def misfit(grad: Array, param: Array) -> RuntimeError:
+    """The error for a gradient that has another shape than its parameter: flat, they would be paired by accident."""
+    return RuntimeError(
+        f"a gradient of shape {list(grad.shape)} does not fit its parameter of shape {list(param.shape)}: .data of one of them "
+        "was replaced; set .grad to None then"
+    )
 
 
 def _runs(pieces: Sequence[Piece], owners: _Owners) -> list[Run]:

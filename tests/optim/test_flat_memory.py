@@ -191,3 +191,21 @@ def test_a_step_counts_as_a_change_in_place() -> None:
     optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         early.backward()
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (6,), (2, 2), (2, 4)])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_gradient_of_another_shape_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    p = nn.Parameter(torch.zeros(2, 3))
+    optimizer = getattr(optim, name)([p], **OPTIONS[name])
+    for _ in range(2):
+        p.grad = torch.ones(2, 3)
+        optimizer.step()
+    p.grad.data = torch.ones(*shape)
+    with pytest.raises(RuntimeError, match=r"does not fit its parameter of shape \[2, 3\]"):
+        optimizer.step()
+    other = nn.Parameter(torch.zeros(2, 3))
+    other.grad = torch.ones(2, 3)
+    other.data = torch.ones(*shape)
+    with pytest.raises(RuntimeError, match=r"a gradient of shape \[2, 3\] does not fit"):
+        optim.SGD([other], lr=0.1).step()
