@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Any
 
 Ints = tuple[int, ...]
 
 
 def per_dimension(value: Any, dims: int, name: str = "option") -> Ints:
-    """`value`, one number for all dimensions or one each, as `dims` numbers."""
-    if not isinstance(value, (tuple, list)):
-        return (int(value),) * dims
-    if len(value) == dims:
-        return tuple([int(v) for v in value])
-    if len(value) == 1:
-        return (int(value[0]),) * dims
+    """`value`, one whole number for all dimensions or one each, as `dims` numbers."""
+    try:
+        if not isinstance(value, (tuple, list)):
+            return (index(value),) * dims
+        if len(value) == dims:
+            return tuple([index(v) for v in value])
+        if len(value) == 1:
+            return (index(value[0]),) * dims
+    except TypeError:
+        raise TypeError(f"{name} must be a single int or a tuple of {dims} ints, got {value!r}") from None
     raise RuntimeError(f"{name} must be a single int or a tuple of {dims} ints, got {tuple(value)}")
 
 

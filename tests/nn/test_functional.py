@@ -10,6 +10,14 @@ import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 
+ONES = torch.ones
+IMAGES = ONES(2, 5, 4, 4)
+
+
+def attend(mask: torch.Tensor, dropout_p: float = 0.0) -> torch.Tensor:
+    return F.scaled_dot_product_attention(ONES(1, 4, 3), ONES(1, 4, 3), ONES(1, 4, 3), mask, dropout_p)
+
+
 ERRORS: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7])),
@@ -46,13 +54,101 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: F.one_hot(torch.tensor([0, 4]), 3), RuntimeError, r"\[0, 3\), got values from 0 to 4"),
     (lambda: F.pad(torch.ones(2), (1, 1), mode="reflect"), NotImplementedError, "'reflect'"),
     (lambda: nn.init.kaiming_uniform_(torch.ones(3)), ValueError, "fewer than 2 dimensions"),
+    (lambda: nn.BatchNorm2d(3).eval()(IMAGES), RuntimeError, r"weight should be of shape \[5\]"),
+    (
+        lambda: F.instance_norm(IMAGES, ONES(3), ONES(3)),
+        RuntimeError,
+        r"running_mean should be of shape \[5\]",
+    ),
+    (
+        lambda: F.batch_norm(IMAGES, ONES(5), ONES(5), ONES(1), ONES(5)),
+        RuntimeError,
+        r"weight should be of shape \[5\]",
+    ),
+    (
+        lambda: F.batch_norm(IMAGES[:, :1], ONES(2), ONES(1), training=True),
+        RuntimeError,
+        r"of shape \[1\], but is of shape \[2\]",
+    ),
+    (lambda: F.group_norm(IMAGES, 5, ONES(1, 5)), RuntimeError, r"weight should be of shape \[5\]"),
+    (
+        lambda: F.layer_norm(ONES(2, 3, 4), (3, 4), ONES(4, 3)),
+        RuntimeError,
+        r"weight should be of shape \[3, 4\]",
+    ),
+    (
+        lambda: F.rms_norm(ONES(2, 3, 4), (3, 4), ONES(12)),
+        RuntimeError,
+        r"weight should be of shape \[3, 4\]",
+    ),
+    (
+        lambda: F.layer_norm(ONES(2, 3), (3,), ONES(3).double()),
+        RuntimeError,
+        "input's dtype float32, but it has float64",
+    ),
+    (
+        lambda: F.linear(ONES(2, 3), ONES(4, 3), ONES(4).double()),
+        RuntimeError,
+        "bias should be of dtype float32",
+    ),
+    (
+        lambda: F.conv_transpose2d(IMAGES, ONES(5, 4, 3, 3), stride=2, output_padding=-1),
+        RuntimeError,
+        "must not be negative",
+    ),
+    (lambda: F.conv2d(IMAGES, ONES(4, 5, 3, 3), stride=2.5), TypeError, "stride must be a single int"),
+    (lambda: F.fractional_max_pool2d(IMAGES, 0, output_size=2), RuntimeError, "must be greater than zero"),
+    (
+        lambda: F.cross_entropy(ONES(4, 3), ONES(4, 3), weight=ONES(1)),
+        RuntimeError,
+        "either for all 3 classes or no classes",
+    ),
+    (
+        lambda: F.multi_margin_loss(ONES(2, 3), torch.tensor([0, 1]), weight=ONES(4)),
+        RuntimeError,
+        r"expected \[3\]",
+    ),
+    (lambda: F.bilinear(ONES(2, 3), ONES(2, 3), ONES(5, 3, 3), ONES(1)), RuntimeError, r"expected \[5\]"),
+    (lambda: F.soft_margin_loss(ONES(1), ONES(5)), RuntimeError, "does not broadcast to the size of input"),
+    (
+        lambda: F.binary_cross_entropy_with_logits(ONES(3), ONES(3), pos_weight=ONES(2, 3)),
+        RuntimeError,
+        "pos_weight does not broadcast",
+    ),
+    (lambda: F.binary_cross_entropy(ONES(3), ONES(3), ONES(2, 3)), RuntimeError, "weight does not broadcast"),
+    (
+        lambda: F.binary_cross_entropy(ONES(3), ONES(3) * 2),
+        RuntimeError,
+        "elements of target should be between 0 and 1",
+    ),
+    (lambda: F.binary_cross_entropy(ONES(3), ONES(3).long()), RuntimeError, "found dtype int64 of target"),
+    (lambda: F.kl_div(ONES(3), ONES(3).long()), NotImplementedError, "not implemented for a target of int64"),
+    (
+        lambda: attend(mask=ONES(4, 4).long()),
+        RuntimeError,
+        r"got int64; a mask of zeros and ones is one by .bool\(\)",
+    ),
+    (lambda: attend(mask=ONES(2, 1, 4, 4)), RuntimeError, "does not broadcast to the scores"),
+    (lambda: attend(mask=ONES(4, 4).long(), dropout_p=0.5), RuntimeError, "expected attn_mask of dtype bool"),
+    (
+        lambda: F.ctc_loss(ONES(9, 2, 3), ONES(4, 2).long(), (9, 9), (4, 4)),
+        RuntimeError,
+        r"Expected targets of 2 sequences \(N, S\), but got size \[4, 2\]",
+    ),
 ]
+"""What is not refused in time is read beyond the end of an array, or broadcast into a wrong result."""
 
 
 @pytest.mark.parametrize(("act", "error", "message"), ERRORS)
 def test_errors(act: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         act()
+
+
+def test_the_loss_of_many_labels_is_a_mean_over_the_classes_of_the_input() -> None:
+    input, target = torch.arange(4.0).reshape(4, 1), ONES(4)
+    loss = F.multilabel_soft_margin_loss(input, target)
+    torch.testing.assert_close(loss, 4 * F.soft_margin_loss(input[:, 0], target))
 
 
 def test_shapes_that_broadcast_by_mistake_are_told() -> None:

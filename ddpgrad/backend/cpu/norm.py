@@ -136,7 +136,7 @@ def channel_affine(input: Array, weight: Array, bias: Array) -> Array:
     if half:
         prepare_narrow()
     x, out = _channels(input), np.empty(input.shape, input.dtype)
-    numbers = [np.ascontiguousarray(p, dtype=number) for p in (weight, bias)]
+    numbers = [np.ascontiguousarray(p, dtype=number).reshape(x.shape[1]) for p in (weight, bias)]
     loop = _channel_affine_rows if x.shape[2] == 1 else _channel_affine
     loop(stored(x), *numbers, stored(out).reshape(x.shape))
     return out

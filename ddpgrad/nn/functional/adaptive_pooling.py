@@ -180,6 +180,10 @@ def _fractional(dims: int, what: str):
             sizes = tuple(int(n * ratio) for n, ratio in zip(image, ratios, strict=True))
         else:
             sizes = per_dimension(output_size, dims, "output_size")
+        if min(*kernel, *sizes) <= 0:
+            raise RuntimeError(
+                f"{name}(): windows and their number must be greater than zero, got kernel_size {kernel} and output_size {sizes}"
+            )
         for n, size, k in zip(image, sizes, kernel, strict=True):
             if size + k - 1 > n:
                 raise RuntimeError(

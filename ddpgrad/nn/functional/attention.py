@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ... import Tensor, cat, dropout, expand, logical_and, mean, ones, permute, reshape, unsqueeze, zeros
-from ...ops.layers.attention import attention
+from ...ops.layers.attention import attention, require_mask
 from ...ops.linalg.matrix import linear
 from ...ops.shape.shape import constant_pad
 
@@ -61,6 +61,7 @@ def _weights(
     if is_causal:
         attn_mask = ones(tuple(scores.shape[-2:]), dtype=bool, device=query.device).tril()
     if attn_mask is not None:
+        require_mask(query, key, attn_mask)
         hides = attn_mask.dtype.category == 0
         scores = scores.masked_fill(~attn_mask, -math.inf) if hides else scores + attn_mask
     return scores.softmax(-1)
@@ -140,6 +141,10 @@ def multi_head_attention_forward(
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:
             raise AssertionError("bias cannot be added to static key or value.")
+        if not bias_k.numel() == bias_v.numel() == width:
+            raise RuntimeError(
+                f"bias_k and bias_v should have {width} elements, but are of shapes {list(bias_k.shape)} and {list(bias_v.shape)}"
+            )
         k = cat([k, expand(bias_k, 1, count, width)])
         v = cat([v, expand(bias_v, 1, count, width)])
         attn_mask, key_padding_mask = _one_wider(attn_mask), _one_wider(key_padding_mask)

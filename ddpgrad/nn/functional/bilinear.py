@@ -17,6 +17,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             raise RuntimeError(
                 f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {width}"
             )
+    if bias is not None and tuple(bias.shape) != (outputs,):
+        raise RuntimeError(
+            f"bilinear(): bias size does not match weight size: got {list(bias.shape)} but expected {[outputs]}"
+        )
     table = reshape(permute(weight, 1, 0, 2), (first, outputs * second))
     left = reshape(matmul(input1, table), (*input1.shape[:-1], outputs, second))
     out = (left * unsqueeze(input2, -2)).sum(-1)

@@ -70,6 +70,11 @@ def _soft_cross_entropy(
         )
     dim = 0 if input.ndim == 1 else 1
     classes = input.shape[dim]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(
+            f"cross_entropy(): weight tensor should be defined either for all {classes} classes or no classes but got weight "
+            f"tensor of shape: {list(weight.shape)}"
+        )
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     weighed = log_softmax(input, dim) * target

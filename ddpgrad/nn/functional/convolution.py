@@ -119,9 +119,9 @@ def _transposed(dims: int):
         outputs = weight.shape[1] * groups
         conv.check_parameters(input, weight, bias, outputs)
         for more, s, d in zip(output_padding, stride, dilation, strict=True):
-            if more >= max(s, d):
+            if not 0 <= more < max(s, d):
                 raise RuntimeError(
-                    f"output padding must be smaller than either stride or dilation, but got output_padding: "
+                    f"output padding must not be negative, and smaller than either stride or dilation, but got output_padding: "
                     f"{output_padding}, stride: {stride}, dilation: {dilation}"
                 )
         size = [

@@ -79,6 +79,10 @@ def _labels(targets: Array, sizes: Array, batched: bool) -> Array:
     """(N, longest): the targets of each sequence; what lies beyond its length does not matter."""
     longest = int(sizes.max(initial=0))
     if targets.ndim == 2 or not batched:
+        if batched and len(targets) != len(sizes):
+            raise RuntimeError(
+                f"Expected targets of {len(sizes)} sequences (N, S), but got size {list(targets.shape)}"
+            )
         rows = targets.reshape(len(sizes), -1)
         if rows.shape[1] < longest:
             raise RuntimeError(

@@ -111,7 +111,9 @@ def binary_cross_entropy(
     """-target log(input) - (1 - target) log(1 - input) for probabilities; logarithms stop at -100."""
     _same_size("binary_cross_entropy", input, target)
     losses = bernoulli_loss(input, target)
-    return reduced(losses if weight is None else losses * weight, chosen(reduction, size_average, reduce))
+    if weight is not None:
+        losses = _in_size_of(input, "binary_cross_entropy", "weight", losses * weight)
+    return reduced(losses, chosen(reduction, size_average, reduce))
 
 
 def binary_cross_entropy_with_logits(
@@ -124,12 +126,16 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` counts the positive targets more."""
-    _same_size("binary_cross_entropy_with_logits", input, target)
+    name = "binary_cross_entropy_with_logits"
+    _same_size(name, input, target)
+    _require_numbers(name, target)
     soft = softplus(-input, 1.0, float("inf"))
     if pos_weight is not None:
-        soft = soft * ((pos_weight - 1) * target + 1)
+        soft = _in_size_of(input, name, "pos_weight", soft * ((pos_weight - 1) * target + 1))
     losses = (1 - target) * input + soft
-    return reduced(losses if weight is None else losses * weight, chosen(reduction, size_average, reduce))
+    if weight is not None:
+        losses = _in_size_of(input, name, "weight", losses * weight)
+    return reduced(losses, chosen(reduction, size_average, reduce))
 
 
 def _same_size(name: str, input: Tensor, target: Tensor) -> None:
@@ -137,6 +143,20 @@ def _same_size(name: str, input: Tensor, target: Tensor) -> None:
         raise ValueError(
             f"{name}(): target size ({target.shape}) must be the same as input size ({input.shape})"
         )
+
+
+def _require_numbers(name: str, target: Tensor) -> None:
+    if target.dtype.category < 2:
+        raise NotImplementedError(
+            f"{name}(): not implemented for a target of {target.dtype.name}; use target.float()"
+        )
+
+
+def _in_size_of(input: Tensor, name: str, what: str, losses: Tensor) -> Tensor:
+    """`losses`, which a factor `what` must not have broadcast beyond the size of `input`."""
+    if losses.shape != input.shape:
+        raise RuntimeError(f"{name}(): {what} does not broadcast to the size of input, {list(input.shape)}")
+    return losses
 
 
 def kl_div(
@@ -151,6 +171,7 @@ def kl_div(
 
     reduction: also "batchmean", the sum divided by the first dimension, which is the divergence itself.
     """
+    _require_numbers("kl_div", target)
     if log_target:
         losses = exp(target) * (target - input)
     else:

@@ -11,7 +11,6 @@ from ...ops.elementwise.binary import eq, minimum, ne, where
 from ...ops.elementwise.unary import clamp, sqrt
 from ...ops.indexing.gather import gather, index_select
 from ...ops.indexing.scatter import scatter
-from ...ops.reduction.reduce import mean
 from ...ops.shape.shape import reshape, unsqueeze
 from .activation import logsigmoid
 from .distance import pairwise_distance
@@ -61,6 +60,10 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-target * input)) for targets 1 and -1."""
     losses = softplus(-target * input, 1.0, float("inf"))
+    if losses.shape != input.shape:
+        raise RuntimeError(
+            f"soft_margin_loss(): target {list(target.shape)} does not broadcast to the size of input, {list(input.shape)}"
+        )
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 
@@ -101,6 +104,10 @@ def multi_margin_loss(
     if p == 2:
         excess = excess * excess
     if weight is not None:
+        if tuple(weight.shape) != (scores.shape[1],):
+            raise RuntimeError(
+                f"multi_margin_loss(): inconsistent weight size, expected {[scores.shape[1]]} but got {list(weight.shape)}"
+            )
         excess = excess * reshape(index_select(weight, 0, reshape(classes, (-1,))), (-1, 1))
     excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
     losses = excess.sum(1) / scores.shape[1]
@@ -147,7 +154,7 @@ def multilabel_soft_margin_loss(
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         losses = losses * weight
-    return reduced(mean(losses, -1), chosen(reduction, size_average, reduce))
+    return reduced(losses.sum(-1) / input.shape[-1], chosen(reduction, size_average, reduce))
 
 
 def cosine_embedding_loss(

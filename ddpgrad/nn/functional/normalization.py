@@ -7,7 +7,7 @@ import math
 from ... import Tensor, clone, narrow, no_grad, repeat, reshape, rsqrt
 from ...backend import dtype as dtypes
 from ...ops.indexing.setitem import copy_
-from ...ops.layers.normalization import batch_norm_train, channel_affine
+from ...ops.layers.normalization import batch_norm_train, channel_affine, require_parameters
 from ...ops.shape.shape import constant_pad
 
 
@@ -34,6 +34,8 @@ def batch_norm(
         return clone(input)
     if eps < 0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
+    statistics = {"running_mean": running_mean, "running_var": running_var}
+    require_parameters("batch_norm", input, (input.shape[1],), weight=weight, bias=bias, **statistics)
     if training:
         if eps <= 0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
@@ -101,6 +103,8 @@ def instance_norm(
             )
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     n, channels = input.shape[:2]
+    statistics = {"running_mean": running_mean, "running_var": running_var}
+    require_parameters("instance_norm", input, (channels,), weight=weight, bias=bias, **statistics)
     places = math.prod(input.shape[2:])
     if places <= 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")

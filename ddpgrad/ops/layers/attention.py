@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.dtype import bool_
+from ...backend.dtype import bool_, float32
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op
 
@@ -34,11 +34,30 @@ def _adapt(
             f"scaled_dot_product_attention(): query {list(query.shape)} and key {list(key.shape)} must agree in the "
             f"last dimension, key and value {list(value.shape)} in the last but one"
         )
-    if attn_mask is not None and is_causal:
-        raise RuntimeError("scaled_dot_product_attention(): attn_mask and is_causal must not both be set")
+    if attn_mask is not None:
+        if is_causal:
+            raise RuntimeError("scaled_dot_product_attention(): attn_mask and is_causal must not both be set")
+        require_mask(query, key, attn_mask)
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     return query, key, value, attn_mask, is_causal, float(scale)
+
+
+def require_mask(query: Tensor, key: Tensor, mask: Tensor) -> None:
+    """`RuntimeError` for a mask that could be added to the scores by promoting or enlarging them only."""
+    if mask.dtype not in (bool_, float32, query.dtype):
+        raise RuntimeError(
+            f"scaled_dot_product_attention(): expected attn_mask of dtype bool, float32 or query's, {query.dtype.name}, but got "
+            f"{mask.dtype.name}; a mask of zeros and ones is one by .bool()"
+        )
+    lead = np.broadcast_shapes(tuple(query.shape[:-2]), tuple(key.shape[:-2]))
+    scores = (*lead, query.shape[-2], key.shape[-2])
+    if mask.ndim > len(scores) or any(
+        m not in (1, n) for m, n in zip(mask.shape[::-1], scores[::-1], strict=False)
+    ):
+        raise RuntimeError(
+            f"scaled_dot_product_attention(): attn_mask {list(mask.shape)} does not broadcast to the scores {list(scores)}"
+        )
 
 
 def _probabilities(F: Any, query: Any, key: Any, attn_mask: Any, is_causal: bool, scale: float) -> Any:

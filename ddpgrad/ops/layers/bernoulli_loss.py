@@ -15,12 +15,17 @@ _SMALLEST_SLOPE = 1e-12
 
 
 def _adapt(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    array = input._array
-    if isinstance(array, np.ndarray) and not ((array >= 0) & (array <= 1)).all():
+    if input.dtype is not target.dtype:
         raise RuntimeError(
-            f"binary_cross_entropy(): all elements of input should be between 0 and 1, got values from {array.min()} "
-            f"to {array.max()}; for scores of any size use binary_cross_entropy_with_logits"
+            f"binary_cross_entropy(): found dtype {target.dtype.name} of target but expected {input.dtype.name}, that of input"
         )
+    for name, tensor in (("input", input), ("target", target)):
+        array = tensor._array
+        if isinstance(array, np.ndarray) and array.size and not 0 <= array.min() <= array.max() <= 1:
+            raise RuntimeError(
+                f"binary_cross_entropy(): all elements of {name} should be between 0 and 1, got values from {array.min()} "
+                f"to {array.max()}; for scores of any size use binary_cross_entropy_with_logits"
+            )
     return input, target
 
 

@@ -24,6 +24,27 @@ def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
     return ndim
 
 
+def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], **parameters: Tensor | None) -> None:
+    """`RuntimeError` for a parameter that is not of `shape`, or neither of input's dtype nor float32 beside 16 bits.
+
+    Kernels count on the shape, and broadcasting or promotion would hide a mistake.
+    """
+    dtype = input._array.dtype
+    for parameter, tensor in parameters.items():
+        if not isinstance(tensor, Tensor):
+            continue
+        array = tensor._array
+        if array.shape != shape:
+            raise RuntimeError(
+                f"{name}(): {parameter} should be of shape {list(shape)}, but is of shape {list(tensor.shape)}"
+            )
+        if array.dtype != dtype and (dtype.itemsize != 2 or array.dtype != np.float32):
+            raise RuntimeError(
+                f"{name}(): mixed dtype: expect {parameter} to have input's dtype {input.dtype.name}, but it has "
+                f"{tensor.dtype.name}; convert one with Tensor.to(dtype)"
+            )
+
+
 def _layer_norm(
     input: Tensor,
     normalized_shape: Any,
@@ -32,7 +53,9 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
-    return F.layer_norm(input, weight, bias, _require_shape("layer_norm", input, normalized_shape), eps)
+    ndim = _require_shape("layer_norm", input, normalized_shape)
+    require_parameters("layer_norm", input, tuple(normalized_shape), weight=weight, bias=bias)
+    return F.layer_norm(input, weight, bias, ndim, eps)
 
 
 def _wide(F: Any, *values: Any) -> list[Any]:
@@ -232,6 +255,7 @@ def _rms_norm(
     eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
     """
     ndim = _require_shape("rms_norm", input, normalized_shape)
+    require_parameters("rms_norm", input, tuple(normalized_shape), weight=weight)
     return F.rms_norm(
         input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
     )
@@ -327,6 +351,7 @@ def _group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
+    require_parameters("group_norm", input, (channels,), weight=weight, bias=bias)
     return F.group_norm(input, weight, bias, num_groups, eps)
 
 

@@ -157,6 +157,10 @@ def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 def linear(F: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input` (*, in) times `weight` (out, in) transposed, plus `bias` (out)."""
     out = F.matmul(input, F.transpose(weight, 0, 1))
+    if bias is not None and bias.dtype != out.dtype:
+        raise RuntimeError(
+            f"the bias should be of dtype {out.dtype}, that of input and weight, but got {bias.dtype}"
+        )
     return out if bias is None else out + bias
 
 
