@@ -38,6 +38,12 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         with import_module("cupyx").errstate(linalg="raise"):
             return function(*args, **options)
 
+    def finite(A: Array) -> Array:
+        """A; `LinAlgError` for infinities and NaN on the host, where LAPACK's divide and conquer may never end with them."""
+        if xp is np and not np.isfinite(A).all():
+            raise np.linalg.LinAlgError("SVD did not converge: the input has infinities or NaN")
+        return A
+
     def or_nan(function: Callable[..., Array], *arrays: Array) -> Array:
         """function(*arrays) of batches of matrices; nan where it fails."""
         try:
@@ -86,7 +92,7 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         return reflectors.swapaxes(-1, -2), tau
 
     def svd(A: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
-        return tuple(checked(library.svd, A, full_matrices=full_matrices))
+        return tuple(checked(library.svd, finite(A), full_matrices=full_matrices))
 
     def svdvals(A: Array) -> Array:
         return checked(library.svd, A, compute_uv=False)
@@ -156,6 +162,7 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
         m, n = A.shape[-2:]
         A, B = xp.broadcast_to(A, (*lead, m, n)), xp.broadcast_to(B, lead + B.shape[-2:])
+        A, B = finite(A), finite(B)
         solution = xp.empty((*lead, n, B.shape[-1]), A.dtype)
         rank = xp.empty(lead, xp.int64)
         values = xp.empty((*lead, min(m, n)), A.real.dtype)

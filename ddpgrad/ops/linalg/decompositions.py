@@ -217,6 +217,10 @@ def linalg_lu_solve(
             f"linalg.lu_solve: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
             f"({LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]})"
         )
+    if pivots.shape != LU.shape[:-1]:
+        raise RuntimeError(
+            f"linalg.lu_solve: expected a pivot for each row of LU {list(LU.shape)}, but got pivots of shape {list(pivots.shape)}"
+        )
     if not left:  # X A = B is A^H X^H = B^H
         return conj(transposed(linalg_lu_solve(LU, pivots, conj(transposed(B)), adjoint=not adjoint)))
     permutation = _permutation(_rows_of(pivots, LU.shape[-1]), LU)
@@ -316,6 +320,13 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         raise RuntimeError(
             f"torch.ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2], got "
             f"{list(other.shape)} and {list(input.shape)}"
+        )
+    lead = tuple(input.shape[:-2])
+    reflectors = min(input.shape[-2:])
+    if tuple(tau.shape) != (*lead, reflectors) or tuple(other.shape[:-2]) != lead:
+        raise RuntimeError(
+            f"torch.ormqr: for input {list(input.shape)} expected tau {[*lead, reflectors]} and other with batch dimensions "
+            f"{list(lead)}, but got {list(tau.shape)} and {list(other.shape)}"
         )
     if left:
         return _reflected(input, tau, other, forward=transpose, conjugate=transpose)
