@@ -145,6 +145,16 @@ def test_errors(act: Any, error: type[Exception], message: str) -> None:
         act()
 
 
+@pytest.mark.parametrize("weight", [None, ONES(3)])
+def test_cross_entropy_beside_a_hidden_class(weight: torch.Tensor | None) -> None:
+    scores = torch.tensor([[1.0, -np.inf, 2.0]], requires_grad=True)
+    loss = F.cross_entropy(scores, torch.tensor([0]), weight=weight)
+    loss.backward()
+    share = 1 / (1 + np.exp(1.0))
+    torch.testing.assert_close(loss, torch.tensor(-np.log(share), dtype=torch.float32))
+    torch.testing.assert_close(scores.grad, torch.tensor([[share - 1, 0.0, 1 - share]], dtype=torch.float32))
+
+
 def test_the_loss_of_many_labels_is_a_mean_over_the_classes_of_the_input() -> None:
     input, target = torch.arange(4.0).reshape(4, 1), ONES(4)
     loss = F.multilabel_soft_margin_loss(input, target)

@@ -108,6 +108,14 @@ def test_gradient_of_logcumsumexp_where_nothing_was_added_yet():
     assert g.tolist() == [0.0, 1.0, 1.0]
 
 
+def test_nan_and_infinity_reach_the_gradient_of_logsumexp():
+    for v in (NAN, INF):
+        x = torch.tensor([v, 1.0, 0.0], requires_grad=True)
+        x.logsumexp(0).backward()
+        assert x.grad is not None and x.grad[0].isnan()
+        assert x.grad[1:].isnan().all() if v is NAN else x.grad[1:].tolist() == [0, 0]
+
+
 def test_named_results():
     x = torch.tensor([[1.0, 2.0], [4.0, 3.0]], requires_grad=True)
     result = x.max(1)

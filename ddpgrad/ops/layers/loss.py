@@ -127,7 +127,8 @@ def cross_entropy_rows(
     _require_classes(target, input.shape[1], ignore_index)
     logp = F.log_softmax(input, 1)
     share = _shares(F, input, target, weight, ignore_index, label_smoothing, reduction)
-    losses = -F.sum(logp * share, 1)
+    # What does not count is 0 even where its probability is: a score of minus infinity hides a class.
+    losses = -F.sum(F.where(share == 0, F.full_like(logp, 0), logp * share), 1)
     return (losses if reduction == "none" else F.sum(losses)), None  # type: ignore[return-value]
 
 

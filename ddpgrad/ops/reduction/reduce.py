@@ -331,6 +331,11 @@ def _finite(F: Any, x: Any) -> Any:
     return F.where(F.isfinite(x), x, F.full_like(x, 0))
 
 
+def _without_lowest(F: Any, x: Any) -> Any:
+    """`x` with 0 for minus infinity, from which nothing can be subtracted; nan and infinity must reach the gradient."""
+    return F.where(x == -math.inf, F.full_like(x, 0), x)
+
+
 def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return np.log(np.sum(np.exp(x), axis=dim, keepdims=keepdim))
 
@@ -339,7 +344,7 @@ def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     grads={
         "input": lambda F, g, out, input, dim, keepdim: (
             restore(F, g, tuple(input.shape), dim, keepdim)
-            * F.exp(input - restore(F, _finite(F, out), tuple(input.shape), dim, keepdim))
+            * F.exp(input - restore(F, _without_lowest(F, out), tuple(input.shape), dim, keepdim))
         )
     },
     adapt=reduced("logsumexp"),
