@@ -200,10 +200,10 @@ from .ops.indexing.scatter import (
 from .ops.linalg.matrix_exp import matrix_exp as matrix_exp
 from .ops.linalg.decompositions import (
     cholesky as cholesky, cholesky_inverse as cholesky_inverse, cholesky_solve as cholesky_solve,
-    geqrf as geqrf, lu as lu, lu_solve as lu_solve, lu_unpack as lu_unpack, orgqr as orgqr, ormqr as ormqr,
-    qr as qr, svd as svd,
+    lu as lu, lu_solve as lu_solve, lu_unpack as lu_unpack, qr as qr, svd as svd,
 )
 from .ops.linalg.einsum import einsum as einsum
+from .ops.linalg.householder import geqrf as geqrf, orgqr as orgqr, ormqr as ormqr
 from .ops.linalg.inverse_ops import det as det
 from .ops.linalg.low_rank import lobpcg as lobpcg, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
 from .ops.linalg.matrix import matmul as matmul

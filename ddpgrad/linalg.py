@@ -2,6 +2,7 @@
 
 from .core import errors as _errors
 from .ops.linalg import decompositions as _decompositions
+from .ops.linalg import householder as _householder
 from .ops.linalg import indefinite as _indefinite
 from .ops.linalg import matrix as _matrix
 from .ops.linalg import matrix_exp as _matrix_exp
@@ -20,7 +21,7 @@ eig = _decompositions.linalg_eig
 eigh = _decompositions.linalg_eigh
 eigvals = _decompositions.linalg_eigvals
 eigvalsh = _decompositions.linalg_eigvalsh
-householder_product = _decompositions.linalg_householder_product
+householder_product = _householder.linalg_householder_product
 inv = _systems.linalg_inv
 inv_ex = _systems.linalg_inv_ex
 ldl_factor = _indefinite.linalg_ldl_factor

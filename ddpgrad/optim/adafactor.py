@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import Tensor, finfo, no_grad, zeros
 from .elementwise import options
-from .flat import STEP, new_scalar
+from .flat import STEP
+from .layout import new_scalar
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 
 

@@ -23,7 +23,8 @@ from ..core.errors import CaptureError
 from ..core.tensor import Tensor
 from ..ops import VOCABULARY
 from ..ops.dispatch.update import Rule
-from .flat import SCALARS, STEP, FlatMemory, Run, full_like, new_scalar, zeros_like
+from .flat import SCALARS, STEP, FlatMemory, Run
+from .layout import full_like, new_scalar, zeros_like
 from .optimizer import Closure, Optimizer, ParamsT, evaluated
 
 

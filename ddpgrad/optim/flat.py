@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import dtype as dtypes
 from ..backend.elementary.shape import address_of
-from ..backend.registry import SparseArray, Unsupported, backend_for, to_device
-from ..core.tensor import Tensor, wrap
+from ..backend.registry import SparseArray, Unsupported, backend_for
+from ..core.tensor import Tensor
 from ..ops.dispatch.update import Rule
 from .layout import joined, lay_flat, real, tied
 
@@ -390,24 +389,3 @@ def _alone(parameter: Tensor, owners: _Owners) -> _Single:
             state[name]._array = backend_for(array).contiguous(array)
     flat_states = [state[name]._array.reshape(-1) for name in owners.arrays]
     return _Single((parameter,), parameter._array.reshape(-1), _gradient(parameter).reshape(-1), flat_states)
-
-
-def zeros_like(parameter: Tensor) -> Tensor:
-    """State for a parameter: zeros of its shape, dtype and device, contiguous, on the same ranks."""
-    array, state = parameter._array, parameter.data
-    state._array = backend_for(array).new_zeros(array, array.shape)
-    return state
-
-
-def full_like(parameter: Tensor, value: float) -> Tensor:
-    """State for a parameter: `value` in every place, in both parts of complex numbers."""
-    state = zeros_like(parameter)
-    real(state._array)[...] = value
-    return state
-
-
-def new_scalar(value: float, on: Tensor | None = None) -> Tensor:
-    """State of one number, in host memory or on the device of a parameter."""
-    dtype = np.float64 if dtypes.get_default_dtype() is dtypes.float64 else np.float32
-    array = np.full((), value, dtype)
-    return wrap(array if on is None else to_device(array, on.device))

@@ -1,4 +1,4 @@
-"""The layout of arrays in memory: which are neighbours, and many tensors in one flat array."""
+"""The layout of arrays in memory: which are neighbours, many tensors in one flat array, and new state beside a parameter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import dtype as dtypes
 from ..backend.elementary.shape import address_of, part
-from ..backend.registry import backend_for
-from ..core.tensor import Tensor
+from ..backend.registry import backend_for, to_device
+from ..core.tensor import Tensor, wrap
 
 Array = Any
 
@@ -66,3 +67,24 @@ def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
 def real(array: Array) -> Array:
     """Complex numbers as pairs of real ones, which optimizers treat independently."""
     return array.view(array.real.dtype) if array.dtype.kind == "c" else array
+
+
+def zeros_like(parameter: Tensor) -> Tensor:
+    """State for a parameter: zeros of its shape, dtype and device, contiguous, on the same ranks."""
+    array, state = parameter._array, parameter.data
+    state._array = backend_for(array).new_zeros(array, array.shape)
+    return state
+
+
+def full_like(parameter: Tensor, value: float) -> Tensor:
+    """State for a parameter: `value` in every place, in both parts of complex numbers."""
+    state = zeros_like(parameter)
+    real(state._array)[...] = value
+    return state
+
+
+def new_scalar(value: float, on: Tensor | None = None) -> Tensor:
+    """State of one number, in host memory or on the device of a parameter."""
+    dtype = np.float64 if dtypes.get_default_dtype() is dtypes.float64 else np.float32
+    array = np.full((), value, dtype)
+    return wrap(array if on is None else to_device(array, on.device))

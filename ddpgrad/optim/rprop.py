@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .elementwise import STEP, Elementwise, Update, full_like, options
+from .elementwise import STEP, Elementwise, Update, options
 from .flat import Run
+from .layout import full_like
 from .optimizer import ParamsT
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import Tensor, cat, eye, finfo, geqrf, matrix_exp, no_grad, randn, zeros
-from ...ops.linalg.decompositions import linalg_householder_product
+from ...ops.linalg.householder import linalg_householder_product
 from ...ops.linalg.systems import linalg_solve
 from ..modules.module import Module
 from . import parametrize

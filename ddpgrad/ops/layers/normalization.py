@@ -25,10 +25,7 @@ def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
 
 
 def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], **parameters: Tensor | None) -> None:
-    """`RuntimeError` for a parameter that is not of `shape`, or neither of input's dtype nor float32 beside 16 bits.
-
-    Kernels count on the shape, and broadcasting or promotion would hide a mistake.
-    """
+    """`RuntimeError` for a parameter not of `shape`, which kernels count on, or neither of input's dtype nor float32 beside 16 bits."""
     dtype = input._array.dtype
     for parameter, tensor in parameters.items():
         if not isinstance(tensor, Tensor):
