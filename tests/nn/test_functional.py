@@ -166,6 +166,33 @@ def test_shapes_that_broadcast_by_mistake_are_told() -> None:
         F.mse_loss(torch.ones(3, 1), torch.ones(3))
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        lambda x: F.adaptive_max_pool2d(x, (3, 3), return_indices=True),
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3, return_indices=True),
+    ],
+)
+def test_places_of_a_pool_that_were_changed_are_not_used_by_backward(pool: Any) -> None:
+    values, places = pool(torch.randn(1, 1, 8, 8, requires_grad=True))
+    places.add_(10**6)
+    with pytest.raises(RuntimeError, match="has been modified"):
+        values.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [lambda x, i: F.embedding(i, x), lambda x, i: F.cross_entropy(x[: len(i)], i)],
+)
+def test_indices_that_were_changed_unseen_are_not_written_to(lost: Any) -> None:
+    table, indices = torch.randn(5, 4, requires_grad=True), torch.tensor([0, 3, 1])
+    loss = lost(table, indices).sum()
+    indices.data.add_(10**6)  # which no version counter notices
+    with pytest.raises(IndexError, match="out of bounds"):
+        loss.backward()
+
+
 def test_inplace_is_an_argument_of_activations_and_of_no_other_op() -> None:
     """Under its own name or in its place; the result is the input, and the gradient is that of the other form."""
     shown = {

@@ -12,25 +12,30 @@ def embedding_backward(
 ) -> np.ndarray:
     """Add row i of g (*, D) to row indices[i] of the result (num_embeddings, D), in the order of i.
 
-    Rows that meet `padding_idx` are left out. `indices` is int64 (*), each in [0, num_embeddings):
-    the forward look-up has checked that.
+    Rows that meet `padding_idx` are left out. `indices` is int64 (*), each in [0, num_embeddings): the forward look-up has
+    checked that, but `.data` and NumPy can change them unseen. `IndexError` then.
     """
     if not compiled_for(g) or indices.dtype != np.int64:
         return NotImplemented
     width = g.shape[-1]
     out = np.zeros((num_embeddings, width), g.dtype)
     rows = np.ascontiguousarray(g).reshape(indices.size, width)
-    _add_rows(
-        rows, np.ascontiguousarray(indices).reshape(-1), -1 if padding_idx is None else padding_idx, out
-    )
+    flat = np.ascontiguousarray(indices).reshape(-1)
+    bad = _add_rows(rows, flat, -1 if padding_idx is None else padding_idx, out)
+    if bad >= 0:
+        raise IndexError(f"index {flat[bad]} is out of bounds for a table of {num_embeddings} rows")
     return out
 
 
 @kernel
 def _add_rows(rows, indices, skipped, out):
+    """Add rows to out; return the place of an index that is out of range, or -1."""
     for i in range(indices.size):
         index = indices[i]
         if index != skipped:
+            if index < 0 or index >= out.shape[0]:
+                return i
             source, sink = rows[i], out[index]
             for j in range(source.size):
                 sink[j] += source[j]
+    return -1

@@ -66,6 +66,11 @@ def ldl_factor(A: np.ndarray, hermitian: bool) -> tuple[np.ndarray, np.ndarray, 
 
 def ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray, hermitian: bool) -> np.ndarray:
     """X with A @ X = B, from the factors and pivots of A that `ldl_factor` gives."""
+    sizes = np.abs(pivots)  # negative ones belong to blocks of two rows
+    if pivots.size and not 1 <= sizes.min() <= sizes.max() <= LD.shape[-1]:
+        raise ValueError(
+            f"pivots must be from 1 to {LD.shape[-1]} in size, got {sizes.min()} to {sizes.max()}"
+        )
     (solve,) = get_lapack_funcs((_by_symmetry("trs", LD, hermitian),), (LD, B))
     lead = np.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
     LD, B = np.broadcast_to(LD, lead + LD.shape[-2:]), np.broadcast_to(B, lead + B.shape[-2:])

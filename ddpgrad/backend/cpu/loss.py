@@ -64,7 +64,7 @@ def cross_entropy_backward(
     else:
         rows[...] = g
     out = np.empty(input.shape, input.dtype)
-    _cross_entropy_backward(
+    bad = _cross_entropy_backward(
         rows,
         np.ascontiguousarray(input),
         np.ascontiguousarray(target),
@@ -73,6 +73,8 @@ def cross_entropy_backward(
         np.ascontiguousarray(sums),
         out,
     )
+    if bad >= 0:  # changed since forward, by `.data` or NumPy
+        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
     return out
 
 
@@ -165,6 +167,7 @@ def _cross_entropy(x, target, ignore_index, smoothing, losses, sums):
 
 @kernel
 def _cross_entropy_backward(g, x, target, ignore_index, smoothing, sums, out):
+    """Fill out; return the first row with a bad target, or -1."""
     rows, classes = x.shape
     number = x.dtype.type
     everywhere = number(smoothing / classes)
@@ -174,10 +177,13 @@ def _cross_entropy_backward(g, x, target, ignore_index, smoothing, sums, out):
         if t == ignore_index:
             result[:] = number(0)
             continue
+        if t < 0 or t >= classes:
+            return i
         scale, top, log_total = g[i], sums[0, i], sums[1, i]
         for j in range(classes):
             result[j] = scale * (exp_of_negative(less_both(row[j], top, log_total)) - everywhere)
         result[t] -= scale * number(1 - smoothing)
+    return -1
 
 
 @kernel

@@ -90,9 +90,9 @@ def _largest(input: Tensor, places: np.ndarray, sizes: Ints) -> tuple[Tensor, Te
         index = gather(expand(wrap(places), *met.shape), 2, unsqueeze(nth, 2))
         return reshape(values, (*lead, *sizes)), reshape(index, (*lead, *sizes))
     array = flat._array
-    _, index = backend_for(array).largest_of_places(array[:, 0], places)
-    values = take_places(flat, wrap(index))
-    return reshape(values, (*lead, *sizes)), reshape(wrap(index), (*lead, *sizes))
+    index = wrap(backend_for(array).largest_of_places(array[:, 0], places)[1])
+    # One Tensor for both, so that backward finds out when a user has changed the places.
+    return reshape(take_places(flat, index), (*lead, *sizes)), reshape(index, (*lead, *sizes))
 
 
 def _adaptive_max(dims: int, where: str = ""):

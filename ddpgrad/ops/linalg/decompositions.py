@@ -166,6 +166,10 @@ def _rows_of(pivots: Tensor, count: int) -> Tensor:
     if pivots.is_meta:
         return pivots.new_empty((*pivots.shape[:-1], count), dtype=int)
     swaps = pivots.numpy(force=True).astype(np.int64) - 1
+    if swaps.size and not 0 <= swaps.min() <= swaps.max() < count:
+        raise RuntimeError(
+            f"pivots must be between 1 and {count}, got values from {swaps.min() + 1} to {swaps.max() + 1}"
+        )
     rows = np.broadcast_to(np.arange(count), (*swaps.shape[:-1], count)).copy()
     for k in range(swaps.shape[-1]):
         other = swaps[..., k : k + 1]
