@@ -34,8 +34,7 @@ def batch_norm(
         return clone(input)
     if eps < 0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
-    statistics = {"running_mean": running_mean, "running_var": running_var}
-    require_parameters("batch_norm", input, (input.shape[1],), weight=weight, bias=bias, **statistics)
+    require_parameters("batch_norm", input, input._array.shape[1:2], weight, bias, running_mean, running_var)
     if training:
         if eps <= 0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
@@ -103,8 +102,7 @@ def instance_norm(
             )
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     n, channels = input.shape[:2]
-    statistics = {"running_mean": running_mean, "running_var": running_var}
-    require_parameters("instance_norm", input, (channels,), weight=weight, bias=bias, **statistics)
+    require_parameters("instance_norm", input, (channels,), weight, bias, running_mean, running_var)
     places = math.prod(input.shape[2:])
     if places <= 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")

@@ -24,18 +24,19 @@ def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
     return ndim
 
 
-def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], **parameters: Tensor | None) -> None:
+def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], *given: Tensor | None) -> None:
     """`RuntimeError` for a parameter not of `shape`, which kernels count on, or neither of input's dtype nor float32 beside 16 bits."""
     dtype = input._array.dtype
-    for parameter, tensor in parameters.items():
+    for place, tensor in enumerate(given):
         if not isinstance(tensor, Tensor):
             continue
-        array = tensor._array
+        array, parameter = tensor._array, ("weight", "bias", "running_mean", "running_var")[place]
         if array.shape != shape:
             raise RuntimeError(
                 f"{name}(): {parameter} should be of shape {list(shape)}, but is of shape {list(tensor.shape)}"
             )
-        if array.dtype != dtype and (dtype.itemsize != 2 or array.dtype != np.float32):
+        own = array.dtype
+        if own is not dtype and own != dtype and (dtype.itemsize != 2 or own != np.float32):
             raise RuntimeError(
                 f"{name}(): mixed dtype: expect {parameter} to have input's dtype {input.dtype.name}, but it has "
                 f"{tensor.dtype.name}; convert one with Tensor.to(dtype)"
@@ -51,7 +52,7 @@ def _layer_norm(
 ) -> Tensor:
     """The last dimensions, which must be `normalized_shape`, brought to mean 0 and variance 1, scaled and shifted."""
     ndim = _require_shape("layer_norm", input, normalized_shape)
-    require_parameters("layer_norm", input, tuple(normalized_shape), weight=weight, bias=bias)
+    require_parameters("layer_norm", input, tuple(normalized_shape), weight, bias)
     return F.layer_norm(input, weight, bias, ndim, eps)
 
 
@@ -252,7 +253,7 @@ def _rms_norm(
     eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
     """
     ndim = _require_shape("rms_norm", input, normalized_shape)
-    require_parameters("rms_norm", input, tuple(normalized_shape), weight=weight)
+    require_parameters("rms_norm", input, tuple(normalized_shape), weight)
     return F.rms_norm(
         input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
     )
@@ -348,7 +349,7 @@ def _group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
-    require_parameters("group_norm", input, (channels,), weight=weight, bias=bias)
+    require_parameters("group_norm", input, (channels,), weight, bias)
     return F.group_norm(input, weight, bias, num_groups, eps)
 
 
