@@ -134,6 +134,10 @@ def _matmul(args: Arguments, results: Arguments) -> tuple[str, int]:
     return "aten.bmm" if dims[0] > 2 else "aten.mm", _forward("matmul", results, args)
 
 
+def _weight_gradient(args: Arguments, results: Arguments) -> tuple[str, int]:
+    return "aten.mm", 2 * args[0].size * args[1].shape[1]
+
+
 def _linear(args: Arguments, results: Arguments) -> tuple[str, int]:
     return "aten.mm" if args[2] is None else "aten.addmm", _forward("linear", results, args)
 
@@ -174,7 +178,7 @@ def _recurrent_backward(args: Arguments, results: Arguments) -> tuple[str, int]:
 
 
 _COSTS: dict[str, Cost] = {
-    "matmul": _matmul, "linear": _linear, "convolution": _convolution("convolution"),
+    "matmul": _matmul, "linear": _linear, "weight_gradient": _weight_gradient, "convolution": _convolution("convolution"),
     "convolution_input": _convolution("convolution_input"), "convolution_weight": _convolution_weight,
     "attention": _attention, "attention_backward": _attention_backward,
     **{f"{kind}_sequence": _recurrent(f"{kind}_sequence") for kind in ("lstm", "gru", "rnn")},

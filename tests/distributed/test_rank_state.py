@@ -45,6 +45,7 @@ SHARED = {
     "distributed.debug_level._chosen": "a level that programs set and read back, and that switches nothing",
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
+    "distributed.transports.base._joined": "transports, of which a fork is to use none",
     "files.safe_globals._allowed": "what the program lets files name, as in PyTorch",
     "files.settings._options": "what the program sets around save and load, as in PyTorch",
     "files.settings._packages": "how the program names places in files, as in PyTorch",

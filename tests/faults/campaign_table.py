@@ -196,5 +196,7 @@ TESTS = {
     "two jobs save into one folder": "faults/test_surroundings.py::test_a_second_job_that_saves_into_the_same_folder_is_refused",
     "nobody reads the output": "faults/test_streams.py::test_a_rank_that_fails_while_nobody_reads_ends_the_others_all_the_same",
     "two jobs write to one `--log-dir`": "launcher/test_logs.py::test_two_jobs_do_not_share_a_folder",
+    "a process that does not end after its script": "launcher/test_watchdog.py::test_a_process_that_does_not_end_after_its_script_is_named",
+    "a fork of a rank that calls a collective": "launcher/test_faults.py::test_a_fork_of_a_rank_takes_no_part_in_its_place",
     "other programs on the control socket": "faults/test_surroundings.py::test_garbage_and_slow_bytes_on_every_open_socket_of_a_job",
 }  # fmt: skip

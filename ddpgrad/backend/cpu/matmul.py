@@ -71,7 +71,7 @@ def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> n
 
         if worth_it(left, right):
             return product(left, right, out)
-    return left.dot(right, out)
+    return left.dot(right) if out is None else left.dot(right, out)  # a sparse matrix takes no `out`
 
 
 def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray | None:

@@ -36,7 +36,8 @@ def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], *given:
                 f"{name}(): {parameter} should be of shape {list(shape)}, but is of shape {list(tensor.shape)}"
             )
         own = array.dtype
-        if own is not dtype and own != dtype and (dtype.itemsize != 2 or own != np.float32):
+        # Statistics may stay as they are where mixed precision casts the rest.
+        if place < 2 and own is not dtype and own != dtype and (dtype.itemsize != 2 or own != np.float32):
             raise RuntimeError(
                 f"{name}(): mixed dtype: expect {parameter} to have input's dtype {input.dtype.name}, but it has "
                 f"{tensor.dtype.name}; convert one with Tensor.to(dtype)"
