@@ -1,5 +1,7 @@
 """The streams of random numbers: PyTorch's, one per rank, and exact to save and restore."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -136,6 +138,14 @@ def test_many_draws_at_once_are_those_of_few(name, before, count):
     few = [1000] * (count // 1000) + [count % 1000]
     for at_once, in_parts in zip(drawn([count]), drawn(few), strict=True):
         np.testing.assert_array_equal(at_once, in_parts)
+
+
+def test_threads_draw_from_one_stream_in_turn():
+    generator, count = Generator().manual_seed(0), 60_000
+    with ThreadPoolExecutor(6) as threads:
+        drawn = list(threads.map(lambda _: generator.uniform(count), range(6)))
+    whole = Generator().manual_seed(0).uniform(6 * count).reshape(6, count)
+    np.testing.assert_array_equal(np.sort(drawn, axis=0), np.sort(whole, axis=0))
 
 
 def test_every_rank_has_its_own_default_stream():

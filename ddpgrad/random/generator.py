@@ -136,10 +136,11 @@ class Generator(Variates):
             return False
         from ..backend.cpu import twister
 
-        state: Any = self._twister.state
-        words = state["state"]
-        words["pos"] = getattr(twister, how)(words["key"], words["pos"], *more, out)
-        self._twister.state = state
+        with self._twister.lock:  # as NumPy's own draws: another thread must not draw the same
+            state: Any = self._twister.state
+            words = state["state"]
+            words["pos"] = getattr(twister, how)(words["key"], words["pos"], *more, out)
+            self._twister.state = state
         return True
 
     def _words32(self, count: int) -> np.ndarray:

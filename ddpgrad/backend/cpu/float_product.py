@@ -203,7 +203,8 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
 
     def multiply(left: Array, out: Array) -> object:
         parts = out.reshape(len(out), -1, _COLUMNS).swapaxes(0, 1)
-        if len(left) % _ROWS or left.strides[1] != 4 or length > _DEPTH:
+        fits = left.shape[1] == length and parts.shape[:2] == (len(panels), len(left))
+        if not fits or len(left) % _ROWS or left.strides[1] != 4 or length > _DEPTH:
             return product(left[None], panels, parts)
         return _Kernels.multiply(left[None], no_rows, panels, 0, length, 0, 1, parts)
 
