@@ -70,17 +70,12 @@ def words(key, position, out):
 @kernel
 def unit(key, position, out):
     """Numbers in [0, 1) of 24 bits, one from each draw, to out of float32."""
-    done = 0
-    while done < out.size:
-        if position == _LENGTH:
-            _renew(key)
-            position = 0
-        count = min(_LENGTH - position, out.size - done)
-        drawn, target = key[position : position + count], out[done : done + count]
-        for i in range(count):
-            target[i] = np.float32(np.int32(_tempered(drawn[i]) & np.uint64(0xFFFFFF))) * np.float32(2.0**-24)
-        done += count
-        position += count
+    drawn = np.empty(2 * _PAIRS, np.uint32)
+    for start in range(0, out.size, drawn.size):
+        block = out[start : start + drawn.size]
+        position = words(key, position, drawn[: block.size])
+        for i in range(block.size):
+            block[i] = np.float32(np.int32(drawn[i] & np.uint32(0xFFFFFF))) * np.float32(2.0**-24)
     return position
 
 
