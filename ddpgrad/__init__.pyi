@@ -298,6 +298,7 @@ from .random import (
     Generator as Generator, get_rng_state as get_rng_state, initial_seed as initial_seed,
     manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state,
 )
+from .utils.captured_step import captured_step as captured_step
 from .version import __version__ as __version__
 from math import e as e, inf as inf, nan as nan, pi as pi
 

@@ -12,6 +12,7 @@ from .. import cuda
 from ..backend import dtype as dtypes
 from ..backend.device import on_capture_failure
 from ..backend.registry import alike, backend_for, stored
+from ..core.taping import taped
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import full
 from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -88,6 +89,7 @@ class GradScaler:
             )
         return self._scale.to(where.device)
 
+    @taped
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimizer by the scale, in place, once before its step."""
         if not self._enabled:
@@ -122,6 +124,7 @@ class GradScaler:
 
     # -- stepping ----------------------------------------------------------------------------
 
+    @taped
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)` with unscaled gradients, unless some are not finite."""
         if not self._enabled:
@@ -176,6 +179,7 @@ class GradScaler:
 
     # -- the scale ---------------------------------------------------------------------------
 
+    @taped
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Lower or raise the scale by what the steps since the last update found; or set it."""
         if not self._enabled:

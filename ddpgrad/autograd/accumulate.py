@@ -12,6 +12,7 @@ from ..core.tensor import Tensor, wrap
 from ..core.view import View
 from .grad_mode import mode
 from .nodes import NO_EDGE, RETAIN, Edge, Node, RemovableHandle, next_sequence
+from .passes import only_misses
 
 
 class AccumulateGrad(Node):
@@ -61,8 +62,6 @@ class AccumulateGrad(Node):
         bucket, leaf = self.bucket, self.variable
         if bucket is None or leaf._grad is not None or leaf._hooks or self._hooks or self._prehooks:
             return None
-        from .engine import only_misses  # here, as the engine needs this file
-
         return bucket._array if only_misses(self) else None
 
     def apply(self, grad: Any, F: Any) -> tuple[()]:

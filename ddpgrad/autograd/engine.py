@@ -7,20 +7,29 @@ ops, and what they compute can be differentiated again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from ..core import spans
-from ..core.errors import GraphError
+from ..core.taping import Tape, taping
 from ..core.tensor import Tensor
 from ..core.upcalls import run_node, tensor_vocabulary
 from .accumulate import AccumulateGrad
 from .grad_mode import mode
 from .hooks import call_hooks, call_prehooks
 from .nodes import Edge, Node
-from .reentrance import PASSES_A_THREAD, carried, in_new_thread
+from .passes import (
+    PASSES_A_THREAD,
+    call_back,
+    current_pass,
+    depth,
+    enter,
+    in_new_thread,
+    leave,
+    queue_callback,
+    running_here,
+)
 from .saved import hooks_entered, leave_hooks
 from .walk import Walk
 
@@ -40,10 +49,9 @@ def run(
     `accumulate` leaves among them are filled; otherwise the gradients are returned in the
     order of `inputs`, None where the roots do not depend on one.
     """
-    depth = len(_running.walks)
     arguments = roots, grads, retain_graph, create_graph, inputs, accumulate
-    if depth and not depth % PASSES_A_THREAD:
-        return in_new_thread(partial(_run, *arguments), depth)
+    if depth() and not depth() % PASSES_A_THREAD:
+        return in_new_thread(partial(_run, *arguments), depth())
     return _run(*arguments)
 
 
@@ -56,60 +64,36 @@ def _run(
     accumulate: bool,
 ) -> list[Tensor | None]:
     previous, mode.enabled = mode.enabled, create_graph
-    walk = Walk(tensor_vocabulary() if create_graph else None, retain_graph)
-    walks = _running.walks
-    walks.append(walk)
+    vocabulary = tensor_vocabulary() if create_graph else None
+    walk = (
+        Walk(vocabulary, retain_graph)
+        if taping.now is None
+        else _on_tape(vocabulary, retain_graph, taping.now)
+    )
+    enter(walk)
     entered = hooks_entered()
-    began = spans.now() if spans.recorders and len(walks) == 1 else 0.0
+    began = spans.now() if spans.recorders and depth() == 1 else 0.0
     try:
         found = walk.run(roots, grads, inputs, accumulate)
-        if len(walks) == 1:
-            while _running.callbacks:  # a callback may queue another
-                _running.callbacks.pop(0)()
+        walk.end(call_back)
         return found
     finally:
         mode.enabled = previous
-        walks.pop()
         leave_hooks(entered)  # what an unpack hook has entered holds no longer than the pass, as in PyTorch
-        while walk.cleanups:
-            walk.cleanups.pop()()
-        if not walks:
-            _running.callbacks = []
+        leave()
         if began:
             spans.tell("backward", "backward", began)
 
 
-class _Running(threading.local):
-    """The walks of this thread, innermost last, and what to call when the outermost ends."""
+def _on_tape(vocabulary: Any, retain_graph: bool, tape: Tape) -> Walk:
+    from .taped_walk import TapedWalk  # here, as few programs record
 
-    def __init__(self) -> None:
-        self.walks: list[Walk] = []
-        self.callbacks: list[Callable[[], None]] = []
-
-
-_running = _Running()
-carried.append(_running)
-
-
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Call `callback` once, when the backward pass that is running now has ended well."""
-    if not _running.walks:
-        raise GraphError("queue_callback: no backward pass is running in this thread")
-    _running.callbacks.append(callback)
-
-
-def current_pass() -> Any:
-    """The backward pass that runs in this thread, as an object to tell it from others. `GraphError` without."""
-    if not _running.walks:
-        raise GraphError(
-            "this can only be called during the backward pass, from a hook or a Function's backward"
-        )
-    return _running.walks[-1]
+    return TapedWalk(vocabulary, retain_graph, tape)
 
 
 def running() -> bool:
     """True within a backward pass of this thread."""
-    return bool(_running.walks)
+    return depth() > 0
 
 
 def queue_cleanup(cleanup: Callable[[], Any]) -> None:
@@ -125,15 +109,9 @@ def will_execute(node: Node | None) -> bool:
     return node in walk.waiting or node in walk.roots
 
 
-def only_misses(node: Node) -> bool:
-    """Whether the node that runs now in this thread makes all of the gradient of `node`, and no hook is shown it."""
-    walk = _running.walks[-1] if _running.walks else None
-    return walk is not None and walk.lean and walk.waiting.get(node) == 1 and node not in walk.buffers
-
-
 def fills_every_leaf() -> bool:
     """False within a backward pass that was given `inputs`, or was started by `grad`."""
-    return all(walk.needed is None for walk in _running.walks)
+    return all(walk.needed is None for walk in running_here.walks)
 
 
 @run_node.register
@@ -152,3 +130,14 @@ def _call(node: Node, grads: Sequence[Any]) -> Any:
     if node._hooks is not None:
         results = call_hooks(node, results, grad, F, True)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+__all__ = [
+    "current_pass",
+    "fills_every_leaf",
+    "queue_callback",
+    "queue_cleanup",
+    "run",
+    "running",
+    "will_execute",
+]

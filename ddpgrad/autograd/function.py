@@ -19,8 +19,7 @@ from ..core.view import View
 from .accumulate import edge_of
 from .context import OF_THE_NODE, FunctionCtx, save
 from .grad_mode import mode
-from .nodes import Node
-from .refusal import refuse
+from .nodes import Node, refuse
 from .views import check_writable, remember_plain_view, written
 
 

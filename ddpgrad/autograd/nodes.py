@@ -6,10 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ..core.upcalls import run_node
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 # (node, which of its outputs); (None, 0) where no gradient is needed.
 Edge = tuple["Node | None", int]
@@ -163,6 +166,15 @@ class Node:
         """Gradients for `edges`. F: the vocabulary; `grad`: arrays or Tensors, as F's."""
         raise NotImplementedError(f"{self.name()} does not define a gradient")
 
+    def entry(
+        self, grad: Any, F: Any, edges: Sequence[Edge]
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """(function, arguments) whose call is all that `apply` does on arrays, for a tape; None where it runs ops.
+
+        edges: what the function is to be told of `self.edges`.
+        """
+        return None
+
     def memory(self) -> Any:
         """The array that the gradient which is being computed for this node may be written to, or None."""
         return None
@@ -182,3 +194,21 @@ def _add(hooks: dict[int, Any], hook: Any) -> RemovableHandle:
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
+
+
+class Error(Node):
+    """A step of backward that raises. PyTorch gives its own the same name."""
+
+    error: Exception
+
+    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+        raise self.error
+
+
+def refuse(result: Tensor, error: Exception, edges: Iterable[Edge]) -> Tensor:
+    """`result` as a tensor that seems to depend on what `edges` lead to; backward through it raises `error`."""
+    out = result.detach()
+    node = Error(tuple(e for e in edges if e is not NO_EDGE), out._array.shape, out._array.dtype)
+    node.error = error
+    out._grad_fn, out._requires_grad = node, True
+    return out

@@ -16,7 +16,7 @@ from ..core.tensor import Tensor
 from ..core.upcalls import pack_kept
 from .grad_mode import mode
 from .nodes import Node, observers
-from .reentrance import carried
+from .passes import carried
 
 Pack = Callable[[Tensor], Any]
 Unpack = Callable[[Any], Tensor]

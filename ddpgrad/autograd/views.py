@@ -19,7 +19,7 @@ from ..core.tensor import Tensor, wrap
 from ..core.view import View
 from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
 from .grad_mode import mode
-from .nodes import NO_EDGE, Node
+from .nodes import NO_EDGE, Edge, Node
 
 
 def remember_plain_view(base: Tensor, *made: Tensor) -> None:
@@ -119,12 +119,10 @@ class CopySlices(Node):
         if isinstance(grad, Tensor):
             region = _region(self._laid_out(F, grad), self._steps)
             return (F.where(self._outside(grad), grad, F.full_like(grad, 0)) if kept else None), region
-        own = self._lying_as_base(lambda shape: F.new_zeros(grad, shape), grad.shape)
-        own[...] = grad
-        part = _region(wrap(own), self._steps)._array
-        region = F.clone(part)
-        part[...] = 0
-        return (own if kept else None), region
+        return _cut(F, grad, self._order, self._steps, kept)
+
+    def entry(self, grad: Any, F: Any, edges: Sequence[Edge]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _cut, (F, grad, self._order, self._steps, edges[0][0] is not None)
 
     def _laid_out(self, F: Any, grad: Tensor) -> Tensor:
         """`grad` with its elements in memory as those of the base lie."""
@@ -132,20 +130,31 @@ class CopySlices(Node):
             return F.to_contiguous(grad)
         return F.permute(F.to_contiguous(F.permute(grad, *self._order)), *inverse(self._order))
 
-    def _lying_as_base(self, make: Callable[[Sequence[int]], Any], shape: Sequence[int]) -> Any:
-        """An array of `shape` that lies in memory as the base does. make: makes contiguous ones."""
-        if self._order is None:
-            return make(shape)
-        return make(tuple([shape[d] for d in self._order])).transpose(inverse(self._order))
-
     def _outside(self, like: Tensor) -> Tensor:
         """True outside the view's region, False inside."""
         backend = backend_for(like._array)
         mask = wrap(
-            self._lying_as_base(lambda shape: backend.full(shape, True, bool, like._array), like._array.shape)
+            _lying(lambda shape: backend.full(shape, True, bool, like._array), like._array.shape, self._order)
         )
         _region(mask, self._steps)._array[...] = False
         return mask
+
+
+def _cut(F: Any, grad: Any, order: Sequence[int] | None, steps: Any, kept: bool) -> tuple[Any, Any]:
+    """The gradients of what the base held before, which has none where the view lies, and of what was written there."""
+    own = _lying(lambda shape: F.new_zeros(grad, shape), grad.shape, order)
+    own[...] = grad
+    part = _region(wrap(own), steps)._array
+    region = F.clone(part)
+    part[...] = 0
+    return (own if kept else None), region
+
+
+def _lying(make: Callable[[Sequence[int]], Any], shape: Sequence[int], order: Sequence[int] | None) -> Any:
+    """An array of `shape` whose dimensions lie in memory in that order. make: makes contiguous ones."""
+    if order is None:
+        return make(shape)
+    return make(tuple([shape[d] for d in order])).transpose(inverse(order))
 
 
 def _region(tensor: Tensor, steps: Any) -> Tensor:

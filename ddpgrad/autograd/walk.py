@@ -20,6 +20,8 @@ from .nodes import Edge, Node
 class Walk:
     """One backward pass. `vocabulary`: the ops, or None for kernels on arrays."""
 
+    plain = True  # the lean loop does what this class does
+
     def __init__(self, vocabulary: Any, retain_graph: bool) -> None:
         self.vocabulary = vocabulary
         self.retain_graph = retain_graph
@@ -32,6 +34,7 @@ class Walk:
         self.stops: set[Node] = set()  # those of them that nothing is needed beyond
         self.roots: set[Node] = set()
         self.cleanups: list[Callable[[], Any]] = []  # called when the pass has ended
+        self.grad_mode = False  # of the thread before the pass, in a replay
         self.lean = False  # while a node without hooks runs, in a pass on arrays that fills all leaves
         self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be written to
 
@@ -55,14 +58,20 @@ class Walk:
             if not self.waiting.get(node):
                 self.enqueue(node, F)
         watched = anomaly_mode.state.enabled or spans.detailed
-        drain = lean_drain if self.vocabulary is None and self.needed is None and not watched else Walk.drain
-        drain(self, F)
+        if self.vocabulary is None and self.needed is None and not watched and self.plain:
+            lean_drain(self, F)
+        else:
+            self.drain(F)
         if accumulate:
             return []
         return [
             g if g is None or isinstance(g, Tensor) else wrap(backend_for(g).asarray(g))
             for g in self.captured
         ]
+
+    def end(self, call_back: Callable[[], None]) -> None:
+        """All has run: who waits for the end is called."""
+        call_back()
 
     def _count_dependencies(self, stack: Iterable[Node]) -> list[Node]:
         """Count, for each reachable node, the edges that lead to it. Returns the nodes."""
@@ -135,7 +144,9 @@ class Walk:
             elif grad is None:
                 (grad,) = self._materialize(node, [None], F)
             began = spans.now() if spans.detailed else 0.0
-            results = anomaly_mode.apply(node, grad, F) if anomaly_mode.state.enabled else node.apply(grad, F)
+            results = (
+                anomaly_mode.apply(node, grad, F) if anomaly_mode.state.enabled else self.apply(node, grad, F)
+            )
             if began:
                 spans.tell_detail("node", node.name(), began)
         if not self.retain_graph:
@@ -153,6 +164,10 @@ class Walk:
             left = self.waiting[target] = self.waiting[target] - 1
             if left == 0:
                 self.enqueue(target, F)
+
+    def apply(self, node: Node, grad: Any, F: Any) -> Sequence[Any]:
+        """What the node computes."""
+        return node.apply(grad, F)
 
     def leaf(self, node: AccumulateGrad, F: Any) -> None:
         """Fill the leaf of `node`, which waits for nothing more."""

@@ -2,7 +2,7 @@
 
 from . import amp as amp, memory as memory, nvtx as nvtx, random as random, streams as streams
 from ..core.errors import OutOfMemoryError as OutOfMemoryError
-from ..utils.captured_step import captured_step as captured_step
+from ..utils.graphed_step import captured_step as captured_step
 from ..utils.graphed import make_graphed_callables as make_graphed_callables
 from .devices import (
     can_device_access_peer as can_device_access_peer, current_device as current_device, device as device,

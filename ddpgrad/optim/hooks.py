@@ -10,6 +10,7 @@ from typing import Any
 from ..autograd.graph import RemovableHandle
 from ..backend.device import capturing
 from ..core import spans
+from ..core.taping import taping
 
 Hook = Callable[..., Any]
 
@@ -97,6 +98,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         self = args[0]
         if type(self).step is not stepped or "_hooks" not in vars(self):
             return step(*args, **kwargs)
+        if taping.now is not None:
+            return taping.now.call(stepped, args, kwargs)
         self._opt_called = True
         if capturing.now is not None:
             self._check_captured()

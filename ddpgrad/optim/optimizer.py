@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from ..autograd.grad_mode import enable_grad
 from ..core.errors import CaptureError
+from ..core.taping import taped
 from ..core.tensor import Tensor
 from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -72,6 +73,7 @@ class Optimizer(HasHooks):
             "captured"
         )
 
+    @taped
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros in place."""
         for group in self.param_groups:

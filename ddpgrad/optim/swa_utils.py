@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import Tensor, no_grad, tensor
+from ..core.taping import taped
 from ..nn.modules.batchnorm import _BatchNorm
 from ..nn.modules.module import Module
 from .lr_scheduler.base import LRScheduler, for_each_group
@@ -103,6 +104,7 @@ class AveragedModel(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
 
+    @taped
     def update_parameters(self, model: Module) -> None:
         """Take the parameters of `model` into the averages; the first time they are copied."""
         means, values = ([t.detach() for t in self._averaged(m)] for m in (self.module, model))

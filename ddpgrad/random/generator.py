@@ -22,6 +22,7 @@ from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
 from ..core.environment import numba_enabled
+from ..core.taping import taped
 from ..core.upcalls import new_tensor
 from .variates import Shape, Variates, check_deviation, check_range, floating, folded, shape_tuple, span_of
 
@@ -66,6 +67,7 @@ class Generator(Variates):
 
     # -- seeds and state ---------------------------------------------------------------
 
+    @taped
     def manual_seed(self, seed: int) -> Generator:
         """Restart the stream from `seed`, in [-2^63, 2^64); only its low 32 bits matter, as in PyTorch."""
         seed = int(seed)
@@ -77,6 +79,7 @@ class Generator(Variates):
         self._spare = None
         return self
 
+    @taped
     def seed(self) -> int:
         """Restart the stream from a seed that the operating system draws, and return that seed."""
         seed = secrets.randbits(64)
@@ -87,6 +90,7 @@ class Generator(Variates):
         """The seed that the stream was last restarted from."""
         return self._seed
 
+    @taped
     def get_state(self) -> Tensor:
         """The whole state as a uint8 tensor of 5056 bytes, in PyTorch's layout."""
 
@@ -102,6 +106,7 @@ class Generator(Variates):
         state["normal_valid"] = self._spare is not None
         return new_tensor(np.frombuffer(state.tobytes(), dtype=np.uint8).copy())
 
+    @taped
     def set_state(self, state: Tensor | np.ndarray) -> Generator:
         """Continue from a state that `get_state`, here or in PyTorch, gave."""
         array = state if isinstance(state, np.ndarray) else state.numpy()
@@ -155,6 +160,7 @@ class Generator(Variates):
         words |= pairs[1::2]
         return words
 
+    @taped
     def raw64(self) -> int:
         """One draw of 64 bits: the key of a counter-based kernel."""
         return int(self._words64(1)[0])
@@ -172,6 +178,7 @@ class Generator(Variates):
 
     # -- distributions -----------------------------------------------------------------
 
+    @taped
     def uniform(
         self, shape: Shape, dtype: Any = np.float32, low: float = 0.0, high: float = 1.0
     ) -> np.ndarray:
@@ -192,6 +199,7 @@ class Generator(Variates):
             values[values == kind.type(high)] = kind.type(low)
         return values.reshape(shape_tuple(shape))
 
+    @taped
     def normal(
         self,
         shape: Shape,
@@ -235,12 +243,14 @@ class Generator(Variates):
             self._spare = values.pop() if missing % 2 else None
         return values
 
+    @taped
     def integers(self, low: int, high: int, shape: Shape, dtype: Any = np.int64) -> np.ndarray:
         """An array of `shape` with integers in [low, high)."""
         span, count = span_of(low, high), math.prod(shape_tuple(shape))
         words = self._words64(count) if span >= _WIDE else self._words32(count)
         return folded(words, low, span).astype(dtypes.numpy_of(dtype), copy=False).reshape(shape_tuple(shape))
 
+    @taped
     def permutation(self, n: int) -> np.ndarray:
         """The integers 0 to n-1 in random order, int64 of shape (n,)."""
         if n < 0:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import dtype as dtypes
+from ..core.taping import taped
 
 Shape = int | Sequence[int]
 
@@ -88,6 +89,7 @@ class Variates:
         """Uniform float64 numbers in [0, 1)."""
         return self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64)).reshape(shape_tuple(shape))
 
+    @taped
     def exponential(self, shape: Shape, dtype: Any = np.float32, rate: float = 1.0) -> np.ndarray:
         """An array of `shape` from the exponential distribution with mean 1 / `rate`."""
         kind = floating(dtype)
@@ -96,6 +98,7 @@ class Variates:
         unit = self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64))
         return (np.log1p(-unit) / -rate).astype(kind).reshape(shape_tuple(shape))
 
+    @taped
     def bernoulli(self, p: float | np.ndarray, shape: Shape | None = None) -> np.ndarray:
         """A bool array, True with probability `p`: one number and a `shape`, or an array of probabilities."""
         if shape is not None:
@@ -124,12 +127,14 @@ class Variates:
                 block[i] = int(words[2 * i + 1]) < limit & 0xFFFFFFFF
         return drawn.reshape(shape)
 
+    @taped
     def geometric(self, shape: Shape, p: float) -> np.ndarray:
         """A float64 array of `shape`: the number of trials up to the first success of probability `p`."""
         if not 0 < p < 1:
             raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
         return np.ceil(np.log(self._double(shape)) / math.log1p(-p))
 
+    @taped
     def cauchy(
         self, shape: Shape, dtype: Any = np.float32, median: float = 0.0, sigma: float = 1.0
     ) -> np.ndarray:
@@ -139,6 +144,7 @@ class Variates:
             raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
         return (median + sigma * np.tan(math.pi * (self._double(shape) - 0.5))).astype(kind)
 
+    @taped
     def log_normal(
         self, shape: Shape, dtype: Any = np.float32, mean: float = 1.0, std: float = 2.0
     ) -> np.ndarray:
@@ -150,12 +156,14 @@ class Variates:
         normal = np.array(self._single_normals(count), dtype=np.float64)
         return np.exp(normal * std + mean).astype(kind).reshape(shape_tuple(shape))
 
+    @taped
     def whole(self, shape: Shape, dtype: dtypes.DType) -> np.ndarray:
         """An array of `shape` with integers from 0 to the largest that `dtype` holds exactly."""
         count, span = math.prod(shape_tuple(shape)), largest_whole(dtype) + 1
         words = self._words64(count) if dtype.itemsize == 8 else self._words32(count)
         return (words % np.uint64(span)).astype(np.int64).reshape(shape_tuple(shape))
 
+    @taped
     def poisson(self, rates: np.ndarray) -> np.ndarray:
         """A float64 array of counts, one for each of `rates`."""
         rates = np.asarray(rates, dtype=np.float64)
@@ -200,6 +208,7 @@ class Variates:
             if left <= -rate + count * log_rate - math.lgamma(count + 1):
                 return count
 
+    @taped
     def binomial(self, counts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """A float64 array: how many of `counts` trials succeed, each with the probability beside it."""
         shape = np.broadcast_shapes(counts.shape, probabilities.shape)
@@ -253,6 +262,7 @@ class Variates:
             if left <= right:
                 return k
 
+    @taped
     def standard_gamma(self, alpha: np.ndarray) -> np.ndarray:
         """A float64 array of draws from gamma distributions of shapes `alpha` and rate 1."""
         drawn = [self._gamma(a) for a in np.asarray(alpha, dtype=np.float64).reshape(-1).tolist()]
@@ -278,6 +288,7 @@ class Variates:
             if u < 1 - 0.0331 * square * square or math.log(u) < 0.5 * square + d * (1 - v + math.log(v)):
                 return scale * d * v
 
+    @taped
     def multinomial(self, weights: np.ndarray, num_samples: int, replacement: bool = False) -> np.ndarray:
         """Indices drawn in proportion to `weights` (..., categories): int64 (..., num_samples)."""
         weights = np.asarray(weights)

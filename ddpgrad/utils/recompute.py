@@ -10,7 +10,7 @@ from weakref import ref
 
 from ..autograd import enable_grad, engine
 from ..autograd.nodes import Node, observers
-from ..autograd.reentrance import carried
+from ..autograd.passes import carried
 from ..autograd.saved import Packed, current_hooks, packed, saved_tensors_hooks
 from ..core.errors import RecomputeError
 from ..core.tensor import Tensor

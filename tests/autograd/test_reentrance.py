@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.autograd import Function, reentrance
+from ddpgrad.autograd import Function, passes
 from ddpgrad.errors import GraphError
 
 
@@ -75,6 +75,6 @@ def test_errors_come_back():
 
 
 def test_what_never_ends_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reentrance, "DEEPEST", 3 * reentrance.PASSES_A_THREAD)
+    monkeypatch.setattr(passes, "DEEPEST", 3 * passes.PASSES_A_THREAD)
     with pytest.raises(GraphError, match="from within backward 60 times"):
         start(100, lambda: None)

@@ -24,7 +24,7 @@ CONTAINERS = (
 # Containers at module level that no rank may have for itself, each with the reason why that is right.
 SHARED = {
     "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
-    "autograd.reentrance.carried": "thread-local states, listed at import",
+    "autograd.passes.carried": "thread-local states, listed at import",
     "backend.cpu.half_loops._kept": "compiled loops of NumPy's ufuncs",
     "backend.cpu.half_loops._wide": "the float32 loops of NumPy's ufuncs",
     "backend.elementary.shape._parts": "memory that flat optimizers split, by its address",

@@ -312,7 +312,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why_once():
         warnings.simplefilter("always")
         losses = [float(step(x)) for _ in range(4)]
     assert losses == seen and losses == sorted(losses, reverse=True) and len(set(losses)) == 4
-    assert len(told) == 1 and "step runs eagerly, not as a CUDA graph: " in str(told[0].message)
+    assert len(told) == 1 and "step runs eagerly, not as a captured step: " in str(told[0].message)
     assert "`seen.append(loss.item())` at" in (step.why_not or "") and all(
         p.grad is None for p in model.parameters()
     )

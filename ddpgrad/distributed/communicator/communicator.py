@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...backend.device import capturing
+from ...core.taping import untaped
 from ..protocol import guard, plain_data, tree
 from ..transports.base import Pending
 from ..transports.calls import (
@@ -33,6 +34,8 @@ from ..transports.calls import (
 from ..transports.mail import ANY, Message
 from .arrays import check_array, filled, in_order, new, refuse_objects, write_back
 from .port import DONE, Alone, ArrayWork, Port, ignore, never, refuse
+
+_COLLECTIVE = "it calls a collective of its own"
 
 __all__ = ["Alone", "ArrayWork", "Communicator", "Port"]
 
@@ -95,6 +98,7 @@ class Communicator:
                 meaning for the dtype
         label   a name of the array (its parameters); compared between ranks, shown in errors
         """
+        untaped(_COLLECTIVE)
         # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
         if async_op or type(array) is not np.ndarray or not array.flags.carray or capturing.now is not None:
             check_array(f"all_reduce({op})", array, writes=True)
@@ -223,6 +227,7 @@ class Communicator:
         return ArrayWork(self._mail("receive", message), finish), message
 
     def _mail(self, end: Literal["send", "receive"], message: Message) -> Pending:
+        untaped(_COLLECTIVE)
         self._note(guard.describe(message.fields))
         return getattr(self._port, end)(message)
 
@@ -344,6 +349,7 @@ class Communicator:
         call: Callable[[np.ndarray], Call], known: bool = True,
     ) -> ArrayWork:  # fmt: skip
         """Begin what `call` makes of `array`; the elements of both are in order. known: the signature says all else."""
+        untaped(_COLLECTIVE)
         if capturing.now is not None:
             from . import captured  # here, as few programs capture
 

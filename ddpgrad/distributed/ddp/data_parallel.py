@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...autograd.grad_mode import is_grad_enabled
 from ...core import environment, spans
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...nn.modules import registration
 from ...nn.modules.module import Module
@@ -196,15 +197,8 @@ class DistributedDataParallel(Module):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. "
                 "Save ddp.state_dict() instead."
             )
-        own = (
-            "process_group",
-            "device_mesh",
-            "reducer",
-            "replica_check",
-            "frozen",
-            "joined",
-            "low_precision",
-        )
+        made = ("reducer", "replica_check", "frozen", "joined", "low_precision")
+        own = {*made, "process_group", "device_mesh"}
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -214,6 +208,15 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """`module(*inputs, **kwargs)`."""
+        self._before_forward()
+        result = (self.low_precision or self.module)(*inputs, **kwargs)
+        if spans.recorders:
+            spans.tell("forward", "forward", self.reducer.forward_began)
+        return result
+
+    @taped
+    def _before_forward(self) -> None:
+        """Check, and bring the buffers together."""
         self.reducer.check_idle()
         if self.changes_seen != registration.changes[0]:
             self._look_again()
@@ -225,13 +228,7 @@ class DistributedDataParallel(Module):
                 self.joined.step(has_batch=True)
         if self.training or self.buffers_apart:
             self._share_buffers_for_forward()
-        self.reducer.forward_began = began = spans.now()
-        run = self.low_precision or self.module
-        if not spans.recorders:
-            return run(*inputs, **kwargs)
-        result = run(*inputs, **kwargs)
-        spans.tell("forward", "forward", began)
-        return result
+        self.reducer.forward_began = spans.now()
 
     def _share_buffers_for_forward(self) -> None:
         """In training for each forward, as each changes them; in evaluation for the first one only."""
@@ -245,6 +242,7 @@ class DistributedDataParallel(Module):
         return self.reducer.enabled
 
     @require_backward_grad_sync.setter
+    @taped
     def require_backward_grad_sync(self, value: bool) -> None:
         self.reducer.enabled = value
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..parameter import is_lazy
 from . import registration
@@ -70,6 +71,7 @@ def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
         parameter.grad = fn(grad)
 
 
+@taped
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:
     """Drop the gradients, or fill them with zeros where they are."""
     for tensor in tensors:

@@ -90,7 +90,7 @@ class Module(Tree, state.ExtraState):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros in place."""
-        conversion.zero_grads(self.parameters(), set_to_none)
+        conversion.zero_grads(list(self.parameters()), set_to_none)
 
     def _apply(self: T, fn: Callable[[Tensor], Tensor]) -> T:
         conversion.apply(self, fn)

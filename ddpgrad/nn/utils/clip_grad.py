@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import Tensor, full, no_grad, norm, stack
 from ...backend.registry import alike, backend_for, stored, to_device
+from ...core.taping import taped
 from ...core.tensor import wrap
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ...ops.elementwise.conversion import to
@@ -99,16 +100,27 @@ def clip_grad_norm_(
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
     owners = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return _clip_grad_norm_(owners, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
+@taped
+def _clip_grad_norm_(
+    owners: list[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
+) -> Tensor:
     total_norm = get_total_norm(_gradients(owners), norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(owners, max_norm, total_norm, foreach)
     return total_norm
 
 
-@no_grad()
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value]."""
-    limit = float(clip_value)
-    for grad in _gradients(parameters):
+    _clip_grad_value_([parameters] if isinstance(parameters, Tensor) else list(parameters), float(clip_value))
+
+
+@taped
+@no_grad()
+def _clip_grad_value_(owners: list[Tensor], limit: float) -> None:
+    for grad in _gradients(owners):
         grad.clamp_(-limit, limit)
 
 

@@ -12,6 +12,7 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import Generator, source
 from ...random.variates import DIGITS, largest_whole
@@ -32,6 +33,11 @@ def _source(generator: Generator | None, like: Tensor | None = None) -> Generato
 def _read(t: Tensor) -> Any:
     """The raw array, without history."""
     return t.detach()._array
+
+
+@taped
+def _cast(drawn: Any, dtype: Any) -> Any:
+    return drawn.astype(dtype, copy=False)
 
 
 def _size(name: str, size: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -79,7 +85,7 @@ def randint(
     kind = dtypes.of(dtype or dtypes.int64)
     low, high = _within(kind, low, high)
     array = _source(generator).integers(low, high, shape_of("randint", (size,)))
-    return array.astype(kind.numpy)
+    return _cast(array, kind.numpy)
 
 
 def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
@@ -134,7 +140,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
     """A random order of 0 … n-1."""
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    return _source(generator).permutation(n).astype(dtypes.numpy_of(dtype or dtypes.int64))
+    return _cast(_source(generator).permutation(n), dtypes.numpy_of(dtype or dtypes.int64))
 
 
 rand_like, randint_like = like(rand), like(_randint_of_shape)
@@ -204,13 +210,13 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
             f'"bernoulli" not implemented for {input.dtype.name}: probabilities are floating point'
         )
     drawn = _source(generator, input).bernoulli(_read(input))
-    return _without_slope(finish(drawn.astype(input.dtype.numpy), input.device), input)
+    return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
     drawn = _source(generator, input).poisson(_read(input))
-    return _without_slope(finish(drawn.astype(input.dtype.numpy), input.device), input)
+    return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
@@ -222,7 +228,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
             f"binomial(): expected prob of dtype {count.dtype.name} but found {prob.dtype.name}"
         )
     drawn = _source(generator, count).binomial(_read(count), _read(prob))
-    return finish(drawn.astype(count.dtype.numpy), count.device)
+    return finish(_cast(drawn, count.dtype.numpy), count.device)
 
 
 def normal(
@@ -272,7 +278,7 @@ def _memory_order(array: Any) -> list[int]:
 
 def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
     """Put in place what was drawn in `_memory_shape`."""
-    drawn = drawn.astype(self.dtype.numpy, copy=False)
+    drawn = _cast(drawn, self.dtype.numpy)
     if not self._array.flags.c_contiguous:
         drawn = drawn.transpose(np.argsort(_memory_order(self._array)))
     return copy_(self, finish(drawn, self.device))

@@ -16,6 +16,7 @@ from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
 from ...core.size import require_strided, sparse_coo
+from ...core.taping import now
 from ...core.tensor import Size, Tensor, wrap
 from ...core.upcalls import sparse_zeros
 from ...random import source
@@ -148,10 +149,9 @@ def _filled(
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend, shape = backend_of(where.type), shape_of(name, size)
-    make, given = backend.empty, (shape, kind)
-    if value is not None:
-        make, given = backend.full, (shape, as_element(value, kind), kind)
-    out = wrap(make(*given) if where.index is None else backend.on(where, make, *given))
+    given = (shape, kind) if value is None else (shape, as_element(value, kind), kind)
+    make = backend.empty if value is None else backend.full
+    out = wrap(now(make, *given) if where.index is None else backend.on(where, make, *given))
     if requires_grad:
         out.requires_grad = True
     return out

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...autograd.grad_mode import mode
-from ...autograd.reentrance import carried
+from ...autograd.passes import carried
 from ...backend.device import capture_forgets
 from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
 from ...backend.registry import backend_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +81,15 @@ class OpNode(Node):
         if dtype is not _FLOAT32 and op.holomorphic:
             first = dtype[0] if dtype.__class__ is tuple else dtype  # several outputs have a dtype each
             if first.kind == "c":
-                return [_conj(F, g) for g in op.backward(F, _conj(F, grad), kept, self.edges)]
+                return _conjugated(op.backward, F, grad, kept, self.edges)
         return op.backward(F, grad, kept, self.edges)
+
+    def entry(self, grad: Any, F: Any, edges: Sequence[Edge]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        op, dtype = self.op, self.dtype
+        first = dtype[0] if dtype.__class__ is tuple else dtype
+        if op.holomorphic and first.kind == "c":
+            return _conjugated, (op.backward, F, grad, self._kept, edges)
+        return op.backward, (F, grad, self._kept, edges)
 
     def release(self) -> None:
         op = self.op  # what keeps only shapes and numbers of dimensions can run again, as in PyTorch
@@ -165,6 +172,13 @@ def _conj(F: Any, g: Any) -> Any:
     if isinstance(g, (tuple, list)):
         return tuple([_conj(F, part) for part in g])
     return None if g is None else F.conj(g)
+
+
+def _conjugated(
+    backward: Callable[..., Sequence[Any]], F: Any, grad: Any, kept: Any, edges: Any
+) -> Sequence[Any]:
+    """The rules of a holomorphic function, which are written for real numbers, on complex ones."""
+    return [_conj(F, g) for g in backward(F, _conj(F, grad), kept, edges)]
 
 
 def _bits(edges: Sequence[Edge]) -> int:

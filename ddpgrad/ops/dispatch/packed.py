@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from ...autograd.accumulate import tensor_at
-from ...autograd.nodes import Node
+from ...autograd.nodes import Edge, Node
 from ...autograd.saved import Pack, Packed, SavedTensor, Unpack, packed
 from ...backend.registry import backend_for
 from ...core.tensor import Size, Tensor, wrap
@@ -50,6 +50,15 @@ class PackedOpNode(OpNode):
             self._kept = tuple([_unpacked(value) for value in kept])
         try:
             return super().apply(grad, F)
+        finally:
+            self._kept = kept
+
+    def entry(self, grad: Any, F: Any, edges: Sequence[Edge]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        kept = self._kept
+        if kept is not None:
+            self._kept = tuple([_unpacked(value) for value in kept])
+        try:
+            return super().entry(grad, F, edges)
         finally:
             self._kept = kept
 

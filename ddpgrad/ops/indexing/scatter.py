@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.accumulate import edge_of
-from ...autograd.refusal import refuse
+from ...autograd.nodes import refuse
 from ...core.errors import GraphError
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, primitive

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backend.elementary.shape import inverse, memory_order
 from ...backend.registry import backend_for
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import default_generator, gpu_key
 from ..dispatch.declare import op
@@ -25,19 +26,20 @@ def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]
         elif p == 1:
             source = np.zeros(input.shape, np.uint8)  # nothing is drawn, as in PyTorch
         else:
-            source = _drawn(input._array, 1 - p).view(np.uint8)
+            source = _drawn(input._array, 1 - p)
     return input, float(p), source
 
 
+@taped
 def _drawn(array: np.ndarray, keep: float) -> np.ndarray:
-    """A bool array like `array`, true with probability `keep`, drawn in order of memory if it is a dense permutation."""
+    """A uint8 array like `array`, 1 with probability `keep`, drawn in order of memory if it is a dense permutation."""
     generator = default_generator()
     if not array.flags.c_contiguous:
         order = memory_order(array)
         if array.transpose(order).flags.c_contiguous:
             mask = generator.bernoulli(keep, tuple(array.shape[axis] for axis in order))
-            return mask.transpose(inverse(order))
-    return generator.bernoulli(keep, array.shape)
+            return mask.view(np.uint8).transpose(inverse(order))
+    return generator.bernoulli(keep, array.shape).view(np.uint8)
 
 
 def skipped(p: float, training: bool) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.registry import backend_for
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op
 from ..dispatch.explain import require_one_kind
@@ -151,11 +152,11 @@ def cross_entropy_backward(
     return grad * (F.unsqueeze(g, 1) if reduction == "none" else g)
 
 
-def _shares(
-    F: Any, input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float, reduction: str
+@taped
+def _shares_of(
+    target: Any, weight: Any, classes: int, ignore_index: int, label_smoothing: float, reduction: str
 ) -> Any:
-    """(N, C): how much each log-probability counts in the loss, a constant of the input."""
-    classes = input.shape[1]
+    """`_shares` in float64."""
     keep = target != ignore_index
     columns = backend_for(target).asarray(np.arange(classes))
     onehot = ((target[:, None] == columns) * keep[:, None]).astype(np.float64)
@@ -166,6 +167,14 @@ def _shares(
     if reduction == "mean":
         with np.errstate(invalid="ignore"):
             share = share / onehot.sum()  # nan when every target is ignored, as in PyTorch
+    return share
+
+
+def _shares(
+    F: Any, input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float, reduction: str
+) -> Any:
+    """(N, C): how much each log-probability counts in the loss, a constant of the input."""
+    share = _shares_of(target, weight, input.shape[1], ignore_index, label_smoothing, reduction)
     return F.cast(F.asarray(share), input.dtype)
 
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from ...autograd.refusal import without_derivative
+from ...autograd.accumulate import edge_of
+from ...autograd.grad_mode import mode
+from ...autograd.nodes import refuse
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core import return_types
@@ -15,6 +17,14 @@ from ..creation.factories import linspace
 from ..dispatch.explain import require_one_kind
 from ..dispatch.tensor_function import tensor_function
 from .reduce import require_order, widened, wrap_dim
+
+
+def _without_derivative(result: Tensor, name: str, input: Tensor) -> Tensor:
+    """The `result` of function `name`, which is differentiable as such, but whose derivative is not written."""
+    if not (mode.enabled and input._requires_grad):
+        return result
+    error = NotImplementedError(f"the derivative for '{name}' is not implemented.")
+    return refuse(result, error, [edge_of(input)])
 
 
 def _asked(
@@ -27,7 +37,7 @@ def _asked(
     return_counts: bool,
 ) -> Any:
     """The values of function `name` alone, or with what is asked for besides, as Tensors."""
-    results = [without_derivative(wrap(values), name, input)]
+    results = [_without_derivative(wrap(values), name, input)]
     results += [wrap(inverse)] if return_inverse else []
     results += [wrap(counts)] if return_counts else []
     return tuple(results) if len(results) > 1 else results[0]

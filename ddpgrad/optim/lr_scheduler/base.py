@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 
@@ -79,6 +80,7 @@ class LRScheduler:
                 stacklevel=3,
             )
 
+    @taped
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch, or to `epoch` (deprecated), and set the learning rates."""
         if self._step_count == 1 and not self._is_initial and not self.optimizer._opt_called:

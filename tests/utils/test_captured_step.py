@@ -1,0 +1,90 @@
+"""A captured step on a CPU: the same bits as eager steps, or an eager step and the reason why."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from captured_programs import CAPTURED, REFUSED, Net, Program, of, sgd, usual
+
+import ddpgrad as torch
+from ddpgrad.core.taping import taping
+
+
+def trained(program: Program, capture: bool) -> tuple[list[Any], str | None, str]:
+    """The bits of nine steps, why the last was no replay, and the code of the replays."""
+    torch.manual_seed(0)
+    step, state = program()
+    run: Any = torch.captured_step(step, warmup=1) if capture else step
+    draw, bits = np.random.default_rng(1), []
+    for _ in range(9):
+        x = torch.tensor(draw.standard_normal((8, 6)).astype(np.float32))
+        result = run(x, torch.tensor(draw.integers(0, 3, 8)))
+        leaves = torch.utils._pytree.tree_leaves(result)
+        bits.append([t.detach().numpy().tobytes() if isinstance(t, torch.Tensor) else t for t in leaves])
+    bits.append([t.detach().numpy().tobytes() for t in state()])
+    assert taping.now is None
+    return bits, getattr(run, "why_not", None), getattr(run, "code", "")
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_a_captured_step_has_the_bits_of_an_eager_one(name: str):
+    eager, _, _ = trained(CAPTURED[name], False)
+    again, why_not, code = trained(CAPTURED[name], True)
+    assert why_not is None and again == eager
+    assert code.startswith("def replay(v0, v1):") and "zero_grad" in code + "zero_grad" * ("zero" not in name)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_step_that_cannot_be_repeated_runs_eagerly_and_says_why_once(name: str):
+    program, why = REFUSED[name]
+    eager, _, _ = trained(program, False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        again, why_not, code = trained(program, True)
+    assert again == eager and why in (why_not or "") and not code
+    (said,) = [str(w.message) for w in told if "runs eagerly" in str(w.message)]
+    assert why in said and said.startswith(("step runs eagerly", "<lambda> runs eagerly"))
+
+
+def test_what_changes_between_steps_is_noticed():
+    def run(capture: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = Net()
+        step, _ = usual(model, torch.optim.SGD(model.parameters(), 0.1), of(model))
+        run: Any = torch.captured_step(step, warmup=1) if capture else step
+        losses = []
+        for i in range(24):
+            if i == 5:
+                model[3].p = 0.6
+            if i == 10:
+                model.eval()
+            if i == 16:
+                model[0].weight.data = model[0].weight.data.double().float() * 0.5
+            rows = 8 if i % 3 else 6
+            draw = np.random.default_rng(i)
+            x = torch.tensor(draw.standard_normal((rows, 6)).astype(np.float32))
+            losses.append(float(run(x, torch.tensor(draw.integers(0, 3, rows)))))
+        assert not capture or run.why_not is None
+        return losses
+
+    with pytest.warns(UserWarning, match="of a Dropout has changed|training of a Net has changed"):
+        captured_losses = run(True)
+    assert captured_losses == run(False)
+
+
+def test_a_replay_that_fails_leaves_nothing_half_done():
+    model = Net()
+    hook: list[Any] = []
+    model[0].weight.register_hook(lambda g: hook[0](g) if hook else None)
+    step, _ = usual(model, sgd(model), of(model))
+    run: Any = torch.captured_step(step, warmup=1)
+    x, y = torch.randn(8, 6), torch.zeros(8, dtype=torch.int64)
+    for _ in range(4):
+        run(x, y)
+    hook.append(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(x, y)
+    hook.clear()
+    assert run.why_not is None and torch.is_grad_enabled()
+    assert torch.isfinite(run(x, y))
