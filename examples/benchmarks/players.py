@@ -112,10 +112,10 @@ def _accept(server: socket.socket, stack: str) -> socket.socket:
 
 
 def _start(stack: str, ranks: int, threads: int, address: str, folder: str) -> list[subprocess.Popen[bytes]]:
-    """ddpgrad and MPI through ddprun, as their users do; PyTorch's ranks on their own, without ddpgrad."""
+    """ddpgrad and MPI through ddprun, as their users do; PyTorch's ranks on their own."""
     worker = [str(_WORKER), stack, address]
     meeting = f"{folder}/meeting"
-    if stack == "PyTorch":
+    if stack in ("PyTorch", "compiled"):
         commands = [[*worker, str(rank), str(ranks), meeting] for rank in range(ranks)]
     else:
         launcher = ["-m", "ddpgrad.launcher", "-n", str(ranks), *(["--mpi"] if stack == "MPI" else [])]

@@ -4,12 +4,13 @@
     python examples/benchmarks/vs_torch.py --quick              # a rough look
     python examples/benchmarks/vs_torch.py --models gpt --ranks 2
     python examples/benchmarks/vs_torch.py --models gpt --ranks 1 --threads 2 --autocast bfloat16
+    python examples/benchmarks/vs_torch.py --stacks captured ddpgrad PyTorch compiled
 
 Every rank has one thread unless you say more. The stacks take turns within one run, so that a machine that is slow
 for a while is slow for both; a figure is the ratio of the medians over all turns, and in
 brackets the lowest and highest ratio of a single round. A step is forward, backward in
 DistributedDataParallel (ddpgrad's ranks meet in shared memory, PyTorch's through Gloo), and the
-optimizer (PyTorch's: fused).
+optimizer (PyTorch's: fused). `captured` is ddpgrad with `captured_step`, `compiled` PyTorch with `torch.compile`.
 
 Below each step: the floor, which is what the machine needs for its products and its parameters (`floor.py`), over the time that
 ddpgrad took; what a rank had in memory at most; and the time from the start of its processes to the end of the first step.
@@ -29,6 +30,7 @@ from ddpgrad.launcher.bench import models
 
 ALL_REDUCE = "all_reduce"
 DTYPES = ("float32", "bfloat16", "float16")
+STACKS = ("ddpgrad", "captured", "PyTorch", "compiled")
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "25 MB": 25 << 20}
 
 
@@ -39,6 +41,10 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--models", nargs="+", choices=names, default=usual, metavar="NAME",
         help=f"of {', '.join(names)} (default: all but resnet50, of which a step takes seconds)",
+    )  # fmt: skip
+    p.add_argument(
+        "--stacks", nargs="+", choices=STACKS, default=["ddpgrad", "PyTorch"], metavar="STACK",
+        help=f"of {', '.join(STACKS)}: the first is compared with each of the others (default: ddpgrad PyTorch)",
     )  # fmt: skip
     p.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="numbers of ranks (default: 1 2)")
     p.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the models (default: %(default)s)")
@@ -65,7 +71,7 @@ def rounds(team: list[Player], args: argparse.Namespace) -> list[list[list[float
     """For every player, the seconds of its repetitions in each round."""
     counts = []
     for player in team:
-        one = player.turn(3)[-1]  # after what is compiled, allocated or laid out in the first steps
+        one = player.turn(6)[-1]  # after what is compiled, captured, allocated or laid out in the first steps
         fill = (0.15 if args.quick else 0.5) / one
         counts.append(args.steps or max(2, min(2000, round(fill))))
     times: list[list[list[float]]] = [[] for _ in team]
@@ -95,7 +101,7 @@ def report(what: str, team: list[Player], times: list[list[list[float]]]) -> flo
 
 def compare_steps(name: str, ranks: int, args: argparse.Namespace) -> None:
     """One model, in processes of its own."""
-    with players(["ddpgrad", "PyTorch"], ranks, args.threads) as team:
+    with players(args.stacks, ranks, args.threads) as team:
         starts = []
         for player in team:
             began = perf_counter()
@@ -105,8 +111,8 @@ def compare_steps(name: str, ranks: int, args: argparse.Namespace) -> None:
         times = rounds(team, args)
         report(f"{name}, {ranks} rank{'s' * (ranks > 1)}", team, times)
         peaks = [player.peak_bytes() / 2**20 for player in team]
-        line = [f"memory {peaks[0]:,.0f} / {peaks[1]:,.0f} MiB, {peaks[0] / peaks[1]:.2f}",
-                f"to the end of step 1: {starts[0]:.1f} / {starts[1]:.1f} s"]  # fmt: skip
+        line = [f"memory {' / '.join(f'{peak:,.0f}' for peak in peaks)} MiB, {peaks[0] / peaks[-1]:.2f}",
+                f"to the end of step 1: {' / '.join(f'{start:.1f}' for start in starts)} s"]  # fmt: skip
         if args.dtype == "float32" and args.autocast is None:
             mine = median(s for turn in times[0] for s in turn)
             line.insert(0, f"floor {team[0].floor_s() / mine:.2f} of ours")
@@ -115,7 +121,7 @@ def compare_steps(name: str, ranks: int, args: argparse.Namespace) -> None:
 
 def main() -> None:
     args = parse()
-    if find_spec("torch") is None:
+    if find_spec("torch") is None and {"PyTorch", "compiled"} & {*args.stacks}:
         raise SystemExit(
             "PyTorch, to compare with, is not installed: "
             "pip install torch --index-url https://download.pytorch.org/whl/cpu"

@@ -46,6 +46,10 @@ class Ddpgrad:
         return lambda: communicator.all_reduce(flat)
 
 
+class Captured(Ddpgrad):
+    """The same with steps that are captured."""
+
+
 class PyTorch:
     """PyTorch's CPU build, its ranks joined by Gloo."""
 
@@ -62,6 +66,10 @@ class PyTorch:
     def all_reduce(self, elements: int) -> Reduce:
         tensor = self.torch.zeros(elements)
         return lambda: self.dist.all_reduce(tensor)
+
+
+class Compiled(PyTorch):
+    """The same with models that `torch.compile` compiles."""
 
 
 class PlainMPI:
@@ -82,7 +90,9 @@ class PlainMPI:
         return lambda: self.world.Allreduce(self.in_place, array)
 
 
-STACKS: dict[str, Callable[[int, int, str], Any]] = {"ddpgrad": Ddpgrad, "PyTorch": PyTorch, "MPI": PlainMPI}
+STACKS: dict[str, Callable[[int, int, str], Any]] = {
+    "ddpgrad": Ddpgrad, "captured": Captured, "PyTorch": PyTorch, "compiled": Compiled, "MPI": PlainMPI,
+}  # fmt: skip
 
 
 class TrainingStep:
@@ -93,16 +103,22 @@ class TrainingStep:
         torch = stack.torch
         torch.manual_seed(0)
         self.job = models.MODELS[name](torch)
-        self.model = stack.DDP(self.job.model)
+        self.model = stack.DDP(
+            torch.compile(self.job.model) if isinstance(stack, Compiled) else self.job.model
+        )
         self.optimizer = self.job.optimizer(self.model.parameters())
         self.batch = self.job.batch(stack.rank)
+        self.run = torch.captured_step(self.step) if isinstance(stack, Captured) else self.step
 
     def __call__(self) -> None:
+        self.run(self.stack.reduces, *self.batch)
+
+    def step(self, reduces: bool, *batch: Any) -> None:
         torch, autocast = self.stack.torch, self.autocast
         self.optimizer.zero_grad()
-        with nullcontext() if self.stack.reduces else self.model.no_sync():
+        with nullcontext() if reduces else self.model.no_sync():
             with torch.autocast("cpu", autocast and getattr(torch, autocast), autocast is not None):
-                loss = self.job.loss(self.model, self.batch)
+                loss = self.job.loss(self.model, batch)
             loss.backward()
         self.optimizer.step()
 
