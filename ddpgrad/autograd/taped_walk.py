@@ -133,6 +133,16 @@ def begin(leaves: tuple[AccumulateGrad, ...]) -> None:
 
 def fill(node: AccumulateGrad, grad: Any, owned: bool) -> None:
     """A gradient has arrived, None if it is undefined. owned: its array is nobody else's."""
+    leaf = node.variable
+    if (
+        owned
+        and leaf._requires_grad
+        and node._hooks is node._prehooks is leaf._hooks is leaf._post_accumulate_hooks is None
+    ):
+        node.apply(grad, None)  # lean form of `Walk.leaf`
+        if node.filled is not None:
+            node.filled()
+        return
     walk = current_pass()
     if grad is not None:
         walk.buffers[node] = grad

@@ -137,6 +137,7 @@ class DistributedDataParallel(Module):
         """Make what belongs to this process: the reducer with its buckets, and the check of the replicas."""
         self.joined: Joining | None = None
         self.buffers_apart = False  # since the last forward in training
+        self.buffer_search = model_check.BuffersOf(self.module)
         c, shared = self.process_group.communicator, self._shared_parameters()
         trained = [(n, p) for n, p in shared if p.requires_grad]
         self.frozen = [(n, p) for n, p in shared if not p.requires_grad]
@@ -197,7 +198,7 @@ class DistributedDataParallel(Module):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. "
                 "Save ddp.state_dict() instead."
             )
-        made = ("reducer", "replica_check", "frozen", "joined", "low_precision")
+        made = ("reducer", "replica_check", "buffer_search", "frozen", "joined", "low_precision")
         own = {*made, "process_group", "device_mesh"}
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
@@ -248,7 +249,9 @@ class DistributedDataParallel(Module):
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
-        buffers = [b for _, b in self._shared_buffers()] if self.forward_sync_buffers else []
+        if not self.forward_sync_buffers or not self.buffer_search.some():
+            return
+        buffers = [b for _, b in self._shared_buffers()]
         if buffers:
             src = 0 if self.joined is None else self.joined.first
             broadcast(self.process_group.communicator, buffers, f"buffers of rank {src}", src)

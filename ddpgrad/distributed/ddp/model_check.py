@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.errors import MismatchError
 from ...core.tensor import Tensor
+from ...nn.modules import registration
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import Communicator
@@ -145,3 +146,17 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
     longer, shorter, names = (0, rank, reference) if len(reference) > len(other) else (rank, 0, other)
     first = names[min(len(reference), len(other))][0]
     return f"the models differ: rank {longer} has parameter '{first}', which rank {shorter} does not have. {advice}"
+
+
+class BuffersOf:
+    """Whether modules of a model may have buffers: many models have none, and are not searched in each forward."""
+
+    def __init__(self, model: Module) -> None:
+        self._model, self._seen, self._some = model, -1, True
+
+    def some(self) -> bool:
+        """True if a module has one, or had."""
+        if self._seen != registration.changes[0]:
+            self._seen = registration.changes[0]
+            self._some = any(module._buffers for module in self._model.modules())
+        return self._some
