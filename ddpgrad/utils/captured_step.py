@@ -7,8 +7,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd import anomaly_mode
 from ..autograd.grad_mode import is_grad_enabled
+from ..core.taping import taping
 from ..core.tensor import Tensor
+from ..ops.dispatch.autocast import casting
+from ..ops.dispatch.autocast import state as autocast
 from . import _pytree
 
 _MOST_KINDS = 4  # of inputs, each of which has a capture of its own
@@ -37,6 +41,8 @@ class CapturedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The step for these arguments: the function's result, in tensors of its own."""
+        if taping.now is not None:  # as part of another captured step
+            return self._function(*args, **kwargs)
         leaves, tree = _pytree.tree_flatten((args, kwargs))
         self.why_not = self._failed or self._unfit(leaves)
         kind = None if self.why_not else self._kind(leaves, tree)
@@ -60,7 +66,8 @@ class CapturedStep:
 
     def _kind(self, leaves: list[Any], tree: Any) -> _Kind | None:
         """What is known for inputs like these; None where there are too many kinds."""
-        key = (tree, is_grad_enabled(), *map(_described, leaves))
+        casts = (tuple(autocast.enabled.items()), tuple(autocast.dtypes.items())) if casting else ()
+        key = (tree, is_grad_enabled(), casts, *map(_described, leaves))
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) == _MOST_KINDS:
@@ -97,6 +104,8 @@ class CapturedStep:
 
     def _unfit(self, leaves: list[Any]) -> str | None:
         """Why a step with these inputs cannot be captured, or None."""
+        if anomaly_mode.state.enabled:
+            return "anomaly detection is on"
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 if leaf._requires_grad:

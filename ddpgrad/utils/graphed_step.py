@@ -87,7 +87,7 @@ def captured_step(function: Callable[..., Any] | None = None, *, warmup: int = 3
 
 def _tensors() -> list[Tensor]:
     """All tensors of this process that have, or may have, a gradient."""
-    return [found for found in gc.get_objects() if isinstance(found, Tensor) and found.is_leaf]
+    return [found for found in gc.get_objects() if issubclass(type(found), Tensor) and found.is_leaf]
 
 
 def unfit(leaves: Sequence[Any]) -> str | None:

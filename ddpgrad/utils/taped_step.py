@@ -72,7 +72,7 @@ class TapedStep:
     def record(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """Take a step as always, and record it."""
         inputs = [leaf._array for leaf in leaves if isinstance(leaf, Tensor)]
-        there = [o for o in gc.get_objects() if isinstance(o, (Tensor, Module, Optimizer))]
+        there = [o for o in gc.get_objects() if issubclass(type(o), (Tensor, Module, Optimizer))]
         given = {id(leaf) for leaf in leaves}
         tensors = [
             t

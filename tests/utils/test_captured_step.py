@@ -88,3 +88,57 @@ def test_a_replay_that_fails_leaves_nothing_half_done():
     hook.clear()
     assert run.why_not is None and torch.is_grad_enabled()
     assert torch.isfinite(run(x, y))
+
+
+def test_what_is_around_a_step_makes_another_one():
+    model = Net()
+    step, _ = usual(model, sgd(model), of(model))
+    seen: list[str] = []
+
+    @torch.captured_step(warmup=1)
+    def infer(x: torch.Tensor) -> torch.Tensor:
+        seen.append("eager")
+        with torch.no_grad():
+            return model(x)
+
+    @torch.captured_step(warmup=1)
+    def both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        step(x, y)
+        return infer(x).sum()
+
+    x, y = torch.randn(8, 6), torch.zeros(8, dtype=torch.int64)
+    model.eval()
+    for _ in range(5):
+        out = infer(x)
+    assert len(seen) == 3 and infer.why_not is None and torch.equal(out, model(x))
+    with torch.autocast("cpu"):
+        assert infer(x).dtype is torch.bfloat16
+    assert infer(x).dtype is torch.float32
+    with torch.autograd.set_detect_anomaly(True), pytest.warns(UserWarning, match="anomaly detection is on"):
+        infer(x)
+    seen.clear()
+    for _ in range(5):
+        both(x, y)
+    assert len(seen) == 2 and both.why_not is None and "SGD" in both.code
+
+
+def test_a_step_that_raises_while_it_is_recorded_is_recorded_in_a_later_call():
+    model, broken = Net(), [False]
+    step, _ = usual(model, sgd(model), of(model))
+
+    @torch.captured_step(warmup=1)
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = step(x, y)
+        if broken[0]:
+            raise ValueError("the program's own")
+        return loss
+
+    x, y = torch.randn(8, 6), torch.zeros(8, dtype=torch.int64)
+    run(x, y)
+    broken[0] = True
+    with pytest.raises(ValueError, match="the program's own"):
+        run(x, y)
+    broken[0] = False
+    for _ in range(4):
+        run(x, y)
+    assert taping.now is None and run.why_not is None and run.code and x.sum().item() == float(x.sum())

@@ -48,6 +48,7 @@ def set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
             _bind_rule(grads[op.params[i]], names) if op.params[i] in grads else None for i in op.tensors
         )
     op.backward = _bind_backward(op, grads)
+    op.backward.__name__ = f"{op.name}_backward"  # as tracebacks and the code of captured steps call it
 
 
 def _parameters(rule: Rule) -> tuple[str, ...]:

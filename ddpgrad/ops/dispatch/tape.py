@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -51,7 +52,11 @@ class Recording:
         self.mutable: set[int] = set()  # slots of constants that the step writes to: each replay needs a copy
         self.grads_before: list[Tensor] = []  # leaves whose gradient the step uses before it has filled it
         self.failure: str | None = None
-        self._arrays: list[Any] = []  # of slots: kept, as their identities name them
+        self._wrapped = False
+        self._alive: dict[
+            int, Any
+        ] = {}  # references to the arrays of slots: the identity of one that is gone may come again
+        self._lasting: list[Any] = []  # arrays whose memory is there after the step
         self._slots: dict[int, Slot] = {}
         self._constants: dict[
             int, tuple[Any, Any]
@@ -66,16 +71,21 @@ class Recording:
         self._counted: dict[int, int] = {}  # version counters of tensors, less the writes
         self._options = options
         self._note_state()
+        self._lasting += inputs
         self.inputs = [self._new(array) for array in inputs]
 
     def __enter__(self) -> Recording:
-        wrappers.put_on()
-        taping.now = self
+        self._wrapped = wrappers.put_on()
+        if self._wrapped:
+            taping.now = self
+        else:
+            self.fail("a summary or an export records its ops")
         return self
 
     def __exit__(self, *exc: object) -> None:
         taping.now = None
-        wrappers.take_off()
+        if self._wrapped:
+            wrappers.take_off()
         if self.failure is None:
             self._check_state()
             if any(place not in self.mutable and not same(*pair) for place, pair in self._constants.items()):
@@ -161,11 +171,9 @@ class Recording:
     def returned(self, array: Any) -> tuple[Slot, bool]:
         """The slot of an array that the step returns; and whether its memory is there after the step, so that it needs a copy."""
         slot = self._told(array)
-        lasting = [s.number for s in self.inputs]
-        lasting += self._constants
-        lasting += [e.results.number for e in self.entries if e.function in (load, load_grad)]
+        lasting = [*self._lasting, *[made for made, _ in self._constants.values()]]
         root = _root(array)
-        return slot, any(_root(self._arrays[i]) is root for i in lasting)
+        return slot, any(_root(kept) is root for kept in lasting)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor was there before the step."""
@@ -182,7 +190,8 @@ class Recording:
 
     def let_go(self) -> None:
         """Drop the arrays of the step."""
-        self._arrays.clear()
+        self._alive.clear()
+        self._lasting.clear()
         self._slots.clear()
         self._loaded.clear()
         self._constants.clear()
@@ -197,10 +206,10 @@ class Recording:
         return result
 
     def _new(self, array: Any) -> Slot:
-        slot = Slot(len(self._arrays))
-        self._arrays.append(array)
+        slot, key = Slot(len(self.kinds)), id(array)
         self.kinds.append((array.shape, array.dtype))
-        self._slots[id(array)] = slot
+        self._slots[key] = slot
+        self._alive[key] = ref(array, lambda _: self._slots.pop(key, None))
         if id(array) in self.scalars:
             self.scalars.remove(id(array))
             self.scalars.add(slot.number)
@@ -233,6 +242,7 @@ class Recording:
             return None
         if function is load_grad and id(tensor) not in self._filled:
             self.grads_before.append(tensor)
+        self._lasting.append(array)
         slot = self._loaded[id(array)] = self._new(array)
         del self._slots[id(array)]
         self.entries.append(Entry(function, (Constant(tensor),), {}, slot))

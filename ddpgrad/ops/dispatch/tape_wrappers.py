@@ -32,21 +32,21 @@ class _Wrappers:
         self._users = 0
         self._undo: list[Callable[[], None]] = []
 
-    def put_on(self) -> None:
-        """For one more thread."""
+    def put_on(self) -> bool:
+        """For one more thread. False where a summary or an export records ops meanwhile."""
         with self._lock:
+            if not self._users and recorders:
+                return False
             self._users += 1
             if self._users > 1:
-                return
-            if recorders:
-                self._users = 0
-                raise RuntimeError("ops are being recorded already: a summary or an export runs")
+                return True
             recorders.append(self)
             self._undo = [replace_kernels(_watched, [backend_of("cpu")])]
             for name in _READERS:
                 self._replace(name, _reading(name, getattr(Tensor, name)))
             for name, changing in _CHANGED.items():
                 self._replace(name, changing(name, vars(Tensor)[name]))
+            return True
 
     def take_off(self) -> None:
         """For one thread."""
