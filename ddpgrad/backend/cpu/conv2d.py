@@ -39,7 +39,7 @@ def convolve(
         for n, k, s, p, d in zip(input.shape[2:], kernel, stride, padding, dilation, strict=True)
     )
     weight = np.ascontiguousarray(weight)
-    if _by_winograd(weight.shape, stride, dilation, groups, (len(input), *size)):
+    if by_winograd(weight.shape, stride, dilation, groups, (len(input), *size)):
         biases = [None] * groups if bias is None else np.split(bias, groups)
         parts = zip(_split(input, groups), np.split(weight, groups), biases, strict=True)
         return _joined([winograd.convolve(x, w, b, padding) for x, w, b in parts])
@@ -76,7 +76,7 @@ def convolve_input(
     channels = input_shape[1]
     n, outputs, *size = g.shape
     kernel = weight.shape[2:]
-    if max(padding) <= 2 and _by_winograd(weight.shape, stride, dilation, groups, (n, *input_shape[2:])):
+    if max(padding) <= 2 and by_winograd(weight.shape, stride, dilation, groups, (n, *input_shape[2:])):
         parts = zip(_split(g, groups), np.split(weight, groups), strict=True)
         return _joined([winograd.convolve_input(x, w, padding) for x, w in parts])
     rows = weight.reshape(groups, outputs // groups, -1).swapaxes(1, 2)
@@ -110,7 +110,7 @@ def convolve_weight(
     g = np.ascontiguousarray(g)
     outputs, _, *kernel = weight_shape
     size = g.shape[2:]
-    if _by_winograd(weight_shape, stride, dilation, groups, (len(g), *size)):
+    if by_winograd(weight_shape, stride, dilation, groups, (len(g), *size)):
         parts = zip(_split(g, groups), _split(input, groups), strict=True)
         return np.concatenate([winograd.convolve_weight(a, b, padding) for a, b in parts])
     by_group = g.reshape(len(g), groups, outputs // groups, size[0] * size[1])
@@ -136,7 +136,7 @@ def _times(rows: Array, parts: Array, out: Array | None = None) -> Array:
     return out
 
 
-def _by_winograd(
+def by_winograd(
     weight_shape: tuple[int, ...], stride: Pair, dilation: Pair, groups: int, shape: tuple[int, ...]
 ) -> bool:
     outputs, channels, *kernel = weight_shape

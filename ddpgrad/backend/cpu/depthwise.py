@@ -27,10 +27,13 @@ def pays(weight_shape: tuple[int, ...], groups: int) -> bool:
 
 
 def convolve(
-    input: Array, weight: Array, bias: Array | None, stride: Pair, padding: Pair, dilation: Pair, size: Pair
+    input: Array, weight: Array, bias: Array | None, stride: Pair, padding: Pair, dilation: Pair
 ) -> Array:
-    """Cross-correlation of input (N, C, H, W) with weight (O, 1, kh, kw) plus bias (O,): (N, O, *size)."""
+    """Cross-correlation of input (N, C, H, W) with weight (O, 1, kh, kw) plus bias (O,): (N, O, OH, OW)."""
     outputs = len(weight)
+    each = zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    height, width = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each)
+    size = (height, width)
     out = np.empty((len(input), outputs, *size), input.dtype)
     offset = np.zeros(outputs, input.dtype) if bias is None else np.ascontiguousarray(bias)
     plane, rows = _buffers(input.shape, size, stride, padding, input.dtype)

@@ -136,7 +136,7 @@ def _multiply(left, panels, right, first, depth, start, end, out):
                 out[s, top : top + high, edge : edge + wide] = scratch[:high, :wide]
 
 
-def _compiled(function: Any, *arguments: Any) -> Any:
+def compiled(function: Any, *arguments: Any) -> Any:
     """For arguments of these types only: arrays of all strides are one type."""
     dispatcher = cached(njit(**_OPTIONS)(function))
     dispatcher.compile(arguments)
@@ -160,10 +160,10 @@ class _Kernels:
 
 def _kernels() -> type[_Kernels]:
     if _Kernels.multiply is None:
-        _Kernels.pack_columns = _compiled(_pack_columns, _MATRIX, _PACKED)
-        _Kernels.pack_rows = _compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
+        _Kernels.pack_columns = compiled(_pack_columns, _MATRIX, _PACKED)
+        _Kernels.pack_rows = compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
         out = types.Array(types.float32, 3, "A")
-        _Kernels.multiply = _compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
+        _Kernels.multiply = compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
     return _Kernels
 
 

@@ -16,12 +16,16 @@ from .vectormath import instruction
 Add = Callable[[Any, Any, Any, Any], Any]
 
 
-def register_tile(rows: int, vectors: int, lanes: int, element: ir.Type, add: Add) -> Any:
+def register_tile(
+    rows: int, vectors: int, lanes: int, element: ir.Type, add: Add, by_tables: bool = False
+) -> Any:
     """An instruction for compiled code: add the product of two panels to a tile of float32, `rows` by `vectors` * `lanes`.
 
     It is called with the address of the rows and the bytes from one to the next and from element to element; the address of a panel
     of columns (length, vectors * lanes); the address of the tile and the bytes from row to row; the length; and whether what
     the tile holds counts. Rows and columns are of `element`s of 32 bits. add(builder, one element of a row in all lanes, a vector of columns, sums) builds the new sums.
+    With `by_tables` the bytes from the address of the rows to each of them, and to each element from the first of its row, stand in
+    two tables of 64-bit integers, whose addresses take the place of the two steps.
     """
 
     def tile(
@@ -57,7 +61,10 @@ def register_tile(rows: int, vectors: int, lanes: int, element: ir.Type, add: Ad
                 for r in range(rows)
                 for v in range(vectors)
             ]
-            starts = [builder.add(left, builder.mul(down, word(r))) for r in range(rows)]
+            if by_tables:
+                starts = [builder.add(left, load(word, down, word(8 * r))) for r in range(rows)]
+            else:
+                starts = [builder.add(left, builder.mul(down, word(r))) for r in range(rows)]
             counts = builder.icmp_signed("!=", more, word(0))
             zeros = ir.Constant(floats, [0.0] * lanes)
             start = [builder.select(counts, load(floats, out, place), zeros) for place in places]
@@ -67,7 +74,8 @@ def register_tile(rows: int, vectors: int, lanes: int, element: ir.Type, add: Ad
             builder.position_at_end(loop)
             i = builder.phi(word)
             sums = [builder.phi(floats) for _ in places]
-            at_row, at_column = builder.mul(i, along), builder.mul(i, word(4 * lanes * vectors))
+            at_column = builder.mul(i, word(4 * lanes * vectors))
+            at_row = load(word, along, builder.mul(i, word(8))) if by_tables else builder.mul(i, along)
             columns = [
                 load(elements, right, builder.add(at_column, word(4 * lanes * v))) for v in range(vectors)
             ]

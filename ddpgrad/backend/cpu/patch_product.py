@@ -1,0 +1,291 @@
+"""Products with the patches of images, which are read where they are: compiled for float32 and vectors of 512 bits.
+
+The rows of a tile are eight positions of a result, or eight elements of a kernel. They lie anywhere in a padded copy of the input, and
+the tables of `patches.py` say where. The other operand, a weight or a gradient, is packed into panels of 32 columns; the last
+panel has 16 or 8 if no more are left. An element is summed in the order of the tables, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+
+from .float_product import compiled
+from .register_tile import intrinsic, moved_block, register_tile
+from .vectormath import _OPTIONS
+
+ROWS, COLUMNS = 8, 32
+SUMMED = 1024  # positions that a gradient of the weight sums at once
+_BLOCK = 8
+_DEPTH = 1024  # of a panel, so that it stays in the second-level cache
+_CHUNK = 128  # positions whose results are kept before they are written
+u = np.uint64  # of an index: it is not below 0
+
+
+def _tile_of(vectors: int, lanes: int) -> Any:
+    vector = ir.VectorType(ir.FloatType(), lanes)
+
+    def add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
+        fused = intrinsic(builder, f"llvm.fma.v{lanes}f32", vector, [vector] * 3)
+        return builder.call(fused, [row, columns, sums])
+
+    return register_tile(ROWS, vectors, lanes, ir.FloatType(), add, by_tables=True)
+
+
+_tile_32, _tile_16, _tile_8 = _tile_of(2, 16), _tile_of(1, 16), _tile_of(1, 8)
+_transposed = moved_block(_BLOCK, True)
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _width(columns):
+    """Of the panel that holds so many columns."""
+    return 8 if columns <= 8 else 16 if columns <= 16 else 32
+
+
+def in_panels(columns: int) -> int:
+    """Columns with those that fill the last panel."""
+    left = columns % COLUMNS
+    return columns - left + (8 if 0 < left <= 8 else 16 if 0 < left <= 16 else 32 if left else 0)
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _multiply(width, base, rows, elements, panel, out, stride, length, more):
+    """Set eight rows of `width` numbers to patches times a panel, added to what they are if `more`; places are addresses."""
+    if width == 32:
+        _tile_32(base, rows, elements, panel, out, stride, length, more)
+    elif width == 16:
+        _tile_16(base, rows, elements, panel, out, stride, length, more)
+    else:
+        _tile_8(base, rows, elements, panel, out, stride, length, more)
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _turn(source, out):
+    """Copy source (R, C) to out (C, R); both have unit steps along their rows."""
+    high, wide = source.shape
+    down, along = high - high % _BLOCK, wide - wide % _BLOCK
+    pitch, stride = source.strides[0], out.strides[0]
+    for r in range(0, down, _BLOCK):
+        for c in range(0, along, _BLOCK):
+            _transposed(
+                source.ctypes.data + r * pitch + 4 * c, pitch, out.ctypes.data + c * stride + 4 * r, stride
+            )
+    for c in range(wide):
+        for r in range(down if c < along else 0, high):
+            out[c, r] = source[r, c]
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _pad(x, first, images, low, high, before, padded, buffer):
+    """Channels low to high of `images` images of x (N, C, D, H, W) into buffer (images, channels, pitch), whose edges are 0."""
+    depth, height, width = x.shape[2:]
+    for n in range(images):
+        for c in range(low, high):
+            for d in range(depth):
+                for y in range(height):
+                    start = ((d + before[0]) * padded[1] + y + before[1]) * padded[2] + before[2]
+                    sink = buffer[n, c, start : start + width]
+                    source = x[first + n, c, d, y]
+                    for k in range(width):
+                        sink[k] = source[k]
+
+
+def _pack(weight, out):
+    """weight (groups, O, K) as panels of columns o, one after another."""
+    groups, outputs, length = weight.shape
+    at = 0
+    for g in range(groups):
+        for j in range(0, outputs, COLUMNS):
+            count = min(COLUMNS, outputs - j)
+            width = _width(count)
+            sink = out[at : at + length * width].reshape(length, width)
+            if count < width:
+                sink[:] = np.float32(0)
+            _turn(weight[g, j : j + count], sink[:, :count])
+            at += length * width
+
+
+def _pack_turned(weight, elements, out):
+    """weight (groups, O, C, taps) as panels of columns c; the rows are those of each o and each of `elements`."""
+    groups, outputs, columns = weight.shape[:3]
+    at = 0
+    for g in range(groups):
+        for j in range(0, columns, COLUMNS):
+            count = min(COLUMNS, columns - j)
+            width = _width(count)
+            for o in range(outputs):
+                for tap in elements:
+                    sink, source = out[at : at + width], weight[g, o, j : j + count, tap]
+                    for c in range(count):
+                        sink[c] = source[c]
+                    for c in range(count, width):
+                        sink[c] = np.float32(0)
+                    at += width
+
+
+def _unpack(total, out):
+    """total (groups, K or more, O or more) as out (groups, O, K)."""
+    for g in range(out.shape[0]):
+        _turn(total[g, : out.shape[2], : out.shape[1]], out[g])
+
+
+def _correlate(
+    x,
+    before,
+    padded,
+    buffer,
+    rows,
+    taps,
+    places,
+    parts,
+    panels,
+    bias,
+    groups,
+    out,
+    first,
+    end,
+    low,
+    high,
+    slices,
+):
+    """out (N, O, plane) from x (N, C, D, H, W): of images `first` to `end`, slices `low` to `high` of so many."""
+    outputs = out.shape[1] // groups
+    across = panels.size // (groups * (parts[-1, 3] + parts[-1, 5]))
+    between = 4 * (x.shape[1] // groups) * buffer.shape[2]
+    scratch = np.zeros((_CHUNK, COLUMNS), np.float32)
+    turned = np.empty((COLUMNS, _CHUNK), np.float32)
+    for group in range(first, end, buffer.shape[0]):
+        images = min(buffer.shape[0], end - group)
+        _pad(x, group, images, 0, x.shape[1], before, padded, buffer)
+        for g in range(groups):
+            corner = buffer.ctypes.data + g * between
+            for j in range(0, outputs, COLUMNS):
+                wide = min(COLUMNS, outputs - j)
+                width = _width(wide)
+                top = g * outputs + j
+                for f in range(parts.shape[0]):
+                    row_at, tap_at, place_at, panel_at, positions, length = parts[f]
+                    panel = panels.ctypes.data + 4 * (groups * across * panel_at + length * (g * across + j))
+                    chunks = (images * positions + _CHUNK - 1) // _CHUNK
+                    for chunk in range(chunks * low // slices, chunks * high // slices):
+                        start = chunk * _CHUNK
+                        count = min(_CHUNK, images * positions - start)
+                        if bias.size:
+                            for i in range(count):
+                                for k in range(wide):
+                                    scratch[i, k] = bias[top + k]
+                        for k in range(0, length, _DEPTH):
+                            along = taps.ctypes.data + 8 * (tap_at + k)
+                            for i in range(0, count, ROWS):
+                                _multiply(
+                                    width,
+                                    corner,
+                                    rows.ctypes.data + 8 * (row_at + start + i),
+                                    along,
+                                    panel + 4 * k * width,
+                                    scratch.ctypes.data + 4 * i * COLUMNS,
+                                    4 * COLUMNS,
+                                    min(_DEPTH, length - k),
+                                    k + bias.size,
+                                )
+                        done = 0
+                        while done < count:
+                            n, p = divmod(start + done, positions)
+                            run = min(count - done, positions - p)
+                            source, sink = scratch[done : done + run, :wide], out[group + n, top : top + wide]
+                            if places.size:
+                                _turn(source, turned[:wide, :run])
+                                for c in range(wide):
+                                    for k in range(run):
+                                        sink[c, u(places[place_at + p + k])] = turned[c, k]
+                            else:
+                                _turn(source, sink[:, p : p + run])
+                            done += run
+
+
+def _correlate_weight(x, before, padded, buffer, rows, taps, positions, elements, g, groups, low, high, out):
+    """The gradient of the weight, of input channels low to high: out (groups, K up to a multiple of 8, O up to that of panels).
+
+    x (N, C, D, H, W), g (N, O, positions). Channels of other calls begin at another tile.
+    """
+    outputs, channels, pitch = g.shape[1] // groups, x.shape[1] // groups, buffer.shape[2]
+    stride = 4 * out.shape[2]
+    panel = np.empty(SUMMED * COLUMNS, np.float32)
+    for group in range(0, x.shape[0], buffer.shape[0]):
+        images = min(buffer.shape[0], x.shape[0] - group)
+        _pad(x, group, images, low, high, before, padded, buffer)
+        for h in range(groups):
+            first, end = max(low, h * channels) - h * channels, min(high, (h + 1) * channels) - h * channels
+            corner = buffer.ctypes.data + 4 * h * channels * pitch
+            for start in range(0, images * positions, SUMMED) if first < end else range(0):
+                depth = min(SUMMED, images * positions - start)
+                for j in range(0, outputs, COLUMNS):
+                    wide = min(COLUMNS, outputs - j)
+                    width = _width(wide)
+                    sink = panel[: depth * width].reshape(depth, width)
+                    if wide < width:
+                        sink[:] = np.float32(0)
+                    done = 0
+                    while done < depth:
+                        n, p = divmod(start + done, positions)
+                        run = min(depth - done, positions - p)
+                        source = g[group + n, h * outputs + j : h * outputs + j + wide, p : p + run]
+                        _turn(source, sink[done : done + run, :wide])
+                        done += run
+                    for k in range(first * elements, end * elements, ROWS):
+                        _multiply(
+                            width,
+                            corner,
+                            taps.ctypes.data + 8 * k,
+                            rows.ctypes.data + 8 * start,
+                            panel.ctypes.data,
+                            out.ctypes.data + (h * out.shape[1] + k) * stride + 4 * j,
+                            stride,
+                            depth,
+                            1,
+                        )
+
+
+def _numbers(dimensions: int, readonly: bool = False) -> Any:
+    return types.Array(types.float32, dimensions, "C", readonly=readonly)
+
+
+_INT, _TABLE = types.intp, types.Array(types.int64, 1, "C")
+_TRIPLE = types.UniTuple(_INT, 3)
+_COPY = (_numbers(5, True), _TRIPLE, _TRIPLE, _numbers(3), _TABLE, _TABLE)
+
+
+@functools.cache
+def pack() -> Any:
+    """`_pack`, loaded or compiled at the first call, as the others."""
+    return compiled(_pack, _numbers(3, True), _numbers(1))
+
+
+@functools.cache
+def pack_turned() -> Any:
+    """`_pack_turned`."""
+    return compiled(_pack_turned, _numbers(4, True), _TABLE, _numbers(1))
+
+
+@functools.cache
+def unpack() -> Any:
+    """`_unpack`."""
+    return compiled(_unpack, _numbers(3), _numbers(3))
+
+
+@functools.cache
+def correlate() -> Any:
+    """`_correlate`."""
+    parts = types.Array(types.int64, 2, "C")
+    rest = (_TABLE, parts, _numbers(1), _numbers(1, True), _INT, _numbers(3), *[_INT] * 5)
+    return compiled(_correlate, *_COPY, *rest)
+
+
+@functools.cache
+def correlate_weight() -> Any:
+    """`_correlate_weight`."""
+    return compiled(_correlate_weight, *_COPY, _INT, _INT, _numbers(3, True), _INT, _INT, _INT, _numbers(3))

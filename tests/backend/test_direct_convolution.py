@@ -1,0 +1,141 @@
+"""Convolutions by products with patches are the sums of products that they stand for, for all shapes, options and numbers of threads."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ddpgrad import environment
+
+if not environment.numba_enabled():
+    pytest.skip("DDPGRAD_NUMBA=0 switches the kernels off", allow_module_level=True)
+
+from ddpgrad.backend.cpu import direct, threads
+from ddpgrad.backend.cpu.patches import Options
+
+if not direct.AVAILABLE:
+    pytest.skip("needs a processor with vectors of 512 bits", allow_module_level=True)
+
+triples = st.tuples(*[st.integers(1, 3)] * 3)
+
+
+def correlated(x, w, options: Options, size) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """In float64, tap by tap: the result, a gradient of it, and those of x and w."""
+    stride, padding, dilation, groups = options
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *[(p, p) for p in padding]])
+    spread = np.zeros((len(x), groups, len(w) // groups, *size))
+    by_group = w.astype(np.float64).reshape(groups, len(w) // groups, *w.shape[1:])
+    views = {}
+    for tap in itertools.product(*map(range, w.shape[2:])):
+        place = tuple(
+            slice(t * d, t * d + s * (n - 1) + 1, s)
+            for t, d, s, n in zip(tap, dilation, stride, size, strict=True)
+        )
+        views[tap] = place
+        met = padded[(..., *place)].reshape(len(x), groups, -1, *size)
+        spread += np.einsum("ngc...,goc->ngo...", met, by_group[(..., *tap)])
+    out = spread.reshape(len(x), len(w), *size)
+
+    g = np.random.default_rng(2).standard_normal(out.shape)
+    g_input, g_weight = np.zeros_like(padded), np.zeros_like(by_group)
+    g_groups = g.reshape(spread.shape)
+    for tap, place in views.items():
+        met = padded[(..., *place)].reshape(len(x), groups, -1, *size)
+        g_weight[(..., *tap)] = np.einsum("ngcdhw,ngodhw->goc", met, g_groups)
+        share = np.einsum("ngo...,goc->ngc...", g_groups, by_group[(..., *tap)])
+        g_input[(..., *place)] += share.reshape(*x.shape[:2], *size)
+    inside = tuple(slice(p, p + n) for p, n in zip(padding, x.shape[2:], strict=True))
+    return out, g, g_input[(..., *inside)], g_weight.reshape(w.shape)
+
+
+def check(
+    images: int, groups: int, channels: int, outputs: int, kernel, options, size, rest=(0, 0, 0)
+) -> None:
+    """Of `channels` and `outputs` in each group; rows beyond the last patch, `rest` of them, are met by none."""
+    stride, padding, dilation = options
+    options = Options(stride, padding, dilation, groups)
+    shape = [
+        max(1, s * (n - 1) + d * (k - 1) + 1 - 2 * p + min(r, s - 1))
+        for n, k, s, p, d, r in zip(size, kernel, *options[:3], rest, strict=True)
+    ]
+    size = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(shape, kernel, *options[:3], strict=True)
+    ]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((images, groups * channels, *shape), np.float32)
+    w = rng.standard_normal((groups * outputs, channels, *kernel), np.float32)
+    bias = rng.standard_normal(len(w), np.float32)
+    out, g, g_input, g_weight = correlated(x, w, options, size)
+    g_float = g.astype(np.float32)
+    close(direct.convolve(x, w, bias, out.shape, options), out + bias[:, None, None, None])
+    close(direct.convolve_input(g_float, w, x.shape, options), g_input)
+    close(direct.convolve_weight(g_float, x, w.shape, options), g_weight)
+
+
+def close(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * max(1.0, float(np.abs(want).max())))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 40),
+    triples,
+    st.tuples(triples, st.tuples(*[st.integers(0, 3)] * 3), triples),
+    st.tuples(*[st.integers(1, 6)] * 3),
+    st.tuples(*[st.integers(0, 2)] * 3),
+)
+@example(2, 1, 130, 33, (1, 3, 3), ((1, 2, 2), (0, 1, 1), (1, 1, 1)), (1, 5, 5), (0, 0, 1))  # a long sum
+@example(3, 1, 5, 20, (2, 2, 2), ((1, 1, 1), (0, 0, 0), (1, 1, 1)), (11, 12, 13), (0, 0, 0))  # many positions
+@example(
+    40, 2, 3, 16, (1, 1, 4), ((1, 1, 3), (0, 0, 1), (1, 1, 1)), (1, 1, 9), (0, 0, 0)
+)  # images side by side
+@example(
+    2, 1, 3, 8, (1, 1, 2), ((1, 3, 4), (0, 0, 0), (1, 1, 1)), (1, 4, 4), (0, 2, 2)
+)  # places that none meets
+def test_any_shape_and_options(images, groups, channels, outputs, kernel, options, size, rest):
+    check(images, groups, channels, outputs, kernel, options, size, rest)
+
+
+def test_the_bits_do_not_depend_on_threads_or_on_neighbours(monkeypatch):
+    """Threads share images, places of one image, or input channels."""
+    rng = np.random.default_rng(0)
+    for images, groups, stride in ((5, 1, 2), (1, 1, 1), (5, 2, 2)):
+        options = Options((1, stride, stride), (0, 1, 1), (1, 1, 1), groups)
+        x = rng.standard_normal((images, 36, 1, 14 * stride, 28 * stride), np.float32)
+        w = rng.standard_normal((40, 36 // groups, 1, 3, 3), np.float32)
+        shape = (images, 40, 1, 14, 28)
+        g = rng.standard_normal(shape, np.float32)
+
+        def run(x=x, w=w, g=g, shape=shape, options=options):
+            return (
+                direct.convolve(x, w, None, shape, options),
+                direct.convolve_input(g, w, x.shape, options),
+                direct.convolve_weight(g, x, w.shape, options),
+            )
+
+        alone = run()
+        monkeypatch.setattr(direct, "_WORTH_SHARING", 0)
+        monkeypatch.setattr(threads._helpers, "count", 3)
+        monkeypatch.setattr(threads._helpers, "pool", None)
+        for a, b in zip(alone, run(), strict=True):
+            np.testing.assert_array_equal(a, b)
+        monkeypatch.undo()
+        one = direct.convolve(x[-1:], w, None, (1, *shape[1:]), options)
+        np.testing.assert_array_equal(one[0], alone[0][-1])
+
+
+def test_unaligned_and_spread_arrays_are_read():
+    options = Options((1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+    x = np.random.default_rng(0).standard_normal((4, 2, 1, 3, 6), np.float32)[..., ::2]
+    w = np.broadcast_to(np.float32(1), (3, 2, 1, 1, 1))
+    unaligned = np.frombuffer(b"x" + x.tobytes(), np.float32, offset=1).reshape(x.shape)
+    for array in (x, unaligned):
+        out = direct.convolve(array, w, None, (4, 3, 1, 3, 3), options)
+        np.testing.assert_allclose(out, np.repeat(x.sum(1, keepdims=True), 3, 1), rtol=1e-5, atol=1e-6)
