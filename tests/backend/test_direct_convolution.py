@@ -1,6 +1,8 @@
 """Convolutions by products with patches are the sums of products that they stand for, for all shapes, options and numbers of threads."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from ddpgrad.backend.cpu import direct, threads
 from ddpgrad.backend.cpu.patches import Options
 
 if not direct.AVAILABLE:
-    pytest.skip("needs a processor with vectors of 512 bits", allow_module_level=True)
+    pytest.skip("needs a processor with vectors of 256 bits", allow_module_level=True)
 
 triples = st.tuples(*[st.integers(1, 3)] * 3)
 
@@ -139,3 +141,40 @@ def test_unaligned_and_spread_arrays_are_read():
     for array in (x, unaligned):
         out = direct.convolve(array, w, None, (4, 3, 1, 3, 3), options)
         np.testing.assert_allclose(out, np.repeat(x.sum(1, keepdims=True), 3, 1), rtol=1e-5, atol=1e-6)
+
+
+NARROW = """
+import sys
+import numpy as np
+from llvmlite import binding
+
+found = binding.get_host_cpu_features()
+found.update({name: False for name in found if name.startswith("avx512")})
+binding.get_host_cpu_features = lambda: found
+from ddpgrad.backend.cpu import direct, patch_product
+from ddpgrad.backend.cpu.patches import Options
+
+assert patch_product.ROWS == 4
+x, w, g = (np.load(f"{sys.argv[1]}/{name}.npy") for name in "xwg")
+options = Options((1, 2, 1), (0, 1, 1), (1, 1, 1), 1)
+results = {
+    "out": direct.convolve(x, w, None, g.shape, options),
+    "g_input": direct.convolve_input(g, w, x.shape, options),
+    "g_weight": direct.convolve_weight(g, x, w.shape, options),
+}
+np.savez(f"{sys.argv[1]}/results.npz", **results)
+"""
+
+
+def test_narrower_vectors_give_the_same_bits(tmp_path):
+    rng = np.random.default_rng(0)
+    shapes = {"x": (2, 13, 1, 12, 11), "w": (27, 13, 1, 3, 3), "g": (2, 27, 1, 6, 11)}
+    x, w, g = (rng.standard_normal(shape, np.float32) for shape in shapes.values())
+    for name, array in zip(shapes, (x, w, g), strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+    subprocess.run([sys.executable, "-c", NARROW, str(tmp_path)], timeout=300, check=True)
+    options = Options((1, 2, 1), (0, 1, 1), (1, 1, 1), 1)
+    narrow = np.load(tmp_path / "results.npz")
+    np.testing.assert_array_equal(direct.convolve(x, w, None, g.shape, options), narrow["out"])
+    np.testing.assert_array_equal(direct.convolve_input(g, w, x.shape, options), narrow["g_input"])
+    np.testing.assert_array_equal(direct.convolve_weight(g, x, w.shape, options), narrow["g_weight"])

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import patch_product, patches
-from .float_product import AVAILABLE
-from .patch_product import COLUMNS, ROWS, SUMMED, in_panels
+from .patch_product import AVAILABLE, COLUMNS, ROWS, SUMMED, in_panels
 from .patches import Options, Plan
 from .threads import in_parts
 

@@ -1,8 +1,8 @@
-"""Products with the patches of images, which are read where they are: compiled for float32 and vectors of 512 bits.
+"""Products with the patches of images, which are read where they are: compiled for float32 and vectors of 512 or 256 bits.
 
-The rows of a tile are eight positions of a result, or eight elements of a kernel. They lie anywhere in a padded copy of the input, and
-the tables of `patches.py` say where. The other operand, a weight or a gradient, is packed into panels of 32 columns; the last
-panel has 16 or 8 if no more are left. An element is summed in the order of the tables, whatever the number of threads.
+The rows of a tile are positions of a result, or elements of a kernel. They lie anywhere in a padded copy of the input, and the
+tables of `patches.py` say where. The other operand, a weight or a gradient, is packed into panels of two vectors; the last panel is
+narrower if few columns are left. An element is summed in the order of the tables, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 
 from .float_product import compiled
 from .register_tile import intrinsic, moved_block, register_tile
 from .vectormath import _OPTIONS
 
-ROWS, COLUMNS = 8, 32
+_FEATURES = binding.get_host_cpu_features()
+_WIDE = _FEATURES.get("avx512f", False)
+AVAILABLE = bool(_WIDE or (_FEATURES.get("avx2", False) and _FEATURES.get("fma", False)))
+# As many sums as the registers hold.
+ROWS, _LANES = (8, 16) if _WIDE else (4, 8)
+COLUMNS = 2 * _LANES
 SUMMED = 1024  # positions that a gradient of the weight sums at once
 _BLOCK = 8
 _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
@@ -36,31 +41,31 @@ def _tile_of(vectors: int, lanes: int) -> Any:
     return register_tile(ROWS, vectors, lanes, ir.FloatType(), add, by_tables=True)
 
 
-_tile_32, _tile_16, _tile_8 = _tile_of(2, 16), _tile_of(1, 16), _tile_of(1, 8)
+_tile_of_two, _tile_of_one, _tile_of_8 = _tile_of(2, _LANES), _tile_of(1, _LANES), _tile_of(1, 8)
 _transposed = moved_block(_BLOCK, True)
 
 
 @njit(forceinline=True, **_OPTIONS)
 def _width(columns):
     """Of the panel that holds so many columns."""
-    return 8 if columns <= 8 else 16 if columns <= 16 else 32
+    return 8 if columns <= 8 else _LANES if columns <= _LANES else COLUMNS
 
 
 def in_panels(columns: int) -> int:
     """Columns with those that fill the last panel."""
     left = columns % COLUMNS
-    return columns - left + (8 if 0 < left <= 8 else 16 if 0 < left <= 16 else 32 if left else 0)
+    return columns - left + (_width.py_func(left) if left else 0)
 
 
 @njit(forceinline=True, **_OPTIONS)
 def _multiply(width, base, rows, elements, panel, out, stride, length, more):
-    """Set eight rows of `width` numbers to patches times a panel, added to what they are if `more`; places are addresses."""
-    if width == 32:
-        _tile_32(base, rows, elements, panel, out, stride, length, more)
-    elif width == 16:
-        _tile_16(base, rows, elements, panel, out, stride, length, more)
+    """Set a tile's rows of `width` numbers to patches times a panel, added to what they are if `more`; places are addresses."""
+    if width == COLUMNS:
+        _tile_of_two(base, rows, elements, panel, out, stride, length, more)
+    elif width == _LANES:
+        _tile_of_one(base, rows, elements, panel, out, stride, length, more)
     else:
-        _tile_8(base, rows, elements, panel, out, stride, length, more)
+        _tile_of_8(base, rows, elements, panel, out, stride, length, more)
 
 
 @njit(forceinline=True, **_OPTIONS)
