@@ -14,6 +14,7 @@ from ddpgrad import environment
 if not environment.numba_enabled():
     pytest.skip("DDPGRAD_NUMBA=0 switches the kernels off", allow_module_level=True)
 
+from ddpgrad.backend.cpu import channels as channels_alone
 from ddpgrad.backend.cpu import direct, threads
 from ddpgrad.backend.cpu.patches import Options
 
@@ -53,9 +54,9 @@ def correlated(x, w, options: Options, size) -> tuple[np.ndarray, np.ndarray, np
 
 
 def check(
-    images: int, groups: int, channels: int, outputs: int, kernel, options, size, rest=(0, 0, 0)
+    way, images: int, groups: int, channels: int, outputs: int, kernel, options, size, rest=(0, 0, 0)
 ) -> None:
-    """Of `channels` and `outputs` in each group; rows beyond the last patch, `rest` of them, are met by none."""
+    """By the module `way`, of `channels` and `outputs` in each group; rows beyond the last patch, `rest` of them, are met by none."""
     stride, padding, dilation = options
     options = Options(stride, padding, dilation, groups)
     shape = [
@@ -72,9 +73,9 @@ def check(
     bias = rng.standard_normal(len(w), np.float32)
     out, g, g_input, g_weight = correlated(x, w, options, size)
     g_float = g.astype(np.float32)
-    close(direct.convolve(x, w, bias, out.shape, options), out + bias[:, None, None, None])
-    close(direct.convolve_input(g_float, w, x.shape, options), g_input)
-    close(direct.convolve_weight(g_float, x, w.shape, options), g_weight)
+    close(way.convolve(x, w, bias, out.shape, options), out + bias[:, None, None, None])
+    close(way.convolve_input(g_float, w, x.shape, options), g_input)
+    close(way.convolve_weight(g_float, x, w.shape, options), g_weight)
 
 
 def close(got: np.ndarray, want: np.ndarray) -> None:
@@ -102,34 +103,56 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
     2, 1, 3, 8, (1, 1, 2), ((1, 3, 4), (0, 0, 0), (1, 1, 1)), (1, 4, 4), (0, 2, 2)
 )  # places that none meets
 def test_any_shape_and_options(images, groups, channels, outputs, kernel, options, size, rest):
-    check(images, groups, channels, outputs, kernel, options, size, rest)
+    check(direct, images, groups, channels, outputs, kernel, options, size, rest)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 40),
+    triples,
+    st.tuples(triples, st.tuples(*[st.integers(0, 3)] * 3), triples),
+    st.tuples(*[st.integers(1, 6)] * 3),
+    st.tuples(*[st.integers(0, 2)] * 3),
+)
+@example(2, 17, (1, 3, 5), ((1, 1, 2), (0, 1, 2), (1, 1, 1)), (1, 20, 19), (0, 0, 1))  # many positions
+@example(1, 9, (1, 1, 3), ((1, 1, 1), (0, 0, 1), (1, 1, 1)), (1, 2, 300), (0, 0, 0))  # long lines
+@example(2, 8, (1, 1, 2), ((1, 3, 4), (0, 0, 0), (1, 1, 1)), (1, 4, 4), (0, 2, 2))  # places that none meets
+def test_channels_of_their_own(images, groups, kernel, options, size, rest):
+    check(channels_alone, images, groups, 1, 1, kernel, options, size, rest)
 
 
 def test_the_bits_do_not_depend_on_threads_or_on_neighbours(monkeypatch):
     """Threads share images, places of one image, or input channels."""
     rng = np.random.default_rng(0)
-    for images, groups, stride in ((5, 1, 2), (1, 1, 1), (5, 2, 2)):
+    for way, images, groups, stride in (
+        (direct, 5, 1, 2),
+        (direct, 1, 1, 1),
+        (direct, 5, 2, 2),
+        (channels_alone, 3, 36, 2),
+    ):
         options = Options((1, stride, stride), (0, 1, 1), (1, 1, 1), groups)
         x = rng.standard_normal((images, 36, 1, 14 * stride, 28 * stride), np.float32)
-        w = rng.standard_normal((40, 36 // groups, 1, 3, 3), np.float32)
-        shape = (images, 40, 1, 14, 28)
+        outputs = 36 if groups == 36 else 40
+        w = rng.standard_normal((outputs, 36 // groups, 1, 3, 3), np.float32)
+        shape = (images, outputs, 1, 14, 28)
         g = rng.standard_normal(shape, np.float32)
 
-        def run(x=x, w=w, g=g, shape=shape, options=options):
+        def run(way=way, x=x, w=w, g=g, shape=shape, options=options):
             return (
-                direct.convolve(x, w, None, shape, options),
-                direct.convolve_input(g, w, x.shape, options),
-                direct.convolve_weight(g, x, w.shape, options),
+                way.convolve(x, w, None, shape, options),
+                way.convolve_input(g, w, x.shape, options),
+                way.convolve_weight(g, x, w.shape, options),
             )
 
         alone = run()
-        monkeypatch.setattr(direct, "_WORTH_SHARING", 0)
+        monkeypatch.setattr(way, "_WORTH_SHARING", 0)
         monkeypatch.setattr(threads._helpers, "count", 3)
         monkeypatch.setattr(threads._helpers, "pool", None)
         for a, b in zip(alone, run(), strict=True):
             np.testing.assert_array_equal(a, b)
         monkeypatch.undo()
-        one = direct.convolve(x[-1:], w, None, (1, *shape[1:]), options)
+        one = way.convolve(x[-1:], w, None, (1, *shape[1:]), options)
         np.testing.assert_array_equal(one[0], alone[0][-1])
 
 

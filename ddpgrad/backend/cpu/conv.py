@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import direct, frames
+from . import channels, direct, frames
 from .patches import Options, Triple
 from .vectormath import compiled_for
 
@@ -32,7 +32,9 @@ def convolution(
         ]
     )
     shape = (len(x), len(w), *size)
-    if input.dtype.char == "f" and direct.pays(shape, w.shape) and not frames.pays(w.shape, shape, options):
+    if input.dtype.char == "f" and channels.pays(w.shape, groups):
+        out = channels.convolve(x, w, bias, shape, options)
+    elif input.dtype.char == "f" and direct.pays(shape, w.shape) and not frames.pays(w.shape, shape, options):
         out = direct.convolve(x, w, bias, shape, options)
     else:
         out = frames.convolve(x, w, bias, shape, options)
@@ -48,8 +50,14 @@ def convolution_input(
     options = _options(stride, padding, dilation, groups)
     by_volume, w = _as_volumes(g), _as_volumes(weight)
     shape = (*input_shape[:2], *_three(input_shape[2:], 1))
-    fits = g.dtype.char == "f" and direct.pays_input(by_volume.shape, w.shape, shape, options)
-    if fits and not frames.pays(w.shape, shape, options):
+    single = g.dtype.char == "f"
+    if single and channels.pays(w.shape, groups):
+        out = channels.convolve_input(by_volume, w, shape, options)
+    elif (
+        single
+        and direct.pays_input(by_volume.shape, w.shape, shape, options)
+        and not frames.pays(w.shape, shape, options)
+    ):
         out = direct.convolve_input(by_volume, w, shape, options)
     else:
         out = frames.convolve_input(by_volume, w, shape, options)
@@ -65,8 +73,10 @@ def convolution_weight(
     options = _options(stride, padding, dilation, groups)
     by_volume, x = _as_volumes(g), _as_volumes(input)
     shape = (*weight_shape[:2], *_three(weight_shape[2:], 1))
-    fits = g.dtype.char == "f" and direct.pays(by_volume.shape, shape)
-    if fits and not frames.pays(shape, by_volume.shape, options):
+    single = g.dtype.char == "f"
+    if single and channels.pays(shape, groups):
+        out = channels.convolve_weight(by_volume, x, shape, options)
+    elif single and direct.pays(by_volume.shape, shape) and not frames.pays(shape, by_volume.shape, options):
         out = direct.convolve_weight(by_volume, x, shape, options)
     else:
         out = frames.convolve_weight(by_volume, x, shape, options)

@@ -49,7 +49,7 @@ def pays_input(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Op
 def convolve(input: Array, weight: Array, bias: Array | None, shape: Ints, options: Options) -> Array:
     """Cross-correlation of input (N, C, D, H, W) with weight (O, C/groups, *kernel) plus bias (O,), of that shape."""
     plan = patches.forward(input.shape, weight.shape, shape, options)
-    rows = _plain(weight).reshape(options.groups, len(weight) // options.groups, -1)
+    rows = patches.plain(weight).reshape(options.groups, len(weight) // options.groups, -1)
     panels = np.empty(options.groups * rows.shape[2] * in_panels(rows.shape[1]), np.float32)
     patch_product.pack()(rows, panels)
     out = np.empty(shape, np.float32)
@@ -62,7 +62,7 @@ def convolve_input(g: Array, weight: Array, input_shape: Ints, options: Options)
     outputs, channels = weight.shape[:2]
     groups = options.groups
     plan = patches.backward(g.shape, weight.shape, input_shape, options)
-    by_taps = _plain(weight).reshape(groups, outputs // groups, channels, -1)
+    by_taps = patches.plain(weight).reshape(groups, outputs // groups, channels, -1)
     across = groups * in_panels(channels)
     panels = np.empty(across * int(plan.parts[:, 5].sum()), np.float32)
     for elements, part in zip(plan.elements, plan.parts, strict=True):
@@ -84,8 +84,8 @@ def convolve_weight(g: Array, input: Array, weight_shape: Ints, options: Options
     total = np.zeros((groups, -(-length // ROWS) * ROWS, in_panels(outputs // groups)), np.float32)
     # Threads may not share a tile: it ends with a group's channels, or with eight of them.
     unit = channels if groups > 1 else ROWS
-    by_position = _plain(g).reshape(len(g), outputs, positions)
-    work = partial(_part_of_weight, _plain(input), plan, by_position, groups, unit, total)
+    by_position = patches.plain(g).reshape(len(g), outputs, positions)
+    work = partial(_part_of_weight, patches.plain(input), plan, by_position, groups, unit, total)
     units = -(-input.shape[1] // unit)
     shared = g.size * length >= _WORTH_SHARING
     patch_product.correlate_weight()
@@ -110,9 +110,9 @@ def _part_of_weight(
 def _correlate(x: Array, plan: Plan, panels: Array, bias: Array | None, groups: int, out: Array) -> None:
     if not panels.size:
         return
-    offset = np.empty(0, np.float32) if bias is None else _plain(bias)
+    offset = np.empty(0, np.float32) if bias is None else patches.plain(bias)
     planes = out.reshape(*out.shape[:2], -1)
-    work = partial(_part, _plain(x), plan, panels, offset, groups, planes)
+    work = partial(_part, patches.plain(x), plan, panels, offset, groups, planes)
     multiplications = len(x) * panels.size * int(plan.parts[:, 4].max())
     patch_product.correlate()
     if multiplications < _WORTH_SHARING:
@@ -140,8 +140,3 @@ def _part(
     patch_product.correlate()(
         x, plan.before, plan.padded, buffer, *tables, panels, bias, groups, out, *images, *within, slices
     )
-
-
-def _plain(x: Array) -> Array:
-    """x as the kernels read it."""
-    return np.ascontiguousarray(x) if x.flags.aligned else x.copy()

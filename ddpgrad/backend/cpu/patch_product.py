@@ -22,33 +22,34 @@ _FEATURES = binding.get_host_cpu_features()
 _WIDE = _FEATURES.get("avx512f", False)
 AVAILABLE = bool(_WIDE or (_FEATURES.get("avx2", False) and _FEATURES.get("fma", False)))
 # As many sums as the registers hold.
-ROWS, _LANES = (8, 16) if _WIDE else (4, 8)
-COLUMNS = 2 * _LANES
+ROWS, LANES = (8, 16) if _WIDE else (4, 8)
+COLUMNS = 2 * LANES
 SUMMED = 1024  # positions that a gradient of the weight sums at once
 _BLOCK = 8
 _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
-_CHUNK = 128  # positions whose results are kept before they are written
+CHUNK = 128  # positions whose results are kept before they are written
 u = np.uint64  # of an index: it is not below 0
 
 
-def _tile_of(vectors: int, lanes: int) -> Any:
+def tile_of(vectors: int, lanes: int, in_lanes: bool = False) -> Any:
+    """`register_tile` of so many vectors, whose rows are found by tables."""
     vector = ir.VectorType(ir.FloatType(), lanes)
 
     def add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
         fused = intrinsic(builder, f"llvm.fma.v{lanes}f32", vector, [vector] * 3)
         return builder.call(fused, [row, columns, sums])
 
-    return register_tile(ROWS, vectors, lanes, ir.FloatType(), add, by_tables=True)
+    return register_tile(ROWS, vectors, lanes, ir.FloatType(), add, True, in_lanes)
 
 
-_tile_of_two, _tile_of_one, _tile_of_8 = _tile_of(2, _LANES), _tile_of(1, _LANES), _tile_of(1, 8)
+_tile_of_two, _tile_of_one, _tile_of_8 = tile_of(2, LANES), tile_of(1, LANES), tile_of(1, 8)
 _transposed = moved_block(_BLOCK, True)
 
 
 @njit(forceinline=True, **_OPTIONS)
 def _width(columns):
     """Of the panel that holds so many columns."""
-    return 8 if columns <= 8 else _LANES if columns <= _LANES else COLUMNS
+    return 8 if columns <= 8 else LANES if columns <= LANES else COLUMNS
 
 
 def in_panels(columns: int) -> int:
@@ -62,14 +63,14 @@ def _multiply(width, base, rows, elements, panel, out, stride, length, more):
     """Set a tile's rows of `width` numbers to patches times a panel, added to what they are if `more`; places are addresses."""
     if width == COLUMNS:
         _tile_of_two(base, rows, elements, panel, out, stride, length, more)
-    elif width == _LANES:
+    elif width == LANES:
         _tile_of_one(base, rows, elements, panel, out, stride, length, more)
     else:
         _tile_of_8(base, rows, elements, panel, out, stride, length, more)
 
 
 @njit(forceinline=True, **_OPTIONS)
-def _turn(source, out):
+def turn(source, out):
     """Copy source (R, C) to out (C, R); both have unit steps along their rows."""
     high, wide = source.shape
     down, along = high - high % _BLOCK, wide - wide % _BLOCK
@@ -110,7 +111,7 @@ def _pack(weight, out):
             sink = out[at : at + length * width].reshape(length, width)
             if count < width:
                 sink[:] = np.float32(0)
-            _turn(weight[g, j : j + count], sink[:, :count])
+            turn(weight[g, j : j + count], sink[:, :count])
             at += length * width
 
 
@@ -135,7 +136,7 @@ def _pack_turned(weight, elements, out):
 def _unpack(total, out):
     """total (groups, K or more, O or more) as out (groups, O, K)."""
     for g in range(out.shape[0]):
-        _turn(total[g, : out.shape[2], : out.shape[1]], out[g])
+        turn(total[g, : out.shape[2], : out.shape[1]], out[g])
 
 
 def _correlate(
@@ -161,8 +162,8 @@ def _correlate(
     outputs = out.shape[1] // groups
     across = panels.size // (groups * (parts[-1, 3] + parts[-1, 5]))
     between = 4 * (x.shape[1] // groups) * buffer.shape[2]
-    scratch = np.zeros((_CHUNK, COLUMNS), np.float32)
-    turned = np.empty((COLUMNS, _CHUNK), np.float32)
+    scratch = np.zeros((CHUNK, COLUMNS), np.float32)
+    turned = np.empty((COLUMNS, CHUNK), np.float32)
     for group in range(first, end, buffer.shape[0]):
         images = min(buffer.shape[0], end - group)
         _pad(x, group, images, 0, x.shape[1], before, padded, buffer)
@@ -175,10 +176,10 @@ def _correlate(
                 for f in range(parts.shape[0]):
                     row_at, tap_at, place_at, panel_at, positions, length = parts[f]
                     panel = panels.ctypes.data + 4 * (groups * across * panel_at + length * (g * across + j))
-                    chunks = (images * positions + _CHUNK - 1) // _CHUNK
+                    chunks = (images * positions + CHUNK - 1) // CHUNK
                     for chunk in range(chunks * low // slices, chunks * high // slices):
-                        start = chunk * _CHUNK
-                        count = min(_CHUNK, images * positions - start)
+                        start = chunk * CHUNK
+                        count = min(CHUNK, images * positions - start)
                         if bias.size:
                             for i in range(count):
                                 for k in range(wide):
@@ -203,12 +204,12 @@ def _correlate(
                             run = min(count - done, positions - p)
                             source, sink = scratch[done : done + run, :wide], out[group + n, top : top + wide]
                             if places.size:
-                                _turn(source, turned[:wide, :run])
+                                turn(source, turned[:wide, :run])
                                 for c in range(wide):
                                     for k in range(run):
                                         sink[c, u(places[place_at + p + k])] = turned[c, k]
                             else:
-                                _turn(source, sink[:, p : p + run])
+                                turn(source, sink[:, p : p + run])
                             done += run
 
 
@@ -239,7 +240,7 @@ def _correlate_weight(x, before, padded, buffer, rows, taps, positions, elements
                         n, p = divmod(start + done, positions)
                         run = min(depth - done, positions - p)
                         source = g[group + n, h * outputs + j : h * outputs + j + wide, p : p + run]
-                        _turn(source, sink[done : done + run, :wide])
+                        turn(source, sink[done : done + run, :wide])
                         done += run
                     for k in range(first * elements, end * elements, ROWS):
                         _multiply(
@@ -255,42 +256,42 @@ def _correlate_weight(x, before, padded, buffer, rows, taps, positions, elements
                         )
 
 
-def _numbers(dimensions: int, readonly: bool = False) -> Any:
+def numbers(dimensions: int, readonly: bool = False) -> Any:
     return types.Array(types.float32, dimensions, "C", readonly=readonly)
 
 
-_INT, _TABLE = types.intp, types.Array(types.int64, 1, "C")
-_TRIPLE = types.UniTuple(_INT, 3)
-_COPY = (_numbers(5, True), _TRIPLE, _TRIPLE, _numbers(3), _TABLE, _TABLE)
+INT, TABLE = types.intp, types.Array(types.int64, 1, "C")
+TRIPLE = types.UniTuple(INT, 3)
+_COPY = (numbers(5, True), TRIPLE, TRIPLE, numbers(3), TABLE, TABLE)
 
 
 @functools.cache
 def pack() -> Any:
     """`_pack`, loaded or compiled at the first call, as the others."""
-    return compiled(_pack, _numbers(3, True), _numbers(1))
+    return compiled(_pack, numbers(3, True), numbers(1))
 
 
 @functools.cache
 def pack_turned() -> Any:
     """`_pack_turned`."""
-    return compiled(_pack_turned, _numbers(4, True), _TABLE, _numbers(1))
+    return compiled(_pack_turned, numbers(4, True), TABLE, numbers(1))
 
 
 @functools.cache
 def unpack() -> Any:
     """`_unpack`."""
-    return compiled(_unpack, _numbers(3), _numbers(3))
+    return compiled(_unpack, numbers(3), numbers(3))
 
 
 @functools.cache
 def correlate() -> Any:
     """`_correlate`."""
     parts = types.Array(types.int64, 2, "C")
-    rest = (_TABLE, parts, _numbers(1), _numbers(1, True), _INT, _numbers(3), *[_INT] * 5)
+    rest = (TABLE, parts, numbers(1), numbers(1, True), INT, numbers(3), *[INT] * 5)
     return compiled(_correlate, *_COPY, *rest)
 
 
 @functools.cache
 def correlate_weight() -> Any:
     """`_correlate_weight`."""
-    return compiled(_correlate_weight, *_COPY, _INT, _INT, _numbers(3, True), _INT, _INT, _INT, _numbers(3))
+    return compiled(_correlate_weight, *_COPY, INT, INT, numbers(3, True), INT, INT, INT, numbers(3))

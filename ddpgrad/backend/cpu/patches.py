@@ -228,3 +228,8 @@ def _together(images: int, positions: Ints, enough: int) -> int:
 def _triple(numbers: Iterable[int]) -> Triple:
     a, b, c = numbers
     return a, b, c
+
+
+def plain(x: Array) -> Array:
+    """x as compiled products read it: C-contiguous, and at addresses of whole numbers."""
+    return np.ascontiguousarray(x) if x.flags.aligned else x.copy()

@@ -17,7 +17,13 @@ Add = Callable[[Any, Any, Any, Any], Any]
 
 
 def register_tile(
-    rows: int, vectors: int, lanes: int, element: ir.Type, add: Add, by_tables: bool = False
+    rows: int,
+    vectors: int,
+    lanes: int,
+    element: ir.Type,
+    add: Add,
+    by_tables: bool = False,
+    in_lanes: bool = False,
 ) -> Any:
     """An instruction for compiled code: add the product of two panels to a tile of float32, `rows` by `vectors` * `lanes`.
 
@@ -25,7 +31,8 @@ def register_tile(
     of columns (length, vectors * lanes); the address of the tile and the bytes from row to row; the length; and whether what
     the tile holds counts. Rows and columns are of `element`s of 32 bits. add(builder, one element of a row in all lanes, a vector of columns, sums) builds the new sums.
     With `by_tables` the bytes from the address of the rows to each of them, and to each element from the first of its row, stand in
-    two tables of 64-bit integers, whose addresses take the place of the two steps.
+    two tables of 64-bit integers, whose addresses take the place of the two steps. `in_lanes`: an element of a row is a vector, one
+    for each lane, and the tile holds sums of each lane for itself.
     """
 
     def tile(
@@ -81,7 +88,10 @@ def register_tile(
             ]
             new = []
             for r in range(rows):
-                row = in_all_lanes(load(element, starts[r], at_row))
+                if in_lanes:
+                    row = load(elements, starts[r], at_row)
+                else:
+                    row = in_all_lanes(load(element, starts[r], at_row))
                 new += [add(builder, row, columns[v], sums[r * vectors + v]) for v in range(vectors)]
             following = builder.add(i, word(1))
             builder.cbranch(builder.icmp_signed("<", following, length), loop, after)
