@@ -29,11 +29,18 @@ def ctc_alignments(
 @kernel
 def _log_sum(a, b, c):
     """log(exp(a) + exp(b) + exp(c))."""
-    top = b if b > a else a
-    top = c if c > top else top
-    if top == -np.inf:
+    if b > a:
+        a, b = b, a
+    if c > a:
+        a, c = c, a
+    if a == -np.inf:
         return a + b + c  # minus infinity, or NaN
-    return top + math.log(math.exp(a - top) + math.exp(b - top) + math.exp(c - top))
+    total = 1.0
+    if b != -np.inf:
+        total += math.exp(b - a)
+    if c != -np.inf:
+        total += math.exp(c - a)
+    return a + math.log(total)
 
 
 @kernel
