@@ -38,7 +38,7 @@ def rrelu(
     if not input.is_meta:  # there nobody knows how many are drawn
         drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
         slope[below] = from_numpy(drawn).to(input.device, input.dtype)
-    return _sloped(input, slope)
+    return input * slope
 
 
 def _sloped(input: Tensor, slope: Tensor) -> Tensor:
