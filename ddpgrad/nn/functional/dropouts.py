@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 
-from ... import Tensor, dropout, eq, ne, ones
+from ... import Tensor, dropout, ne, ones, zeros_like
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.dispatch.vocabulary import VOCABULARY as F
@@ -24,7 +24,14 @@ def _channel_mask(input: Tensor, p: float) -> Tensor:
 
 
 def _by_channel(input: Tensor, p: float) -> Tensor:
-    return input * _channel_mask(input, p)
+    mask = _channel_mask(input, p).flatten()
+    return _affine(input, mask, zeros_like(mask))
+
+
+def _affine(input: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """input (N, C, *) times scale (N * C,) plus shift: the channels of all images are those of one, which has a kernel."""
+    channels = input.reshape((1, scale.numel(), math.prod(input.shape[2:])))
+    return F.channel_affine(channels, scale, shift).view(input.shape)
 
 
 _by_channel_ = inplace_function("dropout", _by_channel)
@@ -89,12 +96,11 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 
 def _alpha_channels(input: Tensor, p: float) -> Tensor:
-    """`_alpha_form` of channels: numbers times all elements, and the dropped channels filled, take half of the time."""
-    dropped = eq(_channel_mask(input, p), 0).flatten()
+    """`_alpha_form` of channels."""
+    kept = ne(_channel_mask(input, p).flatten(), 0).to(input.dtype)
     scale = _alpha_scale(p)
-    shift = _ALPHA * scale
-    channels = (input * scale).add_(shift * p).flatten(0, 1)
-    return F.index_put(channels, dropped, shift * p - shift).view(input.shape)
+    shift = (kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p
+    return _affine(input, kept * scale, shift)
 
 
 _alpha_channels_ = inplace_function("alpha_dropout", _alpha_channels)
