@@ -16,7 +16,20 @@ from numba import njit, types
 
 from . import patches
 from .float_product import compiled
-from .patch_product import AVAILABLE, CHUNK, INT, LANES, ROWS, TABLE, TRIPLE, numbers, tile_of, turn
+from .patch_product import (
+    AVAILABLE,
+    CHUNK,
+    INT,
+    LANES,
+    ROWS,
+    TABLE,
+    TRIPLE,
+    fill,
+    numbers,
+    scatter,
+    tile_of,
+    turn,
+)
 from .patches import Options, Plan
 from .threads import in_parts
 from .vectormath import _OPTIONS
@@ -27,7 +40,6 @@ Ints = tuple[int, ...]
 # Multiplications above which threads share.
 _WORTH_SHARING = 1 << 22
 _ROW = 4 * LANES  # bytes of one number of all lanes
-u = np.uint64  # of an index: it is not below 0
 
 _tile = tile_of(1, LANES, in_lanes=True)
 
@@ -72,9 +84,7 @@ def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight
                 for start in range(0, positions, CHUNK):
                     count = min(CHUNK, positions - start)
                     if bias.size:
-                        for i in range(count):
-                            for k in range(wide):
-                                scratch[i, k] = bias[c + k]
+                        fill(bias[c : c + wide], scratch[:count])
                     for i in range(0, count, ROWS):
                         _tile(
                             buffer.ctypes.data,
@@ -89,9 +99,8 @@ def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight
                     source, sink = scratch[:count, :wide], out[n, c : c + wide]
                     if places.size:
                         turn(source, turned[:wide, :count])
-                        for k in range(wide):
-                            for i in range(count):
-                                sink[k, u(places[place_at + start + i])] = turned[k, i]
+                        first = place_at + start
+                        scatter(turned[:wide], places[first : first + count], sink)
                     else:
                         turn(source, sink[:, start : start + count])
 

@@ -86,6 +86,25 @@ def turn(source, out):
 
 
 @njit(forceinline=True, **_OPTIONS)
+def scatter(source, places, out):
+    """Write each row of source to these places of a row of out."""
+    for c in range(source.shape[0]):
+        row, sink = source[c], out[c]
+        for k in range(u(places.size)):
+            sink[u(places[k])] = row[k]
+
+
+@njit(forceinline=True, **_OPTIONS)
+def fill(row, out):
+    """Set the first numbers of each row of out to `row`."""
+    flat, step = out.reshape(-1), out.shape[1]
+    for i in range(out.shape[0]):
+        sink = flat[i * step :]
+        for k in range(u(row.size)):
+            sink[k] = row[k]
+
+
+@njit(forceinline=True, **_OPTIONS)
 def _pad(x, first, images, low, high, before, padded, buffer):
     """Channels low to high of `images` images of x (N, C, D, H, W) into buffer (images, channels, pitch), whose edges are 0."""
     depth, height, width = x.shape[2:]
@@ -181,9 +200,7 @@ def _correlate(
                         start = chunk * CHUNK
                         count = min(CHUNK, images * positions - start)
                         if bias.size:
-                            for i in range(count):
-                                for k in range(wide):
-                                    scratch[i, k] = bias[top + k]
+                            fill(bias[top : top + wide], scratch[:count])
                         for k in range(0, length, _DEPTH):
                             along = taps.ctypes.data + 8 * (tap_at + k)
                             for i in range(0, count, ROWS):
@@ -205,9 +222,7 @@ def _correlate(
                             source, sink = scratch[done : done + run, :wide], out[group + n, top : top + wide]
                             if places.size:
                                 turn(source, turned[:wide, :run])
-                                for c in range(wide):
-                                    for k in range(run):
-                                        sink[c, u(places[place_at + p + k])] = turned[c, k]
+                                scatter(turned[:wide], places[place_at + p : place_at + p + run], sink)
                             else:
                                 turn(source, sink[:, p : p + run])
                             done += run
