@@ -120,6 +120,10 @@ def _cases() -> Iterator[Case]:
     places = np.array([[4, 1, 4, 0], [0, 2, 2, 3]], np.int64)
     yield "take_places", lambda x: (x(2, 3, 5), places)
     yield "add_places", lambda x: (x(2, 3, 4), places, 5)
+    several = np.stack([places, places[::-1], places[:, ::-1]], 1)
+    yield "mix_places", lambda x: (x(2, 3, 5), x(2, 3, 4), several)
+    yield "mix_places_input_backward", lambda x: (x(2, 3, 4), x(2, 3, 4), several, 5)
+    yield "mix_places_weight_backward", lambda x: (x(2, 3, 4), x(2, 3, 5), several)
     bands = clamped(np.array([[-1, 0, 1], [1, 2, 3], [4, 5, 6]]), np.array([[1.0, 2, 3]] * 3), 6)
     for dim in (0, 1, 2):
         shape = [2, 4, 5]

@@ -15,9 +15,9 @@ from ...ops.elementwise.binary import eq, remainder, where
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clamp, floor, round
 from ...ops.layers.interpolation import CUBIC
-from ...ops.layers.places import take_places
+from ...ops.layers.places import mix_places
 from ...ops.linalg.matrix import matmul
-from ...ops.shape.shape import expand, reshape, transpose, unsqueeze
+from ...ops.shape.shape import expand, reshape, transpose
 from ...ops.shape.stacking import stack
 
 # Along one dimension: (whole-numbered place, its weight) of each neighbour that is mixed.
@@ -66,11 +66,8 @@ def grid_sample(
 
         axes.append([_within(x, w, size) for x, w in _NEIGHBOURS[mode](place, inside)])
     flat = reshape(input, (n, channels, math.prod(image)))
-    out = None
-    for chosen in itertools.product(*axes):
-        part = _read(flat, chosen, image)
-        out = part if out is None else out + part
-    assert out is not None
+    chosen = [_neighbour(part, image) for part in itertools.product(*axes)]
+    out = mix_places(flat, stack([w for _, w in chosen], 1), stack([index for index, _ in chosen], 1))
     return reshape(out, (n, channels, *grid.shape[1:-1]))
 
 
@@ -124,12 +121,12 @@ def _within(x: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return to(where(there, x.detach(), 0.0), dtypes.int64), where(there, weight, 0.0)
 
 
-def _read(flat: Tensor, chosen: Sequence[tuple[Tensor, Tensor]], image: Sequence[int]) -> Tensor:
-    """One neighbour of every place, times its weight: (N, C, P)."""
+def _neighbour(chosen: Sequence[tuple[Tensor, Tensor]], image: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(index, weight) of one neighbour of every place, from those along each dimension: (N, P)."""
     index, weight = chosen[0]
     for (along, w), size in zip(chosen[1:], image[1:], strict=True):
         index, weight = index * size + along, weight * w
-    return take_places(flat, index) * unsqueeze(weight, 1)
+    return index, weight
 
 
 def _nearest(place: Tensor, inside: Callable[[Tensor], Tensor]) -> Neighbours:
