@@ -156,6 +156,20 @@ def test_the_bits_do_not_depend_on_threads_or_on_neighbours(monkeypatch):
         np.testing.assert_array_equal(one[0], alone[0][-1])
 
 
+def test_shapes_that_do_not_fit_are_refused():
+    x, w, g = (np.ones(shape, np.float32) for shape in ((2, 8, 1, 5, 5), (8, 4, 1, 3, 3), (2, 8, 1, 3, 3)))
+    options = Options((1, 1, 1), (0, 0, 0), (1, 1, 1), 2)
+    for refused in (
+        lambda: direct.convolve(x[:, :6], w, None, g.shape, options),
+        lambda: direct.convolve_input(g, w, (2, 6, 1, 5, 5), options),
+        lambda: direct.convolve_weight(g[:1], x, w.shape, options),
+        lambda: direct.convolve_weight(g[:, :4], x, w.shape, options),
+        lambda: channels_alone.convolve(x, w[:, :1], None, g.shape, options),
+    ):
+        with pytest.raises(ValueError, match="does not fit"):
+            refused()
+
+
 def test_unaligned_and_spread_arrays_are_read():
     options = Options((1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
     x = np.random.default_rng(0).standard_normal((4, 2, 1, 3, 6), np.float32)[..., ::2]

@@ -22,6 +22,7 @@ _ROWS = 8  # of a tile: a table of positions is filled up to a multiple of it
 _LINE = 16  # numbers in a line of the cache
 # Positions that are worth a group of images.
 ENOUGH = 256
+_COPIED = 1 << 21  # numbers of a group at most, unless it is one image
 # Positions up to which a plan is kept: those of more are large, and soon made beside what they are for.
 _KEPT = 1 << 14
 _NONE = np.empty(0, np.int64)
@@ -72,6 +73,7 @@ class Plan(NamedTuple):
 
 def forward(shape: Ints, weight_shape: Ints, result: Ints, options: Options, enough: int = ENOUGH) -> Plan:
     """Of a convolution of x (N, C, D, H, W) with a weight (O, C/groups, *) for a result (N, O, *), as one part."""
+    _check(shape, weight_shape, result, options)
     make = _kept_forward if math.prod(result[2:]) <= _KEPT else _forward
     return make(shape[0], shape[1], weight_shape[1], shape[2:], weight_shape[2:], result[2:], options, enough)
 
@@ -81,9 +83,23 @@ def backward(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Opti
 
     Places of the input that are `stride` apart meet the same elements of the kernel: they are a part, and a convolution without stride.
     """
+    _check(input_shape, weight_shape, g_shape, options)
     make = _kept_backward if math.prod(input_shape[2:]) <= _KEPT else _backward
     each = weight_shape[0] // options.groups
     return make(g_shape[0], g_shape[1], each, g_shape[2:], weight_shape[2:], input_shape[2:], options)
+
+
+def _check(shape: Ints, weight_shape: Ints, result: Ints, options: Options) -> None:
+    """Kernels read by addresses: images and channels have to be there. Places are inside by how plans are made."""
+    outputs, channels = weight_shape[:2]
+    if (
+        shape[:2] != (result[0], channels * options.groups)
+        or result[1] != outputs
+        or outputs % options.groups
+    ):
+        raise ValueError(
+            f"a convolution of {shape} with {weight_shape} in {options.groups} groups does not fit {result}"
+        )
 
 
 def _forward(
@@ -104,7 +120,7 @@ def _forward(
     starts = [np.arange(r) * s for r, s in zip(result, stride, strict=True)]
     shifts = [np.arange(k) * d for k, d in zip(kernel, dilation, strict=True)]
     pitch = _pitch(padded)
-    count = _together(images, result, enough)
+    count = _together(images, result, enough, planes * pitch)
     rows = _sums([np.arange(count) * (planes * pitch), _inside(starts, padded)])
     taps = _sums([np.arange(channels) * pitch, _inside(shifts, padded)])
     return _plan(padding, padded, pitch, count, [(rows, taps, _NONE, np.arange(math.prod(kernel)))])
@@ -131,7 +147,7 @@ def _backward(
         for b, n, dim in zip(before, size, phases, strict=True)
     )
     pitch = _pitch(padded)
-    count = _together(images, size, ENOUGH)
+    count = _together(images, size, ENOUGH, planes * pitch)
     parts = []
     for firsts in itertools.product(*(range(len(dim)) for dim in phases)):
         chosen = [dim[r] for dim, r in zip(phases, firsts, strict=True)]
@@ -221,8 +237,9 @@ def _pitch(padded: Triple) -> int:
     return (lines | 1) * _LINE
 
 
-def _together(images: int, positions: Ints, enough: int) -> int:
-    return max(1, min(images, enough // (positions[0] * positions[1] * positions[2])))
+def _together(images: int, positions: Ints, enough: int, each: int) -> int:
+    """How many images make a group, if the copy of one has `each` numbers."""
+    return max(1, min(images, enough // math.prod(positions), _COPIED // each))
 
 
 def _triple(numbers: Iterable[int]) -> Triple:
