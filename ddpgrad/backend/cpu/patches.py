@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,9 @@ _LINE = 16  # numbers in a line of the cache
 # Positions that are worth a group of images.
 ENOUGH = 256
 _COPIED = 1 << 21  # numbers of a group at most, unless it is one image
-# Positions up to which a plan is kept: those of more are large, and soon made beside what they are for.
-_KEPT = 1 << 14
+# How many plans are kept, of so many positions, which have 8 or 16 bytes each.
+_SMALL, _KEPT_SMALL = 1 << 14, 64
+_LARGE, _KEPT_LARGE = 1 << 18, 8
 _NONE = np.empty(0, np.int64)
 
 
@@ -74,8 +75,9 @@ class Plan(NamedTuple):
 def forward(shape: Ints, weight_shape: Ints, result: Ints, options: Options, enough: int = ENOUGH) -> Plan:
     """Of a convolution of x (N, C, D, H, W) with a weight (O, C/groups, *) for a result (N, O, *), as one part."""
     _check(shape, weight_shape, result, options)
-    make = _kept_forward if math.prod(result[2:]) <= _KEPT else _forward
-    return make(shape[0], shape[1], weight_shape[1], shape[2:], weight_shape[2:], result[2:], options, enough)
+    return _made_forward(math.prod(result[2:]))(
+        shape[0], shape[1], weight_shape[1], shape[2:], weight_shape[2:], result[2:], options, enough
+    )
 
 
 def backward(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Options) -> Plan:
@@ -84,9 +86,10 @@ def backward(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Opti
     Places of the input that are `stride` apart meet the same elements of the kernel: they are a part, and a convolution without stride.
     """
     _check(input_shape, weight_shape, g_shape, options)
-    make = _kept_backward if math.prod(input_shape[2:]) <= _KEPT else _backward
     each = weight_shape[0] // options.groups
-    return make(g_shape[0], g_shape[1], each, g_shape[2:], weight_shape[2:], input_shape[2:], options)
+    return _made_backward(math.prod(input_shape[2:]))(
+        g_shape[0], g_shape[1], each, g_shape[2:], weight_shape[2:], input_shape[2:], options
+    )
 
 
 def _check(shape: Ints, weight_shape: Ints, result: Ints, options: Options) -> None:
@@ -164,8 +167,14 @@ def _backward(
     return _plan(before, padded, pitch, count, parts)
 
 
-_kept_forward = functools.lru_cache(maxsize=64)(_forward)
-_kept_backward = functools.lru_cache(maxsize=64)(_backward)
+def _keeping(make: Callable[..., Plan]) -> Callable[[int], Callable[..., Plan]]:
+    """The function of a number of positions that makes plans, or has them."""
+    small: Callable[..., Plan] = functools.lru_cache(_KEPT_SMALL)(make)
+    large: Callable[..., Plan] = functools.lru_cache(_KEPT_LARGE)(make)
+    return lambda positions: small if positions <= _SMALL else large if positions <= _LARGE else make
+
+
+_made_forward, _made_backward = _keeping(_forward), _keeping(_backward)
 
 
 def _phase(
@@ -223,7 +232,7 @@ def _sums(numbers: list[Array]) -> Array:
     total = numbers[0]
     for more in numbers[1:]:
         total = np.add.outer(total, more).reshape(-1)
-    return total.astype(np.int64)
+    return total.astype(np.int64, copy=False)
 
 
 def _filled(table: Array) -> Array:
