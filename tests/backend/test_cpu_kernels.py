@@ -53,6 +53,9 @@ def _cases() -> Iterator[Case]:
     for name in ("softmax", "log_softmax"):
         yield name, lambda x: (20 * x(2, 3, 67), 2)
         yield name, lambda x: (x(6, 67).T, 1)
+        for dim in (0, 1):
+            yield name, lambda x, dim=dim: (20 * x(2, 5, 300), dim)
+            yield f"{name}_backward", lambda x, d=dim, name=name: (x(3, 5, 300), _softened(name, x, d), d)
         yield f"{name}_backward", lambda x, name=name: (x(7, 67), getattr(PORTABLE, name)(x(7, 67), 1), 1)
     yield "layer_norm", lambda x: (x(7, 67) + 3, x(67), x(67), 1, 1e-5)
     yield "layer_norm", lambda x: (x(4, 3, 7), None, None, 2, 1e-5)
@@ -163,6 +166,10 @@ def _convolutions(shape: tuple[int, ...], weight: tuple[int, ...], options: Any)
     yield "convolution_weight", lambda x: (x(*size), x(*shape), weight, *options)
 
 
+def _softened(name: str, x: Any, dim: int) -> np.ndarray:
+    return getattr(PORTABLE, name)(x(3, 5, 300), dim)
+
+
 def _normal(x: np.ndarray, axis: Any, ndim: int | None) -> Any:
     """(x, placeholders for weight and bias, options, mean, rstd): see `_arranged`."""
     return x, axis, ndim
@@ -241,6 +248,9 @@ def test_nan_and_infinity_come_through() -> None:
     out = NATIVE.softmax(rows, 1)
     assert np.isnan(out[[0, 1, 3]]).all()
     np.testing.assert_allclose(out[2], [0, 0.26894143, 0.73105857], rtol=1e-6)
+    for name in ("softmax", "log_softmax"):
+        along = getattr(NATIVE, name)(np.ascontiguousarray(rows.T), 0)
+        np.testing.assert_allclose(along.T, getattr(NATIVE, name)(rows, 1), rtol=1e-6)
     assert np.isnan(NATIVE.gelu(np.array([nan], np.float32))[0])
     image = np.zeros((1, 1, 2, 4), np.float32)
     image[0, 0, :, 1] = nan

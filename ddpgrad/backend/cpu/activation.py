@@ -23,12 +23,15 @@ from .vectormath import (
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024
+_BLOCK = 256  # columns that are summed at once
 
 
 def softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-    """exp(x) / sum(exp(x)) along the last dimension; a row that is all -inf, or holds +inf or NaN, is NaN."""
-    if dtype is not None or not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
+    """exp(x) / sum(exp(x)) along a dimension; where all are -inf, or one is +inf or NaN, it is NaN."""
+    if dtype is not None or not compiled_for(input) or input.ndim == 0 or input.size == 0:
         return NotImplemented
+    if dim != input.ndim - 1:
+        return _softmax_across(input, dim, False)
     out = np.array(input, order="C")
     _softmax_(out.reshape(-1, input.shape[-1]))
     return out
@@ -36,15 +39,15 @@ def softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
 
 def softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `softmax` for its input; `out` is its result."""
-    if not compiled_for(g, out) or dim != out.ndim - 1 or out.size == 0:
-        return NotImplemented
-    return _map_rows(_softmax_backward, g, out)
+    return _backward(g, out, dim, _softmax_backward, _softmax_columns_backward)
 
 
 def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-    """x - max(x) - log(sum(exp(x - max(x)))) along the last dimension."""
-    if dtype is not None or not compiled_for(input) or dim != input.ndim - 1 or input.size == 0:
+    """x - max(x) - log(sum(exp(x - max(x)))) along a dimension."""
+    if dtype is not None or not compiled_for(input) or input.ndim == 0 or input.size == 0:
         return NotImplemented
+    if dim != input.ndim - 1:
+        return _softmax_across(input, dim, True)
     out = np.empty(input.shape, input.dtype)
     n = input.shape[-1]
     _log_softmax(np.ascontiguousarray(input).reshape(-1, n), out.reshape(-1, n))
@@ -53,9 +56,31 @@ def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
 
 def log_softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `log_softmax` for its input; `out` is its result."""
-    if not compiled_for(g, out) or dim != out.ndim - 1 or out.size == 0:
+    return _backward(g, out, dim, _log_softmax_backward, _log_softmax_columns_backward)
+
+
+def _softmax_across(input: np.ndarray, dim: int, log: bool) -> np.ndarray:
+    """`softmax` or `log_softmax` along a dimension that is not the last."""
+    out = np.empty(input.shape, input.dtype)
+    keys = np.empty(_BLOCK, np.int32 if input.itemsize == 4 else np.int64)
+    _softmax_columns(_columns(input, dim), keys, log, _columns(out, dim))
+    return out
+
+
+def _backward(g: np.ndarray, out: np.ndarray, dim: int, rows: Any, columns: Any) -> np.ndarray:
+    if not compiled_for(g, out) or out.ndim == 0 or out.size == 0:
         return NotImplemented
-    return _map_rows(_log_softmax_backward, g, out)
+    if dim == out.ndim - 1:
+        return _map_rows(rows, g, out)
+    result = np.empty(out.shape, out.dtype)
+    columns(_columns(g, dim), _columns(out, dim), np.empty(_BLOCK, out.dtype), _columns(result, dim))
+    return result
+
+
+def _columns(x: np.ndarray, dim: int) -> np.ndarray:
+    """(what is before `dim`, `dim`, what is after)."""
+    shape = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
+    return np.ascontiguousarray(x).reshape(shape)
 
 
 def glu(input: np.ndarray, dim: int = -1) -> np.ndarray:
@@ -148,6 +173,77 @@ def _log_softmax_backward(g, y, out):
             total += g[i, j]
         for j in range(y.shape[1]):
             out[i, j] = g[i, j] - exp_of_negative(y[i, j]) * total
+
+
+@kernel
+def _softmax_columns(x, keys, log, out):
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    totals = np.empty(keys.size, x.dtype)
+    for i in range(x.shape[0]):
+        for first in range(0, x.shape[2], keys.size):
+            end = min(first + keys.size, x.shape[2])
+            row, highest, total = x[i, 0, first:end], keys[: end - first], totals[: end - first]
+            for k in range(row.size):
+                highest[k], total[k] = to_ordered(row[k]), zero
+            for j in range(1, x.shape[1]):
+                row = x[i, j, first:end]
+                for k in range(row.size):
+                    key = to_ordered(row[k])
+                    highest[k] = key if key > highest[k] else highest[k]
+            for j in range(x.shape[1]):
+                row, sink = x[i, j, first:end], out[i, j, first:end]
+                for k in range(row.size):
+                    e = exp_of_negative(row[k] - from_ordered(highest[k]))
+                    sink[k] = e
+                    total[k] += e
+            for k in range(total.size):
+                total[k] = x.dtype.type(math.log(total[k])) if log else one / total[k]
+            for j in range(x.shape[1]):
+                row, sink = x[i, j, first:end], out[i, j, first:end]
+                if log:
+                    for k in range(row.size):
+                        sink[k] = less_both(row[k], from_ordered(highest[k]), total[k])
+                else:
+                    for k in range(row.size):
+                        sink[k] *= total[k]
+
+
+@kernel
+def _softmax_columns_backward(g, y, totals, out):
+    zero = y.dtype.type(0)
+    for i in range(y.shape[0]):
+        for first in range(0, y.shape[2], totals.size):
+            end = min(first + totals.size, y.shape[2])
+            total = totals[: end - first]
+            for k in range(total.size):
+                total[k] = zero
+            for j in range(y.shape[1]):
+                a, b = g[i, j, first:end], y[i, j, first:end]
+                for k in range(total.size):
+                    total[k] += a[k] * b[k]
+            for j in range(y.shape[1]):
+                a, b, sink = g[i, j, first:end], y[i, j, first:end], out[i, j, first:end]
+                for k in range(total.size):
+                    sink[k] = b[k] * (a[k] - total[k])
+
+
+@kernel
+def _log_softmax_columns_backward(g, y, totals, out):
+    zero = y.dtype.type(0)
+    for i in range(y.shape[0]):
+        for first in range(0, y.shape[2], totals.size):
+            end = min(first + totals.size, y.shape[2])
+            total = totals[: end - first]
+            for k in range(total.size):
+                total[k] = zero
+            for j in range(y.shape[1]):
+                a = g[i, j, first:end]
+                for k in range(total.size):
+                    total[k] += a[k]
+            for j in range(y.shape[1]):
+                a, b, sink = g[i, j, first:end], y[i, j, first:end], out[i, j, first:end]
+                for k in range(total.size):
+                    sink[k] = a[k] - exp_of_negative(b[k]) * total[k]
 
 
 @kernel
