@@ -38,7 +38,7 @@ PIECES: list[tuple[str, tuple[Any, ...]]] = [
 SLOPES: list[tuple[str, tuple[Any, ...]]] = [
     ("leaky_relu_backward", (0.2,)), ("scaled_elu_backward", (1.5, 0.5, 2.0)), ("softplus_backward", (2.0, 3.0)),
     ("shrink_backward", (0.8,)), ("threshold_backward", (0.3,)), ("clamp_backward", (-0.5, 1)),
-    ("clamp_backward", (None, 0.5)), ("hardsigmoid_backward", ()), ("hardswish_backward", ()),
+    ("clamp_backward", (None, 0.5)), ("hardsigmoid_backward", ()), ("hardswish_backward", ()), ("square_backward", ()),
     ("huber_backward", (0.7, 2.0)), ("sigmoid_backward", ()),
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .numbers import where
-from .piecewise import _map, _map_pair
+from .piecewise import _SMALL, _map, _map_pair
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
 
@@ -224,6 +224,15 @@ def huber(input: np.ndarray, delta: float, scale: float = 1.0) -> np.ndarray:
 def huber_backward(g: np.ndarray, input: np.ndarray, delta: float, scale: float) -> np.ndarray:
     """The gradient of `huber` for `input`."""
     return _map_pair(_huber_backward, g, input, delta, scale)
+
+
+def square_backward(g: np.ndarray, input: np.ndarray) -> np.ndarray:
+    """The gradient of `square`, whose sum or mean is a loss."""
+    return NotImplemented if input.size < _SMALL else _map_pair(_square_backward, g, input, 2.0)
+
+
+def _square_backward(g, x, two):
+    return g * two * x
 
 
 def _huber(x, delta, scale, half):

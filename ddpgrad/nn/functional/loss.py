@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import cast
 
-from ... import Tensor, clone, eq, exp, full_like, log, lt, no_grad, where
+from ... import Tensor, clone, eq, exp, full_like, log, lt, no_grad, square, where
 from ...ops.elementwise.activation import softplus
 from ...ops.layers.bernoulli_loss import bernoulli_loss
 from ...ops.layers.loss import huber
@@ -33,8 +33,7 @@ def mse_loss(
     """(input - target)**2, times `weight`; reduction "mean" divides by the sum of the weights."""
     _warn_about_shapes("mse_loss", input, target)
     reduction = chosen(reduction, size_average, reduce)
-    difference = input - target
-    losses = difference * difference
+    losses = square(input - target)
     if weight is None:
         return reduced(losses, reduction)
     return _weighed("mse_loss", losses, weight, reduction)

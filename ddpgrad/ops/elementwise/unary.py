@@ -112,9 +112,17 @@ def _zero(F: Any, g: Any) -> Any:
     return F.full_like(g, 0)
 
 
+@composite
+def square_backward(F: Any, g: Any, input: Any) -> Any:
+    """The gradient of `square`."""
+    return g * 2 * input
+
+
 neg = _same_type("neg", lambda F, g: -g, np.negative, -2.0, 2.0, "negative")
 abs = _same_type("abs", lambda F, g, input: g * F.sgn(input), np.abs, -2.0, 2.0, "absolute")
-square = _same_type("square", lambda F, g, input: g * 2 * input, np.square, grad_name="PowBackward0")
+square = _same_type(
+    "square", lambda F, g, input: F.square_backward(g, input), np.square, grad_name="PowBackward0"
+)
 sign = _same_type("sign", _zero, np.sign)
 floor = _same_type("floor", _zero, np.floor)
 ceil = _same_type("ceil", _zero, np.ceil)
