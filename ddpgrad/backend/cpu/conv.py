@@ -1,7 +1,8 @@
 """Convolution over one to three dimensions and its two gradients for the CPU, float32 and float64.
 
 All are of volumes: an image has depth 1, and a signal height 1 as well. Where the processor has wide vectors, patches of float32 are
-multiplied where they are (`direct.py`), unless an algorithm for images (`frames.py`) needs less time. Other types, more dimensions and
+multiplied where they are (`direct.py`), and channels of their own as vectors (`channels.py`), unless an algorithm for images
+(`frames.py`) needs less time. Other types, more dimensions and
 empty arrays are `NotImplemented`.
 """
 
