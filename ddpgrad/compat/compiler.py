@@ -16,7 +16,10 @@ def compile(model: Any = None, **options: Any) -> Any:
     if unknown := set(options) - known:
         raise TypeError(f"compile() got an unexpected keyword argument '{min(unknown)}'")
     if not options.get("disable"):
-        say_once("compile", "torch.compile has no effect in ddpgrad: the model runs as it is")
+        say_once(
+            "compile",
+            "torch.compile has no effect in ddpgrad: the model runs as it is (torch.captured_step repeats a whole training step)",
+        )
     return model if model is not None else lambda fn: fn
 
 
