@@ -16,7 +16,7 @@ from ..ops.dispatch.autocast import state as autocast
 from . import _pytree
 
 _MOST_KINDS = 4  # of inputs, each of which has a capture of its own
-_MOST_CAPTURES = 3  # of one kind of inputs
+_MOST_CAPTURES = 8  # of one kind of inputs
 
 
 class _Kind:

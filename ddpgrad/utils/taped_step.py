@@ -136,6 +136,13 @@ class TapedStep:
         )
 
 
+def hooked(hooks: Any) -> tuple[int, ...]:
+    """The numbers of the hooks of a module."""
+    if hooks is None:
+        return ()
+    return *hooks.pre, *hooks.post, *hooks.backward_pre, *hooks.backward, *hooks.on_node
+
+
 def _plain(attributes: dict[str, Any]) -> list[Any]:
     """Those that are numbers, flags or texts, with their names."""
     return [(name, value) for name, value in attributes.items() if isinstance(value, _SIMPLE)]
@@ -162,6 +169,11 @@ def guard(tape: Recording, modules: Any) -> Callable[[], str | None]:
         check(f"g{i}._grad is not None", "a gradient that the step uses is not there")
     for i, module in enumerate(modules):
         scope[f"m{i}"] = module.__dict__
+        scope[f"h{i}"], scope["hooked"] = hooked(module._hooks), hooked
+        seen = (
+            f"hooked(m{i}['_hooks']) == h{i}" if module._hooks is not None else f"m{i}.get('_hooks') is None"
+        )
+        check(seen, f"hooks of a {type(module).__name__} have changed")
         for name, value in module.__dict__.items():
             if isinstance(value, _SIMPLE) and value == value:
                 scope[f"m{i}_{name}"] = value

@@ -53,17 +53,15 @@ class Recording:
         self.grads_before: list[Tensor] = []  # leaves whose gradient the step uses before it has filled it
         self.failure: str | None = None
         self._wrapped = False
-        self._alive: dict[
-            int, Any
-        ] = {}  # references to the arrays of slots: the identity of one that is gone may come again
-        self._lasting: list[Any] = []  # arrays whose memory is there after the step
         self._slots: dict[int, Slot] = {}
+        # References to the arrays of slots: the identity of one that is gone may come again.
+        self._alive: dict[int, Any] = {}
+        self._lasting: list[Any] = []  # arrays whose memory is there after the step
         self._constants: dict[
             int, tuple[Any, Any]
-        ] = {}  # slot -> the array, and a copy from when it was first seen
-        self._loaded: dict[
-            int, Slot
-        ] = {}  # of tensors' arrays: they hold until something runs that may change them
+        ] = {}  # by slot: the array, and a copy from when it was first seen
+        # Slots of tensors' arrays, which hold until something runs that may change them.
+        self._loaded: dict[int, Slot] = {}
         self._tensors = {id(tensor): tensor for tensor in tensors}
         self._places: dict[int, tuple[Callable[[Tensor], Any], Tensor]] | None = None
         self._filled: set[int] = set()  # leaves whose gradient the step has touched

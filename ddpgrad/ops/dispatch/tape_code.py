@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.tensor import wrap
+from ...core.tensor import Tensor, wrap
 from .tape import Recording
 from .tape_entries import AsTensor, Constant, Entry, Slot, constant, load, load_grad, write
 
@@ -26,6 +26,7 @@ class Code:
         self._tape = tape
         self._scope: dict[str, Any] = {"asarray": np.asarray, "wrap": wrap}
         self._names: dict[int, str] = {}
+        self._loaded: dict[Slot, Tensor] = {}
         last = self._last_uses(outputs)
         lines = [f"def replay({', '.join(self._slot(slot) for slot in tape.inputs)}):"]
         for place, entry in enumerate(tape.entries):
@@ -65,12 +66,15 @@ class Code:
                 name += ".copy()"
             yield f"{self._slot(results)} = {name}"
         elif function is load:
+            self._loaded[results] = args[0].value
             yield f"{self._slot(results)} = {self._object(args[0].value)}._array"
         elif function is load_grad:
             yield f"{self._slot(results)} = {self._object(args[0].value)}._grad._array"
         elif function is write:
             array, index, value = map(self._term, args)
             yield f"{array}[{index}] = {value}"
+            if args[0] in self._loaded:  # what depends on the old elements must find out
+                yield f"{self._object(self._loaded[args[0]])}._versions[0] += 1"
         else:
             given = [self._term(arg) for arg in args]
             given += [f"{name}={self._term(value)}" for name, value in entry.kwargs.items()]
