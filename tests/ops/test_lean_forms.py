@@ -192,6 +192,23 @@ def test_lean_calls_do_what_the_general_form_does(name: str):
         assert outcome(op, op.call, case) == outcome(op, call, case), case
 
 
+@pytest.mark.parametrize("name", LEAN)
+def test_lean_calls_take_arguments_by_their_names(name: str):
+    op = OPS[name]
+    case = next(cases(op))
+    if op.varargs is not None:
+        pytest.skip("takes any number of arguments")
+    expected = outcome(op, op.call, case)
+    for first in range(len(case.args)):
+
+        def by_name(*args, first=first, **kwargs):
+            return op.call(
+                *args[:first], **dict(zip(op.params[first:], args[first:], strict=False)), **kwargs
+            )
+
+        assert outcome(op, by_name, case) == expected
+
+
 def test_the_cases_reach_every_lean_form_and_end_in_every_way():
     """The comparison above means little where all cases are refused, or none is."""
     forms = {"exp": lean_calls.unary, "mul": lean_calls.binary, "sum": lean_calls.single}

@@ -36,9 +36,10 @@ def make_call(op: Op) -> Callable[..., Any]:
         return several_views(op)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
     if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
-        if len(op.params) == 1:
+        # Their arguments may be given by name, and these forms know the usual names only.
+        if op.params == ("input",):
             return unary(op)
-        if len(op.params) == 2:
+        if op.params == ("input", "other"):
             return binary(op)
     only_tensors = plain and not op.view and op.promotion is None and len(op.params) == len(op.tensors)
     if only_tensors and len(op.params) == 3 and op.adapt is not None:
@@ -162,10 +163,12 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]
     differentiable, casts = is_differentiable(op), casts_of(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            return call_general(*args, **kwargs)
         if len(args) != 3:
             args += tails.get(len(args), ())
-        if kwargs or casts or len(args) != 3:
-            return call_general(*args, **kwargs)
+        if casts or len(args) != 3:
+            return call_general(*args)
         try:
             given = adapt(*args)
             raw = tuple([t if t is None else t._array for t in given])
