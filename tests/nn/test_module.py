@@ -136,6 +136,40 @@ def test_programs_find_and_replace_hooks_and_members_where_pytorch_keeps_them() 
     assert list(layer._parameters) == ["weight", "bias"] and layer.weight.grad is not None
 
 
+def test_a_class_with_a_getattr_of_its_own_is_asked_for_members_and_for_what_is_missing() -> None:
+    read = []
+
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.inner, self.plain = nn.Parameter(torch.ones(2)), nn.Linear(2, 2), 3
+            self.register_buffer("count", torch.zeros(1))
+
+        def __getattr__(self, name: str) -> Any:
+            read.append(name)
+            if name == "other":
+                return 4
+            value = super().__getattr__(name)
+            return value * 2 if name == "count" else value
+
+        @property
+        def twice(self) -> torch.Tensor:
+            return self.weight * 2
+
+    class Below(Watched):
+        pass
+
+    for kind in (Watched, Below):
+        module = kind()
+        read.clear()
+        assert (module.plain, module.other, module.twice.tolist()) == (3, 4, [2.0, 2.0])
+        assert module.inner is module.inner and (module.count + 1).tolist() == [1.0]
+        assert read == ["other", "weight", "inner", "inner", "count"]
+        with pytest.raises(AttributeError, match="'nothing'"):
+            module.nothing  # noqa: B018
+        assert len(list(module.parameters())) == 3 and "count" in module.state_dict()
+
+
 def test_hooks_with_keywords_and_after_errors() -> None:
     class Scaled(nn.Module):
         def forward(self, x: float, by: float = 1.0) -> float:

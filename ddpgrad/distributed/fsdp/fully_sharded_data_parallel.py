@@ -158,7 +158,7 @@ class FullyShardedDataParallel(Module):
 
     def __getattr__(self, name: str) -> Any:
         if name == "_fsdp_wrapped_module" or name.startswith("__"):
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            return super().__getattr__(name)
         return getattr(self._fsdp_wrapped_module, name)
 
     def __getitem__(self, key: Any) -> Any:

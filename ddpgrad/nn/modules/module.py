@@ -13,7 +13,7 @@ from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty
 from . import conversion, hooks, registration, state
-from .tree import Tree
+from .tree import _KINDS, Tree
 
 T = TypeVar("T", bound="Module")
 
@@ -31,6 +31,19 @@ register_module_buffer_registration_hook = registration.register_module_buffer_r
 register_module_module_registration_hook = registration.register_module_module_registration_hook
 
 
+def _read_watched(self: Module, name: str) -> Any:
+    """What `self.name` is for a class that has a `__getattr__` of its own: members come from that, as in PyTorch.
+
+    They are ordinary attributes here, for which Python does not call it. Other classes pay nothing.
+    """
+    value = object.__getattribute__(self, name)
+    own = object.__getattribute__(self, "__dict__")
+    # What the class has, such as a property, comes first.
+    if own.get(name, own) is value and any(name in own.get(kind, ()) for kind in _KINDS):
+        return type(self).__getattr__(self, name)
+    return value
+
+
 class Module(Tree, state.ExtraState):
     """Base of all models and layers.
 
@@ -43,6 +56,11 @@ class Module(Tree, state.ExtraState):
     _version: int = 1  # of the state_dict's layout; a subclass that changes its layout counts up
     _hooks: hooks.Hooks | None = None
     _state_hooks: state.StateHooks | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__getattr__ is not Tree.__getattr__ and cls.__getattribute__ is object.__getattribute__:
+            cls.__getattribute__ = _read_watched
 
     def __init__(self) -> None:
         super().__init__()
