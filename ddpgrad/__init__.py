@@ -16,9 +16,9 @@ newaxis = None
 def _unlisted(name: str) -> object:
     """What belongs to the calling rank, and the forms of ops for lists of tensors."""
     if name == "default_generator":
-        from .random import default_generator
+        from .random import rank_generator
 
-        return default_generator()
+        return rank_generator()
     if name.startswith("_foreach_"):
         from .ops.elementwise.foreach import foreach
 

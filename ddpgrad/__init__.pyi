@@ -43,6 +43,7 @@ from .compat import (
     backends as backends, compiler as compiler, cpu as cpu, fx as fx, hub as hub, jit as jit, mps as mps,
     overrides as overrides, types as types, xpu as xpu,
 )
+from .compat._C import DeviceObjType as DeviceObjType, TensorType as TensorType
 from .compat.absent import (
     PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter, SymBool as SymBool,
     SymFloat as SymFloat, SymInt as SymInt,
@@ -382,6 +383,7 @@ cos_ = Tensor.cos_
 cosh_ = Tensor.cosh_
 deg2rad_ = Tensor.deg2rad_
 detach_ = Tensor.detach_
+dsmm = _sparse_mm
 erf_ = Tensor.erf_
 erfc_ = Tensor.erfc_
 exp2_ = Tensor.exp2_

@@ -13,7 +13,7 @@ import numpy as np
 from ddpgrad import is_grad_enabled, nn
 from ddpgrad.core.errors import CheckpointError
 from ddpgrad.core.modes import mode
-from ddpgrad.random import Generator, default_generator
+from ddpgrad.random import Generator, rank_generator
 from ddpgrad.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from .checkpoint import generators
@@ -76,7 +76,7 @@ class ShardedSampler(DistributedSampler):
         own = [g for s in (self.source, inner) if isinstance(g := getattr(s, "generator", None), Generator)]
         kept = [generator.get_state() for generator in own]
         try:
-            for generator in (default_generator(), *own):
+            for generator in (rank_generator(), *own):
                 generator.manual_seed(key)
             random.seed(key)
             np.random.seed(key % (1 << 32))

@@ -18,14 +18,24 @@ def test_every_name_of_an_absent_module_refuses_to_be_used(name):
     module = absent.find(name)
     assert module is not None and absent.find(name) is module
     for marked in absent.PARTS[name].names.split():
-        thing = getattr(module, marked.rstrip("?!"))
-        if marked.endswith("?"):
+        thing = getattr(module, marked.rstrip("?!^"))
+        if marked.endswith("^"):
+            assert issubclass(thing, Exception)
+        elif marked.endswith("?"):
             assert thing(1) is False
         elif marked.endswith("!"):
             assert thing(1) == thing(1) != thing(2) and "(1)" in repr(thing(1))
         else:
             with pytest.raises(NotImplementedError, match=rf"torch\.{name}\.{marked}: ddpgrad has none; \w"):
                 thing(1)
+
+
+def test_absent_names_of_modules_that_are_there_refuse_to_be_used():
+    for use in (lambda: torch.nn.CrossMapLRN2d(3), lambda: torch.jit._get_trace_graph(torch.nn.ReLU(), ())):
+        with pytest.raises(NotImplementedError, match="ddpgrad has none"):
+            use()
+    assert not isinstance(torch.nn.LocalResponseNorm(3), torch.nn.modules.CrossMapLRN2d)
+    assert not isinstance(torch.device("cpu"), (torch.DeviceObjType, torch.TensorType))
 
 
 def test_what_is_absent_is_not_there():

@@ -113,3 +113,16 @@ def test_an_inverse_is_forgotten_with_its_last_user():
     x = t.zeros(3, 4)
     assert cached(x) is cached(x)
     assert cached.inv(cached(x)) is x
+
+
+def test_a_divergence_may_be_registered_for_a_base_of_a_library():
+    class Base:
+        pass
+
+    class Point(Base):
+        pass
+
+    d.kl.register_kl(Base, d.Normal)(lambda p, q: "rule")
+    assert d.kl_divergence(Point(), d.Normal(0.0, 1.0)) == "rule"
+    with pytest.raises(TypeError, match="type_q"):
+        d.kl.register_kl(Base, 3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ddpgrad
 from ddpgrad.core import rank_local
-from ddpgrad.random import Generator, default_generator, fork_rng, get_rng_state, set_rng_state
+from ddpgrad.random import Generator, fork_rng, get_rng_state, rank_generator, set_rng_state
 
 SHAPES = [(), (1,), (7,), (15,), (16,), (17,), (33,), (40,), (64, 5)]
 
@@ -151,14 +151,14 @@ def test_threads_draw_from_one_stream_in_turn():
 def test_every_rank_has_its_own_default_stream():
     with fork_rng():
         ddpgrad.manual_seed(3)
-        alone = default_generator().uniform(4)
+        alone = rank_generator().uniform(4)
         ddpgrad.manual_seed(3)
         try:
             rank_local.bind("another rank")
-            default_generator().uniform(4)
+            rank_generator().uniform(4)
         finally:
             rank_local.bind(None)
-        np.testing.assert_array_equal(default_generator().uniform(4), alone)
+        np.testing.assert_array_equal(rank_generator().uniform(4), alone)
 
 
 def test_a_cloned_generator_continues_alike():
@@ -171,7 +171,7 @@ def test_a_cloned_generator_continues_alike():
 def test_fork_rng_leaves_the_stream_where_it_was():
     before = get_rng_state()
     with fork_rng():
-        default_generator().normal(5)
+        rank_generator().normal(5)
     np.testing.assert_array_equal(get_rng_state().numpy(), before.numpy())
     set_rng_state(before)
 

@@ -19,7 +19,7 @@ __path__: list[str] = []  # absent modules are found below
 __getattr__ = absent.looks_below(__name__)
 
 _TensorMeta = type(Tensor)
-Graph, Node, Value = absent.stand_ins("_C", absent.VALUES).values()
+DeviceObjType, Graph, Node, ScriptMethod, TensorType, Value = absent.stand_ins("_C", absent.VALUES).values()
 
 
 class _functions:
@@ -40,6 +40,11 @@ class _nn:
 
 def _get_tracing_state() -> None:
     """None: nothing is ever traced."""
+
+
+def _is_tracing() -> bool:
+    """False: nothing is ever traced."""
+    return False
 
 
 def _are_functorch_transforms_active() -> bool:

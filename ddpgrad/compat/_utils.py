@@ -7,9 +7,16 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ..core.face import below
 from ..core.tensor import Tensor
-from ..files.torch_names import rebuild_tensor as _rebuild_tensor  # noqa: F401
+from ..files.torch_names import LANGUAGE
 from ..ops.shape.stacking import cat
+
+
+def __getattr__(name: str) -> Any:
+    """The functions that Python's own `pickle.load` calls for tensors that PyTorch pickled: `_rebuild_tensor_v2` and others."""
+    rebuild = LANGUAGE.names.get(f"torch._utils.{name}")
+    return below(sys.modules[__name__], name) if rebuild is None else rebuild
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -24,7 +24,8 @@ class Part(NamedTuple):
     """The end of the error: why it is not there, and what is instead."""
     names: str
     """Its names; those with a capital first letter are classes, those with a ? are questions, answered with False,
-    and those with a ! are descriptions: values that only say what an absent part should do, and can be made."""
+    those with a ! are descriptions: values that only say what an absent part should do, and can be made; those with a ^
+    are exceptions, which nothing raises."""
 
 
 _GRAPHS = "programs are not captured as graphs here; they run as they are"
@@ -53,13 +54,23 @@ FSDP = Part(_SHARDS, "LocalStateDictConfig")
 PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "Partial! _StridedShard!")
 """Names of `torch.distributed.tensor`."""
 
-VALUES = Part(_GRAPHS, "Graph Node Value")
+FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
+"""Names of `torch.nn`."""
+
+TRACES = Part(_GRAPHS, "_get_trace_graph")
+"""Names of `torch.jit`."""
+
+VALUES = Part(_GRAPHS, "DeviceObjType Graph Node ScriptMethod TensorType Value")
 """Names of `torch._C`."""
 
 PARTS = {
+    "_C._functorch": Part(
+        "the functions of torch.func work on plain tensors",
+        "is_batchedtensor? is_functorch_wrapped_tensor? is_gradtrackingtensor? is_legacy_batchedtensor? get_unwrapped",
+    ),
     "_dynamo._trace_wrapped_higher_order_op": Part(_GRAPHS, "TransformGetItemToIndex"),
     "_dynamo.eval_frame": Part(_GRAPHS, "OptimizedModule"),
-    "_dynamo.exc": Part(_GRAPHS, "TensorifyScalarRestartAnalysis Unsupported"),
+    "_dynamo.exc": Part(_GRAPHS, "TensorifyScalarRestartAnalysis^ TorchDynamoException^ Unsupported^"),
     "_dynamo.utils": Part(_GRAPHS, "is_compile_supported?"),
     "_higher_order_ops": Part(_GRAPHS, "associative_scan cond scan while_loop"),
     "_higher_order_ops.associative_scan": Part(_GRAPHS, "associative_scan"),
@@ -71,7 +82,7 @@ PARTS = {
     "ao": Part(_QUANTIZED, ""),
     "ao.quantization": Part(
         _QUANTIZED,
-        "DeQuantStub QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
+        "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
     "distributed._composable": Part(_SHARDS, ""),
     "distributed._functional_collectives": Part(
@@ -120,11 +131,18 @@ PARTS = {
     "nn.parallel.scatter_gather": Part(
         "a process uses one device here; start one for each with ddprun", "gather scatter scatter_kwargs"
     ),
+    "nn.quantized": Part(_QUANTIZED, "BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d Embedding LSTM Linear ReLU6"),
     "onnx.operators": Part(_ONNX, "reshape_from_tensor_shape shape_as_tensor"),
     "onnx.symbolic_opset9": Part(_ONNX, ""),
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
-    "quantization": Part(_QUANTIZED, "DeQuantStub QuantStub convert fuse_modules prepare prepare_qat"),
+    "quantization": Part(
+        _QUANTIZED, "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QuantStub convert fuse_modules prepare prepare_qat"
+    ),
+    "quantization.observer": Part(
+        _QUANTIZED, "HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver"
+    ),
+    "quantization.qconfig": Part(_QUANTIZED, "QConfig get_default_qconfig"),
     "utils._python_dispatch": Part(
         "ops ask nobody before they run", "TorchDispatchMode is_traceable_wrapper_subclass?"
     ),
@@ -171,7 +189,7 @@ class Description:
 def stand_ins(module: str, part: Part) -> dict[str, Any]:
     """Name -> class or function that refuses, for the names of an absent part."""
     return {
-        name.rstrip("?!"): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!"), name[-1], part.why)
+        name.rstrip("?!^"): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!^"), name[-1], part.why)
         for name in part.names.split()
     }
 
@@ -185,6 +203,8 @@ def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
     text = f"{module}.{name}: ddpgrad has none; {why}"
     if mark == "?":
         return _no
+    if mark == "^":
+        return type(name, (Exception,), {"__doc__": text, "__module__": module})
     if mark == "!":
         return type(name, (Description,), {"__doc__": text, "__module__": module})
     if name.lstrip("_")[:1].isupper():

@@ -32,6 +32,10 @@ _OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
 _TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))
 
 
+_attributes: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
+"""Of a module, a dict of what it has at the moment."""
+
+
 class Face(ModuleType):
     """A package whose names are loaded on first use, and from then on are ordinary attributes of the module."""
 
@@ -40,6 +44,15 @@ class Face(ModuleType):
     where it is that module itself."""
     _adapt: Callable[[str, Any], Any] | None
     _unlisted: Callable[[str], Any] | None
+
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """All names with their values, which are loaded: for programs that look up or go through `vars(module)`."""
+        own = _attributes(self)
+        for name in own.get("_homes", ()):
+            if name not in own:
+                getattr(self, name)
+        return own
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in self._homes:
@@ -50,7 +63,7 @@ class Face(ModuleType):
         value = _load(*self._homes[name])
         if self._adapt is not None:
             value = self._adapt(name, value)
-        vars(self)[name] = value
+        _attributes(self)[name] = value
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -62,7 +75,7 @@ class Face(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *self._homes})
+        return sorted({*_attributes(self), *self._homes})
 
 
 def _load(home: str, name: str) -> Any:
@@ -128,7 +141,7 @@ def homes(package: str, stub: str) -> dict[str, tuple[str, str]]:
         above = ".".join(parts[: len(parts) - len(dots) + 1]) if dots else ""
         home = f"{above}.{below}".strip(".")
         if short == "*":
-            found.update(vars(import_module(home))["_homes"])
+            found.update(import_module(home)._homes)
             continue
         for item in (long or short).split(","):
             name, _, public = item.strip().partition(" as ")
@@ -156,13 +169,13 @@ def serve(
     module = sys.modules[package]
     names = homes(package, Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8"))
     module.__class__ = Face
-    vars(module).update(_face(names), _adapt=adapt, _unlisted=unlisted)
+    _attributes(module).update(_face(names), _adapt=adapt, _unlisted=unlisted)
 
 
 def new_face(name: str, doc: str, names: dict[str, tuple[str, str]]) -> ModuleType:
     """A module that has no file of its own: only names of what lies elsewhere."""
     module = Face(name, doc)
-    vars(module).update(_face(names), __path__=[])
+    _attributes(module).update(_face(names), __path__=[])
     return module
 
 

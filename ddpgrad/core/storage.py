@@ -15,6 +15,7 @@ from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of, bytes_before, owner_of, strided_view
 from ..backend.registry import SparseArray, backend_for
 from .tensor import Tensor, wrap
+from .upcalls import load_bytes
 
 STORAGES = {
     "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
@@ -40,6 +41,11 @@ def copied(array: Any, memo: dict[Any, Any]) -> tuple[Any, list[int]]:
         return whole, versions
     steps = [step // array.itemsize for step in array.strides]
     return strided_view(whole, array.shape, steps, bytes_before(array, owner) // array.itemsize), versions
+
+
+def _load_from_bytes(data: bytes) -> Any:
+    """The storage in a pickle of a tensor, as PyTorch writes it; Python's own `pickle.load` calls this by its name."""
+    return load_bytes(data)
 
 
 def _lines(storage: UntypedStorage | TypedStorage) -> str:

@@ -59,6 +59,7 @@ class _Stub:
             if isinstance(value, property):
                 yield from self._property(name, value)
             elif isinstance(value, staticmethod):
+                yield from [] if name == "__new__" else ["@staticmethod"]  # which that is by itself
                 yield from self.function(name, value.__func__)
             elif inspect.isfunction(value):
                 yield from self.function(name, value, "self")

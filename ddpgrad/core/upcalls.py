@@ -56,6 +56,9 @@ pack_kept: Upcall[[Node, Callable[[Tensor], Any], Callable[[Any], Tensor]], None
 saved_attribute: Upcall[[Node, str], Any] = Upcall("ops.dispatch.packed")
 """`node._saved_...`: what a node of an op keeps, by name."""
 
+load_bytes: Upcall[[bytes], Any] = Upcall("files.serialization")
+"""What lies in the bytes of a file of PyTorch's."""
+
 gpu_count: Upcall[[], int] = Upcall("backend.cuda.library")
 """The number of GPUs of this host, at least 1; `DeviceError` where there is none."""
 

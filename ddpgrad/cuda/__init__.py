@@ -12,6 +12,8 @@ from ..core.face import serve
 
 def _unlisted(name: str) -> object:
     """`_initialized`, which libraries read where `is_initialized()` is meant; classes such as `FloatTensor`."""
+    if name == "_is_in_bad_fork":
+        return lambda: False  # who asks wants to seed GPUs, and seeds are only kept until one is used
     if name == "_initialized":
         from .devices import is_initialized
 

@@ -6,12 +6,14 @@ that checkpoints have (`plain.py`). `load` tells them apart by their first bytes
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from mmap import MAP_SHARED
 from typing import IO, Any
 
 from ..core.storage import UntypedStorage
+from ..core.upcalls import load_bytes
 from . import archive, torch_file
 from .plain import MapLocation, PlainFile, load_plain, placed
 from .safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
@@ -28,6 +30,9 @@ from .settings import (
     set_default_mmap_options,
     skip_data,
 )
+from .torch_names import LANGUAGE
+
+MAP_LOCATION = MapLocation
 
 DEFAULT_PROTOCOL = 2
 """The protocol of pickles in PyTorch's files, for programs that hand one to `save`."""
@@ -43,6 +48,14 @@ __all__ = [
 
 class SourceChangeWarning(Warning):
     """What PyTorch says of a class whose source changed since a file was written; this package keeps no source."""
+
+
+_get_layout = LANGUAGE.names["torch.serialization._get_layout"]
+
+
+@load_bytes.register
+def _load_bytes(data: bytes) -> Any:
+    return load(io.BytesIO(data))
 
 
 File = str | os.PathLike[str] | IO[bytes]

@@ -16,7 +16,7 @@ import numpy as np
 from .. import Generator, Tensor, fill_, from_numpy, no_grad
 from ..core.modes import ask_mode, function_modes
 from ..ops.indexing.setitem import copy_
-from ..random import default_generator
+from ..random import rank_generator
 
 
 def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -91,7 +91,7 @@ def trunc_normal_(
         )
     if tensor.is_meta:
         return tensor
-    source = generator or default_generator()
+    source = generator or rank_generator()
     shape, dtype = tuple(tensor.shape), tensor.dtype.numpy
     below_a, below_b = (math.erf((edge - mean) / std / math.sqrt(2.0)) / 2 for edge in (a, b))
     if below_b - below_a > 0.3:
@@ -233,11 +233,11 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if tensor.is_meta:
         return tensor
     rows, columns = tensor.shape
-    source = generator or default_generator()
+    source = generator or rank_generator()
     values = source.normal((rows, columns), tensor.dtype.numpy, 0, std)
     for column in range(columns):
         # The order of the rows comes from the default generator, also when another one is given.
-        values[default_generator().permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
+        values[rank_generator().permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
     return copy_(tensor, from_numpy(values))
 
 
@@ -249,7 +249,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     if tensor.numel() == 0 or tensor.is_meta:
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = (generator or default_generator()).normal((rows, columns), tensor.dtype.numpy)
+    drawn = (generator or rank_generator()).normal((rows, columns), tensor.dtype.numpy)
     wide = rows < columns
     q, r = np.linalg.qr(drawn.T if wide else drawn)
     q = q * np.sign(np.diagonal(r))  # makes the decomposition unique, and so the draw uniform

@@ -202,6 +202,11 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return binary.where(condition, self, other)
 
 
+def _make_subclass(kind: type, data: Tensor, require_grad: bool = False) -> Tensor:
+    """The memory of `data`, without its history, as an instance of `kind`."""
+    return interop.as_subclass(data.detach(), kind).requires_grad_(require_grad)
+
+
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
         "where": _where,
@@ -233,6 +238,7 @@ def _attach_shorthands() -> None:
         **apply.METHODS,
         **draws.METHODS,
         **interop.METHODS,
+        "_make_subclass": staticmethod(_make_subclass),
     }
     for name, function in extra.items():
         setattr(Tensor, name, function)

@@ -53,6 +53,11 @@ class HasHooks:
     def _without_hooks(self) -> None:
         self._hooks = {kind: OrderedDict() for kind in _KINDS}
 
+    def _patch_step_function(self) -> None:
+        """For optimizers of libraries that do not call `__init__` of this class: make room for hooks."""
+        if "_hooks" not in self.__dict__:
+            self._without_hooks()
+
     def _call_hooks(self, kind: str, argument: Any = None) -> Any:
         """Call the hooks of one kind, with `argument` or what a hook put in its place, which is returned."""
         for hook in list(self._hooks[kind].values()):

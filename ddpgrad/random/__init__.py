@@ -1,18 +1,20 @@
 """The random streams of a rank: its default generator, seeds and states.
 
-Every rank has a default generator of its own (`default_generator`). Kernels that make
+Every rank has a default generator of its own (`rank_generator`). Kernels that make
 their own numbers on a GPU (`on_gpu.py`, dropout) take a key from `Generator.raw64`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backend.device import Device, capturing
+from ..core.face import below
 from ..core.rank_local import RankLocal
 from .generator import Generator
 
@@ -23,9 +25,14 @@ if TYPE_CHECKING:
 _default: RankLocal[Generator] = RankLocal(Generator)
 
 
-def default_generator() -> Generator:
+def rank_generator() -> Generator:
     """The calling rank's generator: what draws when no generator is given."""
     return _default.get()
+
+
+def __getattr__(name: str) -> Any:
+    """`default_generator`: PyTorch's name for the calling rank's."""
+    return rank_generator() if name == "default_generator" else below(sys.modules[__name__], name)
 
 
 def source(generator: Generator | None, device: Device) -> Generator:
@@ -36,8 +43,8 @@ def source(generator: Generator | None, device: Device) -> Generator:
     if device.type == "meta":
         from .shapes import Shapes
 
-        return Shapes(default_generator())  # type: ignore[return-value]
-    generator = default_generator() if generator is None else generator
+        return Shapes(rank_generator())  # type: ignore[return-value]
+    generator = rank_generator() if generator is None else generator
     if device.type == "cuda":
         from .on_gpu import GpuDraws
 
@@ -52,27 +59,27 @@ def gpu_key(generator: Generator) -> int:
 
 def manual_seed(seed: int) -> Generator:
     """Restart this rank's default generator from `seed`, and return it."""
-    return default_generator().manual_seed(seed)
+    return rank_generator().manual_seed(seed)
 
 
 def seed() -> int:
     """Restart this rank's default generator from a seed that the operating system draws; return it."""
-    return default_generator().seed()
+    return rank_generator().seed()
 
 
 def initial_seed() -> int:
     """The seed that this rank's default generator was last restarted from."""
-    return default_generator().initial_seed()
+    return rank_generator().initial_seed()
 
 
 def get_rng_state() -> Tensor:
     """The state of this rank's default generator, a uint8 tensor."""
-    return default_generator().get_state()
+    return rank_generator().get_state()
 
 
 def set_rng_state(new_state: Tensor | np.ndarray) -> None:
     """Continue this rank's default generator from `new_state`."""
-    default_generator().set_state(new_state)
+    rank_generator().set_state(new_state)
 
 
 @contextlib.contextmanager

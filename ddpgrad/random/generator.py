@@ -6,7 +6,7 @@ gives PyTorch's own 5056 bytes, so that a stream can be carried from one to the 
 They are equal to the bit, normal ones as on processors with AVX2 or AVX-512 (`backend/normals.py`), except that a
 float64 `uniform` with other bounds than 0 and 1 may differ in its last bit.
 
-Every rank has a default generator of its own (`default_generator`). Kernels that make
+Every rank has a default generator of its own (`rank_generator`). Kernels that make
 their own numbers on a device, such as dropout, take a key from `Generator.raw64`.
 """
 

@@ -15,7 +15,7 @@ from checkpointing import content, ranks
 import ddpgrad
 from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
-from ddpgrad.random import default_generator
+from ddpgrad.random import rank_generator
 from ddpgrad.utils.data import DataLoader
 
 
@@ -60,9 +60,7 @@ def test_a_run_goes_on_where_it_was(tmp_path):
         step = (checkpoints.resume(**state) or 0) if checkpoints else 0
         while True:
             for batch in loader:
-                model.weight = (
-                    model.weight * 0.5 + float(batch.tolist()[0]) + default_generator().normal(1)[0]
-                )
+                model.weight = model.weight * 0.5 + float(batch.tolist()[0]) + rank_generator().normal(1)[0]
                 history["losses"].append(model.value)
                 if checkpoints and step % 2:
                     checkpoints.save(step, **state)
@@ -250,13 +248,13 @@ def test_every_rank_gets_its_own_state_back(tmp_path):
         batches = iter(own)
         next(batches)
         Checkpointer(tmp_path).save(0, model=Model(float(rank)), loader=own)
-        return [batch.tolist() for batch in batches], default_generator().uniform(2).tolist()
+        return [batch.tolist() for batch in batches], rank_generator().uniform(2).tolist()
 
     def second(rank):
         model, own = Model(), loader()
         assert Checkpointer(tmp_path).resume(model=model, loader=own) == 1
         assert model.value == 0.0  # replicated: rank 0's
-        return [batch.tolist() for batch in own], default_generator().uniform(2).tolist()
+        return [batch.tolist() for batch in own], rank_generator().uniform(2).tolist()
 
     before = ranks(3, first)
     assert before[0] != before[1]
@@ -267,12 +265,12 @@ def test_another_number_of_ranks_goes_on(tmp_path):
     def save(rank):
         ddpgrad.manual_seed(rank)
         Checkpointer(tmp_path).save(0, model=Model(7.0))
-        return default_generator().uniform(2).tolist()
+        return rank_generator().uniform(2).tolist()
 
     def resume(rank):
         model = Model()
         assert (Checkpointer(tmp_path).resume(model=model), model.value) == (1, 7.0)
-        return default_generator().uniform(2).tolist()
+        return rank_generator().uniform(2).tolist()
 
     before, after = ranks(2, save), ranks(3, resume)
     assert after[:2] == before
@@ -370,12 +368,12 @@ def test_a_failure_on_one_rank_is_an_error_on_all(folder):
 
 
 def test_generators_continue_in_the_middle_of_a_pair(tmp_path):
-    default_generator().normal(3)
+    rank_generator().normal(3)
     Checkpointer(tmp_path).save(0)
-    expected = default_generator().normal(3)
+    expected = rank_generator().normal(3)
     ddpgrad.manual_seed(1)
     assert Checkpointer(tmp_path).resume() == 1
-    np.testing.assert_array_equal(default_generator().normal(3), expected)
+    np.testing.assert_array_equal(rank_generator().normal(3), expected)
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):

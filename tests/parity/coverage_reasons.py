@@ -65,7 +65,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r".*(deterministic|flush_denormal|warn_always|float32_matmul|interop_threads|vulkan).*|has_.*",
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
-    ("nn", r"Container|NLLLoss2d|CrossMapLRN2d|factory_kwargs", DEPRECATED),
+    ("nn", r"Container|NLLLoss2d|factory_kwargs", DEPRECATED),
     ("nn|nn.functional", r"LinearCrossEntropy.*|linear_cross_entropy", PROTOTYPE),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),
     ("nn.utils", r"convert_conv.*|fuse_.*|skip_init", "for inference and memory formats of PyTorch's own kernels"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import pickle
+import subprocess
+import sys
 from collections import Counter, OrderedDict
 
 import pytest
@@ -138,6 +141,26 @@ def test_training_goes_on_in_the_other_program(tmp_path, writer, reader):
         assert value.flatten().tolist() == pytest.approx(
             model.state_dict()[name].flatten().tolist(), rel=1e-4, abs=1e-5
         )
+
+
+def test_a_plain_pickle_of_pytorchs_tensors_is_read(tmp_path):
+    """By Python's own `pickle`, in a program whose torch is ddpgrad."""
+    view = torch.arange(6.0).view(2, 3).t()
+    made = {"view": view, "parameter": torch.nn.Parameter(torch.ones(2)), "half": torch.ones(2).bfloat16(),
+            "state": torch.nn.Linear(2, 1).state_dict(), "sparse": torch.eye(2).to_sparse()}  # fmt: skip
+    (tmp_path / "made").write_bytes(pickle.dumps(made))
+    code = (
+        "import pickle, sys; from ddpgrad.launcher import as_torch; as_torch.install(); import torch\n"
+        "read = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print({k: (v.tolist() if k == 'view' else v['weight'].shape if k == 'state' else str(v)) for k, v in read.items()})"
+    )
+    run = subprocess.run([sys.executable, "-c", code, tmp_path / "made"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    shown = {
+        k: (v.tolist() if k == "view" else v["weight"].shape if k == "state" else str(v))
+        for k, v in made.items()
+    }
+    assert run.stdout.strip() == str(shown)
 
 
 def test_what_is_more_than_data_is_refused(tmp_path):

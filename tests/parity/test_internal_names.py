@@ -129,3 +129,79 @@ def test_frexp_names_its_results():
             assert isinstance(result, library.return_types.frexp)
             assert result.exponent.tolist() == [2, -3]
             assert library.autograd.grad(result.mantissa.sum(), x)[0].tolist() == [0.25, 8.0]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**62 + 5])
+def test_seeds_of_workers(seed):
+    both(lambda t: module(t, "utils.data._utils.worker")._generate_state(seed, 3))
+
+
+def test_tensors_by_device_and_dtype():
+    def groups(t):
+        tensors = [t.ones(1), t.ones(2, dtype=t.float64), t.ones(3)]
+        lists = [tensors, [None, *tensors[1:]], []]
+        grouped = module(t, "utils._foreach_utils")._group_tensors_by_device_and_dtype(lists, True)
+        kinds = sorted((str(kind[1])[-7:], kind) for kind in grouped)
+        return [(name, [len(part) for part in grouped[kind][0]], grouped[kind][1]) for name, kind in kinds]
+
+    both(groups)
+
+
+def test_a_dictionary_by_identity_that_keeps_no_key_alive():
+    for library in LIBRARIES:
+        known = module(library, "utils.weak").WeakIdKeyDictionary()
+        key, other = library.ones(2), library.ones(2)
+        known[key], known[other] = 1, 2
+        assert known[key] == 1 and other in known and library.ones(2) not in known
+        assert [k is key for k in known] == [True, False]
+        del key, known[other]
+        assert len(known) == 0
+
+
+def test_the_default_generator_has_two_places():
+    for library in LIBRARIES:
+        library.manual_seed(5)
+        assert module(library, "random").default_generator.initial_seed() == 5
+        assert library.random.default_generator.initial_seed() == library.default_generator.initial_seed()
+
+
+def test_switches_that_are_frozen():
+    for library in LIBRARIES:
+        backends = library.backends
+        with getattr(backends, "__allow_nonbracketed_mutation")():
+            assert not backends.flags_frozen()
+            backends.cudnn.benchmark = False
+
+
+def test_a_tensor_becomes_an_instance_of_a_subclass():
+    for library in LIBRARIES:
+
+        class Mine(library.Tensor):
+            pass
+
+        x = library.ones(2)
+        made = library.Tensor._make_subclass(Mine, x, True)
+        assert type(made) is Mine and made.requires_grad and made.is_leaf
+        with library.no_grad():
+            made[0] = 5.0
+        assert x.tolist() == [5.0, 1.0]
+
+
+def test_names_that_say_that_nothing_is_traced_or_forked():
+    for library in LIBRARIES:
+        assert not library._C._is_tracing() and not library.cuda._is_in_bad_fork()
+        assert not module(library, "_C._functorch").is_batchedtensor(library.ones(1))
+        assert issubclass(library.jit.TracerWarning, Warning)
+        assert issubclass(module(library, "_dynamo.exc").TorchDynamoException, Exception)
+
+
+@pytest.mark.parametrize("name", ["optim", "nn", "nn.functional", "distributions"])
+def test_names_are_found_in_the_dictionary_of_a_module(name):
+    theirs, ours = (vars(module(library, name)) for library in LIBRARIES)
+    made = {
+        n
+        for n, value in theirs.items()
+        if n[0] != "_" and getattr(value, "__module__", "").startswith("torch.")
+    }
+    here = {n for n in made if hasattr(module(ddpgrad, name), n)}
+    assert len(here) > 12 and here <= ours.keys()

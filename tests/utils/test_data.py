@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ddpgrad
 from ddpgrad.errors import CheckpointError
-from ddpgrad.random import default_generator, fork_rng
+from ddpgrad.random import fork_rng, rank_generator
 from ddpgrad.utils import data
 
 Point = namedtuple("Point", "x y")
@@ -97,7 +97,7 @@ def test_batches_come_in_pytorchs_order(name):
         ddpgrad.manual_seed(11)
         loader = LOADERS[name](data, ddpgrad, Numbers(23))
         ours = [plain(batch) for _ in range(2) for batch in loader]
-        following = default_generator().uniform(3)
+        following = rank_generator().uniform(3)
     assert ours == theirs
     assert name == "iterable" or len(loader) == length
     np.testing.assert_array_equal(following, torch.rand(3).numpy())  # the loaders drew equally often
@@ -195,7 +195,7 @@ def test_a_resumed_loader_hands_out_what_was_left(kind, samples, batch_size, dro
         """Yield every batch and a number drawn after it, as dropout draws while training."""
         while loader.epoch < epochs:
             for batch in loader:
-                yield plain(batch), default_generator().raw64()
+                yield plain(batch), rank_generator().raw64()
 
     with fork_rng():
         ddpgrad.manual_seed(1)
@@ -205,12 +205,12 @@ def test_a_resumed_loader_hands_out_what_was_left(kind, samples, batch_size, dro
         _, loader = build()
         batches = run(loader, 3)
         before = list(itertools.islice(batches, stop))
-        state, drawn = loader.state_dict(), default_generator().get_state()
+        state, drawn = loader.state_dict(), rank_generator().get_state()
 
         ddpgrad.manual_seed(99)
         dataset, loader = build()
         loader.load_state_dict(state)
-        default_generator().set_state(drawn)
+        rank_generator().set_state(drawn)
         assert loader.state_dict()["batches"] == state["batches"]
         after = list(run(loader, 3))
     assert before + after == whole

@@ -14,7 +14,7 @@ from worker_loaders import WORKERS, batches, loader, plain
 
 import ddpgrad
 from ddpgrad.errors import CheckpointError
-from ddpgrad.random import default_generator, fork_rng
+from ddpgrad.random import fork_rng, rank_generator
 from ddpgrad.utils import data
 
 
@@ -25,7 +25,7 @@ def same(dataset, *args, **options):
         with fork_rng():
             ddpgrad.manual_seed(3)
             read = batches(dataset, *args, num_workers=workers, **options)
-            found.append((read, default_generator().raw64()))
+            found.append((read, rank_generator().raw64()))
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_sample_draws_the_same_numbers_whoever_reads_it():
             ddpgrad.manual_seed(1)
             made = data.DataLoader(sent.Draws(6), seed_samples=True, **options)
             found = [{i: rest for i, *rest in map(plain, itertools.chain(made))} for _ in range(2)]
-            return found, default_generator().raw64(), random.getstate(), np.random.random(0).sum()
+            return found, rank_generator().raw64(), random.getstate(), np.random.random(0).sum()
 
     before = random.getstate()
     one, two, none = (
@@ -217,7 +217,7 @@ def test_an_epoch_is_continued_by_another_number_of_workers(stop, workers, kind)
 
     def run(made):
         for batch in made:
-            yield plain(batch), default_generator().raw64()
+            yield plain(batch), rank_generator().raw64()
 
     with fork_rng():
         ddpgrad.manual_seed(8)
@@ -229,12 +229,12 @@ def test_an_epoch_is_continued_by_another_number_of_workers(stop, workers, kind)
         before = list(itertools.islice(running, stop))
         if stop == 0:
             started = iter(made)
-        state, drawn = made.state_dict(), default_generator().get_state()
+        state, drawn = made.state_dict(), rank_generator().get_state()
         del running
         ddpgrad.manual_seed(99)
         made = build(workers[1])
         made.load_state_dict(state)
-        default_generator().set_state(drawn)
+        rank_generator().set_state(drawn)
         after = [*run(made), *(plain(b) for b in made)]
     assert before + after == whole
     if stop == 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ...nn.modules.module import Module
+from .. import absent
 from ..settings import say_once
 
 T = TypeVar("T")
@@ -24,6 +25,13 @@ class Attribute(NamedTuple):
 
     value: Any
     type: Any
+
+
+class TracerWarning(Warning):
+    """What a tracer says of code that it cannot follow; nothing is traced here."""
+
+
+_get_trace_graph = absent.stand_ins("jit", absent.TRACES)["_get_trace_graph"]
 
 
 def script(obj: T, *args: Any, **kwargs: Any) -> T:

@@ -17,7 +17,7 @@ from ...autograd.grad_mode import no_grad
 from ...core.errors import DistributedError, MismatchError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
-from ...random import Generator, default_generator, get_rng_state, set_rng_state
+from ...random import Generator, get_rng_state, rank_generator, set_rng_state
 from .averages import Averages, has_gradient
 from .replica_check import broadcast
 from .sync_batchnorm import SyncBatchNorm
@@ -225,7 +225,7 @@ def _deal(values: Any, k: int) -> list[Any]:
 def _agree(averages: Averages, k: int) -> int:
     """What all random numbers of this step come from: a draw of rank 0. Collective; all ranks have the same k."""
     communicator = averages.communicator
-    drawn = default_generator().raw64() >> 2 if communicator.rank == 0 else 0
+    drawn = rank_generator().raw64() >> 2 if communicator.rank == 0 else 0
     told = np.array([k, -k, drawn], np.int64)
     communicator.all_reduce(told, "max", "number of micro-batches")
     most, least, key = told.tolist()

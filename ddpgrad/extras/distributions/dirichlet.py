@@ -9,7 +9,7 @@ import numpy as np
 from ... import Tensor, digamma, lgamma, stack, xlogy
 from ...autograd.function import Function, once_differentiable
 from ...ops.creation.factories import finish
-from ...random import default_generator
+from ...random import rank_generator
 from . import constraints
 from .exp_family import ExponentialFamily
 from .utils import broadcast_all
@@ -22,7 +22,7 @@ def _sample_dirichlet(input: Tensor, generator: Any = None) -> Tensor:
     """
     if generator is not None:
         raise NotImplementedError("_sample_dirichlet(): draws come from the default generator here")
-    gamma = default_generator().standard_gamma(input.numpy(force=True).astype(np.float64))
+    gamma = rank_generator().standard_gamma(input.numpy(force=True).astype(np.float64))
     gamma = np.maximum(gamma, np.finfo(np.float64).tiny)  # a row of zeros has no shares
     kind = np.dtype(input.dtype.numpy)
     shares = np.clip(

@@ -10,7 +10,7 @@ import numpy as np
 from ... import Tensor, as_tensor, digamma, finfo, igamma, lgamma, log, log1p, rsqrt, where, xlogy
 from ...autograd.function import Function, once_differentiable
 from ...ops.creation.factories import finish
-from ...random import default_generator
+from ...random import rank_generator
 from . import constraints
 from .distribution import Distribution
 from .exp_family import ExponentialFamily
@@ -28,7 +28,7 @@ class StandardGamma(Function):
     @staticmethod
     def forward(ctx: Any, concentration: Tensor) -> Tensor:
         alpha = concentration.numpy(force=True)
-        made = default_generator().standard_gamma(alpha).astype(alpha.dtype)
+        made = rank_generator().standard_gamma(alpha).astype(alpha.dtype)
         # 0, to which a small number may be rounded, is not in the support and has no slope.
         drawn = finish(np.maximum(made, np.finfo(alpha.dtype).tiny), concentration.device)
         ctx.save_for_backward(concentration, drawn)

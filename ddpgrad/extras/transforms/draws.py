@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backend import dtype as dtypes
-from ...random import default_generator
+from ...random import rank_generator
 
 
 def number(low: float = 0.0, high: float = 1.0) -> float:
     """A number in [low, high), of the default dtype."""
-    return default_generator().uniform(1, dtypes.get_default_dtype().numpy, low, high).item()
+    return rank_generator().uniform(1, dtypes.get_default_dtype().numpy, low, high).item()
 
 
 def ratio(low: float, high: float) -> float:
     """A number in [low, high) whose logarithm is uniform."""
     kind = dtypes.get_default_dtype().numpy
-    return np.exp(default_generator().uniform(1, kind, math.log(low), math.log(high))).item()
+    return np.exp(rank_generator().uniform(1, kind, math.log(low), math.log(high))).item()
 
 
 def sides(area: int, scale: Sequence[float], ratios: Sequence[float]) -> tuple[int, int]:
@@ -31,9 +31,9 @@ def sides(area: int, scale: Sequence[float], ratios: Sequence[float]) -> tuple[i
 
 def integer(stop: int) -> int:
     """An integer in [0, stop)."""
-    return default_generator().integers(0, stop, 1).item()
+    return rank_generator().integers(0, stop, 1).item()
 
 
 def order(count: int) -> list[int]:
     """0 … count - 1 in random order."""
-    return default_generator().permutation(count).tolist()
+    return rank_generator().permutation(count).tolist()

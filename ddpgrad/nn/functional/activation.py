@@ -11,7 +11,7 @@ from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
-from ...random import default_generator
+from ...random import rank_generator
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -36,7 +36,7 @@ def rrelu(
     below = input.detach() <= 0
     slope = ones_like(input)
     if not input.is_meta:  # there nobody knows how many are drawn
-        drawn = default_generator().uniform((int(below.sum()),), float64, lower, upper)
+        drawn = rank_generator().uniform((int(below.sum()),), float64, lower, upper)
         slope[below] = from_numpy(drawn).to(input.device, input.dtype)
     return input * slope
 

@@ -63,7 +63,7 @@ from .margin_loss import (
 )
 from .module import Module as Module
 from .normalization import (
-    GroupNorm as GroupNorm, LayerNorm as LayerNorm, LocalResponseNorm as LocalResponseNorm,
+    CrossMapLRN2d as CrossMapLRN2d, GroupNorm as GroupNorm, LayerNorm as LayerNorm, LocalResponseNorm as LocalResponseNorm,
     RMSNorm as RMSNorm,
 )
 from .padding import (

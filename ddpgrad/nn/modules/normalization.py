@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...compat import absent
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty
 from .. import functional as F
@@ -147,3 +148,6 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+(CrossMapLRN2d,) = absent.stand_ins("nn", absent.FORMER_LAYERS).values()

@@ -127,9 +127,12 @@ def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
     return low, high
 
 
-def _randint_of_shape(size: Any, low: Any, high: Any = None, **options: Any) -> Tensor:
-    low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, size, **options)
+def _randint_of_shape(size: Any, low: Any = None, high: Any = None, **options: Any) -> Tensor:
+    if high is None:
+        low, high = 0, low  # the one number that was given without a name
+        if high is None:
+            raise TypeError("randint_like() missing 1 required positional argument: 'high'")
+    return randint(0 if low is None else low, high, size, **options)
 
 
 _randint_of_shape.__name__ = "randint"

@@ -11,7 +11,7 @@ from ...backend.elementary.shape import inverse, memory_order
 from ...backend.registry import backend_for
 from ...core.taping import taped
 from ...core.tensor import Tensor
-from ...random import default_generator, gpu_key
+from ...random import gpu_key, rank_generator
 from ..dispatch.declare import op
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..indexing.setitem import copy_
@@ -19,7 +19,7 @@ from ..indexing.setitem import copy_
 
 def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]:
     if source is None:
-        generator = default_generator()
+        generator = rank_generator()
         kind = backend_for(input._array).kind
         if kind != "cpu":
             source = gpu_key(generator) if kind == "cuda" else 0
@@ -33,7 +33,7 @@ def _adapt(input: Tensor, p: float = 0.5, source: Any = None) -> tuple[Any, ...]
 @taped
 def _drawn(array: np.ndarray, keep: float) -> np.ndarray:
     """A uint8 array like `array`, 1 with probability `keep`, drawn in order of memory if it is a dense permutation."""
-    generator = default_generator()
+    generator = rank_generator()
     if not array.flags.c_contiguous:
         order = memory_order(array)
         if array.transpose(order).flags.c_contiguous:

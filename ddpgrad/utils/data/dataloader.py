@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ...core.errors import CheckpointError
 from ...core.face import also_in
 from ...core.tensor import Tensor
-from ...random import Generator, default_generator
+from ...random import Generator, rank_generator
 from .arguments import check_order, check_pinning, check_workers
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
@@ -243,7 +243,7 @@ class DataLoader(Generic[T_co]):
         """
         endless = self._iterable and self.num_workers > 0  # each worker knows when its samples end
         elements = itertools.repeat(True) if endless else iter(self._source())
-        generator = default_generator() if self.generator is None else self.generator
+        generator = rank_generator() if self.generator is None else self.generator
         self._base_seed = generator.raw64() % (1 << 63)  # drawn without workers too, as in PyTorch
         return Order(elements)
 
@@ -343,7 +343,7 @@ class DataLoader(Generic[T_co]):
 
     def _generators(self) -> dict[str, Generator]:
         """Every generator that the order is drawn from, once."""
-        named: dict[str, Any] = {"default": default_generator(), "loader": self.generator}
+        named: dict[str, Any] = {"default": rank_generator(), "loader": self.generator}
         for depth, sampler in enumerate(self._samplers()):
             named[f"sampler {depth}"] = getattr(sampler, "generator", None)
         first: dict[int, str] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...backend.registry import to_device
 from ...core.tensor import Tensor, wrap
-from ...random import Generator, default_generator
+from ...random import Generator, rank_generator
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -200,7 +200,7 @@ def random_split(
         sizes = cast("list[int]", list(lengths))
     if sum(sizes) != total:
         raise ValueError(f"the lengths {sizes} sum to {sum(sizes)}, but the dataset has {total} samples")
-    order = (default_generator() if generator is None else generator).permutation(total).tolist()
+    order = (rank_generator() if generator is None else generator).permutation(total).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ...core.tensor import Tensor
-from ...random import Generator, default_generator
+from ...random import Generator, rank_generator
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -76,7 +76,7 @@ class RandomSampler(Sampler[int]):
         n = len(self.data_source)
         generator = self.generator
         if generator is None:
-            generator = Generator().manual_seed(default_generator().raw64() % (1 << 63))
+            generator = Generator().manual_seed(rank_generator().raw64() % (1 << 63))
         if self.replacement:
             whole, rest = divmod(self.num_samples, _CHUNK)
             for count in itertools.chain(itertools.repeat(_CHUNK, whole), (rest,)):
@@ -100,7 +100,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        generator = default_generator() if self.generator is None else self.generator
+        generator = rank_generator() if self.generator is None else self.generator
         for position in generator.permutation(len(self.indices)).tolist():
             yield self.indices[position]
 
@@ -130,7 +130,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        generator = default_generator() if self.generator is None else self.generator
+        generator = rank_generator() if self.generator is None else self.generator
         yield from generator.multinomial(self.weights, self.num_samples, self.replacement).tolist()
 
     def __len__(self) -> int:

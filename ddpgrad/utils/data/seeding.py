@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...random import default_generator
+from ...random import rank_generator
 
 _MASK = (1 << 64) - 1
 
@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 def seed_sample(base_seed: int, index: Any) -> None:
     """Restart the global generators (ddpgrad's, `random`, `numpy.random`) for the sample at `index`."""
     key = _mix(base_seed ^ _mix(_number(index)))
-    default_generator().manual_seed(key & 0xFFFFFFFF)
+    rank_generator().manual_seed(key & 0xFFFFFFFF)
     np.random.seed(key >> 32)
     random.seed(key)
 
@@ -30,16 +30,21 @@ def seed_sample(base_seed: int, index: Any) -> None:
 def seed_worker(base_seed: int, worker_id: int) -> None:
     """Start a worker's global generators, with PyTorch's numbers."""
     seed = base_seed + worker_id
-    default_generator().manual_seed(seed)
+    rank_generator().manual_seed(seed)
     random.seed(seed)
+    np.random.seed(_generate_state(base_seed, worker_id))
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """The seed of NumPy's generator in a worker."""
     words = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
-    np.random.seed(np.random.SeedSequence(words).generate_state(4))
+    return np.random.SeedSequence(words).generate_state(4).tolist()
 
 
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """Run a block after which the global generators stand where they stood before."""
-    generator = default_generator()
+    generator = rank_generator()
     state, python, numpy = generator.get_state(), random.getstate(), np.random.get_state()
     try:
         yield

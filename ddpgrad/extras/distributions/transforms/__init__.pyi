@@ -6,7 +6,7 @@ from .composite import (
     IndependentTransform as IndependentTransform, ReshapeTransform as ReshapeTransform,
 )
 from .elementwise import (
-    AbsTransform as AbsTransform, AffineTransform as AffineTransform, ExpTransform as ExpTransform,
+    _clipped_sigmoid as _clipped_sigmoid, AbsTransform as AbsTransform, AffineTransform as AffineTransform, ExpTransform as ExpTransform,
     PowerTransform as PowerTransform, SigmoidTransform as SigmoidTransform,
     SoftplusTransform as SoftplusTransform, TanhTransform as TanhTransform,
 )

@@ -64,6 +64,12 @@ class PowerTransform(Transform):
         return log(abs(self.exponent * y / x))
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """sigmoid(x), kept off 0 and 1 by as little as its dtype can tell."""
+    limits = finfo(x.dtype)
+    return clamp(sigmoid(x), min=limits.tiny, max=1.0 - limits.eps)
+
+
 class SigmoidTransform(Transform):
     """y = 1 / (1 + exp(-x))."""
 
@@ -72,8 +78,7 @@ class SigmoidTransform(Transform):
     sign = +1
 
     def _call(self, x: Tensor) -> Tensor:
-        limits = finfo(x.dtype)
-        return clamp(sigmoid(x), min=limits.tiny, max=1.0 - limits.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         limits = finfo(y.dtype)
