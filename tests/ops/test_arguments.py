@@ -69,6 +69,29 @@ def test_a_dimension_may_be_anything_that_counts_as_an_int():
     assert square.sum(np.int64(1)).tolist() == square.sum(torch.tensor(1)).tolist() == [1.0, 5.0]
 
 
+def test_a_tensor_of_one_number_stands_for_the_number():
+    x, number = torch.arange(4.0), torch.tensor(2.0)
+    assert x.add(x, alpha=-number).tolist() == x.neg().tolist()
+    assert x.clone().sub_(x, alpha=number).tolist() == x.neg().tolist()
+    assert x.index_add(0, torch.tensor([1]), torch.ones(1), alpha=number).tolist() == [0, 3, 2, 3]
+    assert [part.tolist() for part in x.split(torch.tensor(3))] == [[0, 1, 2], [3]]
+    for wrong in (torch.ones(1), number.clone().requires_grad_()):
+        with pytest.raises(TypeError):
+            x.add(x, alpha=wrong)
+
+
+def test_bounds_of_whole_numbers_have_names():
+    x = torch.ones(50)
+    assert set(torch.randint_like(x, high=2).tolist()) == {0.0, 1.0}
+    assert (
+        set(torch.randint_like(x, low=3, high=4).tolist())
+        == {3.0}
+        == set(torch.randint_like(x, 3, 4).tolist())
+    )
+    with pytest.raises(TypeError):
+        torch.randint_like(x)
+
+
 def test_a_whole_alpha_of_bools_is_a_bool():
     flags = torch.tensor([True, False])
     for out in (torch.add(flags, flags, alpha=2), flags.clone().add_(flags, alpha=2)):

@@ -21,6 +21,8 @@ from .conversion import to
 
 def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, with PyTorch's rules of which `alpha` goes with which operands."""
+    if isinstance(alpha, Tensor) and not alpha.requires_grad and alpha.ndim == 0:
+        alpha = alpha.item()
     if isinstance(alpha, (int, float)) and alpha == 1 and not isinstance(alpha, bool):
         return other
     category = max(_category(input), _category(other))

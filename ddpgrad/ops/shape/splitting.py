@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,8 @@ def unbind(F: Any, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 @tensor_function()
 def split(tensor: Tensor, split_size: int | Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of one size (the last may be smaller) or of the sizes given."""
+    if isinstance(split_size, Tensor) and split_size.ndim == 0:
+        split_size = index(split_size)
     if not isinstance(split_size, (int, np.integer)):
         return split_with_sizes(tensor, split_size, dim)
     if split_size < 0:
