@@ -68,6 +68,7 @@ def install() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("ddpgrad."):
             explain_missing(module)
+    ddpgrad.__name__ = "torch"  # which libraries compare with the first part of a name that they look up
     ddpgrad.__version__ = f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}"
 
 
@@ -180,6 +181,14 @@ def _places(name: str) -> list[str]:
 
 def _no_module(fullname: str) -> ModuleNotFoundError:
     parent, _, name = fullname.rpartition(".")
+    if parent == "torch":
+        # The name that the error has is another than `fullname`, since Python passes over an error about that in
+        # `from torch import name`, and raises one without a hint.
+        hint = nearest(name, dir(ddpgrad))
+        return ModuleNotFoundError(
+            f"cannot import name '{name}' from 'torch', which is ddpgrad, nor a module '{fullname}'{hint}",
+            name=f"ddpgrad.{name}",
+        )
     package = _home(parent)
     places = _places(package) if package and parent in sys.modules else []
     hint = nearest(name, (m.name for m in iter_modules(places)))

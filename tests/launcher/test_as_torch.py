@@ -194,7 +194,7 @@ class Squares(Dataset):
     def __len__(self):
         return 8
     def __getitem__(self, i):
-        return self.change(torch.full((1, 1, 1), float(i))).square().sum(), torch.__name__
+        return self.change(torch.full((1, 1, 1), float(i))).square().sum(), f"{torch.__name__} {torch.__spec__.name}"
 
 if __name__ == "__main__":
     values, names = zip(*DataLoader(Squares(), batch_size=4, num_workers=2))
@@ -206,7 +206,7 @@ def test_workers_of_a_loader_import_the_same_torch(ddprun):
     ddprun.script(WORKERS, prelude="")
     result = ddprun.run("--as-torch", "script.py")
     assert result.code == 0, result.err
-    assert result.out.strip() == f"{[i * i / 4 for i in range(8)]} {{'ddpgrad'}}"
+    assert result.out.strip() == f"{[i * i / 4 for i in range(8)]} {{'torch ddpgrad'}}"
 
 
 SPAWN = """\
@@ -220,7 +220,7 @@ def main(rank, world_size):
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
-    assert (total.item(), torch.__name__) == (3.0, "ddpgrad")
+    assert (total.item(), torch.__name__, torch.__spec__.name) == (3.0, "torch", "ddpgrad")
     dist.barrier()
     if rank == 1:
         raise ValueError("on purpose")
