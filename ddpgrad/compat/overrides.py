@@ -1,6 +1,7 @@
-"""`torch.overrides`: no class overrides a function, and a mode is asked by the functions that ask for it.
+"""`torch.overrides`: a mode is asked by the functions that ask for it; subclasses of Tensor override nothing.
 
-Those are the ones of `nn.init`, and functions of programs that call `has_torch_function`. Ops ask nobody.
+Those are the ones of `nn.init`, and functions of programs that call `has_torch_function`. Ops ask objects that are no
+Tensors and have a `__torch_function__` (`ops/dispatch/foreign.py`), and nobody else.
 """
 
 from __future__ import annotations

@@ -57,83 +57,88 @@ def general(op: Op) -> Callable[..., Any]:
     is_view, reflected_name, refused = op.view, op.reflected_name, REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            if "out" in kwargs:
-                target = kwargs.pop("out")
-                compute_as_out(op, args, kwargs, target)
-                return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
-            args = op.bind(args, kwargs)
-        elif len(args) != complete:
-            tail = tails.get(len(args))
-            args = op.bind(args, kwargs) if tail is None else args + tail
-        if casts:
-            args = cast_arguments(op.name, args)
-        received = args
-        if refused is not None and _kind_of(args[first_place]) != "f":
-            refuse_dtypes(said(op), refused, [args[i] for i in tensors])
         try:
-            if check is not None:
-                check(*args)
-            if adapt is not None:
-                args = adapt(*args)
-        except AttributeError as error:
-            raise explain(op, received, error) from error
-        given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
-        raw = list(args)
-        dtype = None
-        if promotes:
-            dtype = promote(given, raw)
-        elif sequence:
-            raw[0] = [_array(op, t) for t in given]
-        else:
-            for i in tensors:
-                value = raw[i]
-                if isinstance(value, Tensor):
-                    raw[i] = value._array
-                elif value is not None and not (
-                    i in numbers and isinstance(value, (bool, int, float, complex))
-                ):
-                    raw[i] = _array(op, value)
-        first = raw[0][0] if sequence else raw[first_place]
-        if not hasattr(first, "dtype"):
-            first = _first_array(op, raw)
-        try:
-            kernel = kernels[first.__class__]
-            if plain and (dtype is bfloat16 or dtype is float16):
-                kernel = of_numbers(op, kernel, dtype)
-            result = kernel(*raw)
-        except Exception as error:
-            raise explain(op, args, error) from error
-        if multiple:
-            result, *more = result
-        else:
-            more = []
-        # A scalar of NumPy's becomes an array; what was moved to another device is one already.
-        if result.__class__ is not first.__class__ and isinstance(result, np.generic):
-            result = backend_for(first).asarray(result)
-        if dtype is bfloat16 and result.dtype.kind == "f":
-            # What has a body may take a bfloat16 array and a number to float32 or float64, as NumPy does.
-            result = backend_for(first).cast(result, dtype)
-        out = wrap(result)
-        outs = [out]
-        if is_view:
-            mark_view(given[0], out, (call, tuple(args[1:])))
-        if visible > 1:
-            asarray = backend_for(first).asarray
-            outs += [wrap(asarray(m)) for m in more[: visible - 1]]
-        if mode.enabled and differentiable and (not is_view or counts(out)):
-            for t in given:
-                if isinstance(t, Tensor) and t._requires_grad:
-                    watched = versions_of([received[i] for i in watch])
-                    if op.differentiable > 1:
-                        record(op, given, tuple(raw), out, more, outs[: op.differentiable], watched)
-                    else:
-                        watched += [outs[i]._versions for i in guarded]
-                        node = record(op, given, tuple(raw), out, more, None, watched)
-                        if reflected_name is not None and not isinstance(given[0], Tensor):
-                            node._name = reflected_name
-                    break
-        return out if visible == 1 else together(outs)
+            if kwargs:
+                if "out" in kwargs:
+                    target = kwargs.pop("out")
+                    compute_as_out(op, args, kwargs, target)
+                    return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
+                args = op.bind(args, kwargs)
+            elif len(args) != complete:
+                tail = tails.get(len(args))
+                args = op.bind(args, kwargs) if tail is None else args + tail
+            if casts:
+                args = cast_arguments(op.name, args)
+            received = args
+            if refused is not None and _kind_of(args[first_place]) != "f":
+                refuse_dtypes(said(op), refused, [args[i] for i in tensors])
+            try:
+                if check is not None:
+                    check(*args)
+                if adapt is not None:
+                    args = adapt(*args)
+            except AttributeError as error:
+                raise explain(op, received, error) from error
+            given = tuple(args[0]) if sequence else tuple([args[i] for i in tensors])
+            raw = list(args)
+            dtype = None
+            if promotes:
+                dtype = promote(given, raw)
+            elif sequence:
+                raw[0] = [_array(op, t) for t in given]
+            else:
+                for i in tensors:
+                    value = raw[i]
+                    if isinstance(value, Tensor):
+                        raw[i] = value._array
+                    elif value is not None and not (
+                        i in numbers and isinstance(value, (bool, int, float, complex))
+                    ):
+                        raw[i] = _array(op, value)
+            first = raw[0][0] if sequence else raw[first_place]
+            if not hasattr(first, "dtype"):
+                first = _first_array(op, raw)
+            try:
+                kernel = kernels[first.__class__]
+                if plain and (dtype is bfloat16 or dtype is float16):
+                    kernel = of_numbers(op, kernel, dtype)
+                result = kernel(*raw)
+            except Exception as error:
+                raise explain(op, args, error) from error
+            if multiple:
+                result, *more = result
+            else:
+                more = []
+            # A scalar of NumPy's becomes an array; what was moved to another device is one already.
+            if result.__class__ is not first.__class__ and isinstance(result, np.generic):
+                result = backend_for(first).asarray(result)
+            if dtype is bfloat16 and result.dtype.kind == "f":
+                # What has a body may take a bfloat16 array and a number to float32 or float64, as NumPy does.
+                result = backend_for(first).cast(result, dtype)
+            out = wrap(result)
+            outs = [out]
+            if is_view:
+                mark_view(given[0], out, (call, tuple(args[1:])))
+            if visible > 1:
+                asarray = backend_for(first).asarray
+                outs += [wrap(asarray(m)) for m in more[: visible - 1]]
+            if mode.enabled and differentiable and (not is_view or counts(out)):
+                for t in given:
+                    if isinstance(t, Tensor) and t._requires_grad:
+                        watched = versions_of([received[i] for i in watch])
+                        if op.differentiable > 1:
+                            record(op, given, tuple(raw), out, more, outs[: op.differentiable], watched)
+                        else:
+                            watched += [outs[i]._versions for i in guarded]
+                            node = record(op, given, tuple(raw), out, more, None, watched)
+                            if reflected_name is not None and not isinstance(given[0], Tensor):
+                                node._name = reflected_name
+                        break
+            return out if visible == 1 else together(outs)
+        except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
+            from .foreign import answer  # here, as few calls fail
+
+            return answer(op.public or call, args, kwargs, error)
 
     return call
 

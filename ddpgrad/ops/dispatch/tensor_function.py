@@ -83,6 +83,13 @@ def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Ex
     return error
 
 
+def _answer(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Any:
+    """What an argument that is no Tensor, and overrides functions, makes of the call that failed."""
+    from .foreign import answer  # here, as few calls fail
+
+    return answer(function, args, {}, error)
+
+
 def takes_out(function: Callable[P, R]) -> TakesOut[P, R]:
     """`function` that takes the keyword `out` too."""
     return _with_keywords(function, True)
@@ -102,7 +109,9 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
             try:
                 return function(*args)
             except AttributeError as error:
-                raise _not_a_tensor(function, args, error) from error
+                return _answer(call, args, _not_a_tensor(function, args, error))
+            except (TypeError, NotImplementedError) as error:
+                return _answer(call, args, error)
         for name, numpy_name in NUMPY_NAMES.items():
             if numpy_name in kwargs:
                 kwargs[name] = kwargs.pop(numpy_name)

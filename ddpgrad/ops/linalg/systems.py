@@ -15,7 +15,7 @@ from ...backend.registry import backend_for
 from ...core import return_types
 from ...core.errors import LinAlgError
 from ...core.tensor import Tensor, wrap
-from ..dispatch.tensor_function import tensor_function
+from ..dispatch.tensor_function import takes_axis, tensor_function
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..shape import shape
 from . import decomposition_ops, inverse_ops, matrix
@@ -303,6 +303,7 @@ def slogdet(input: Tensor) -> return_types.slogdet:
 
 
 @tensor_function()
+@takes_axis
 def logdet(input: Tensor) -> Tensor:
     """log(det(input)): -inf for singular matrices, nan for real ones with a negative determinant."""
     require_square("logdet", input)
