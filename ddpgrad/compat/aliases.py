@@ -41,6 +41,7 @@ MODULES = {
     "datasets": "extras.datasets",
     "distributions": "extras.distributions",
     "nn.utils.prune": "extras.prune",
+    "quasirandom": "extras.quasirandom",
     "onnx": "extras.onnx",
     "transforms": "extras.transforms",
     "transforms.transforms": "extras.transforms",

@@ -357,3 +357,21 @@ def test_classes_are_on_the_pages_where_pytorch_has_them():
         page = getattr(getattr(torch.distributions, name), "__module__", torch.distributions.__name__)
         module = import_module(f"ddpgrad{page.removeprefix('torch')}")
         assert getattr(module, name) is getattr(ddpgrad.distributions, name), f"{page}.{name}"
+
+
+@pytest.mark.parametrize("given", ["covariance_matrix", "precision_matrix", "scale_tril"])
+@pytest.mark.parametrize("name", ["MultivariateNormal", "Wishart"])
+def test_the_factor_of_a_matrix_is_kept_without_the_batch(name, given):
+    """Libraries read it by PyTorch's name."""
+    found = []
+    for library in (torch, ddpgrad):
+        matrix = library.eye(2) + 0.5 * library.ones(2, 2).tril()
+        matrix = matrix if given == "scale_tril" else matrix @ matrix.T
+        first = library.zeros(3, 2) if name == "MultivariateNormal" else library.tensor([3.0, 4.0, 5.0])
+        made = getattr(library.distributions, name)(first, **{given: matrix})
+        assert made._unbroadcasted_scale_tril.shape == (2, 2)
+        assert made.expand((4, 3)).scale_tril.shape == (4, 3, 2, 2)
+        found.append([made._unbroadcasted_scale_tril.tolist(), made.scale_tril[0].tolist()])
+        with pytest.raises((torch.linalg.LinAlgError, ddpgrad.linalg.LinAlgError)):
+            made = type(made)(first, covariance_matrix=-matrix, validate_args=False)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

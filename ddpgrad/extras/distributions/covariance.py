@@ -59,14 +59,21 @@ class CovarianceFamily(Distribution):
             )
         return name, matrix
 
+    def _keep_factor(self, name: str, matrix: Tensor) -> None:
+        """Keep the factor of the matrix that was given, under the name by which libraries read and set it in PyTorch."""
+        if name == "covariance_matrix":
+            matrix = cholesky(matrix)
+        elif name == "precision_matrix":
+            # P = M @ M.mT with M upper triangular, from the factor of P in reverse order; then L is M.mT inverted.
+            flipped = cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
+            identity = eye(flipped.shape[-1], dtype=flipped.dtype, device=flipped.device)
+            matrix = solve_triangular(flipped, identity, upper=False)
+        self._unbroadcasted_scale_tril = matrix
+
     @lazy_property
     def scale_tril(self) -> Tensor:
-        if "covariance_matrix" in vars(self):
-            return cholesky(self.covariance_matrix)
-        # P = M @ M.mT with M upper triangular, from the factor of P in reverse order; then L is M.mT inverted.
-        flipped = cholesky(self.precision_matrix.flip((-2, -1))).flip((-2, -1)).mT
-        identity = eye(flipped.shape[-1], dtype=flipped.dtype, device=flipped.device)
-        return solve_triangular(flipped, identity, upper=False)
+        factor = self._unbroadcasted_scale_tril
+        return factor.expand((*self._batch_shape, *factor.shape[-2:]))
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
@@ -104,6 +111,7 @@ class MultivariateNormal(CovarianceFamily):
         setattr(self, name, matrix.expand((*batch, *matrix.shape[-2:])))
         self.loc = loc.expand((*batch, *event))
         super().__init__(batch, event, validate_args=validate_args)
+        self._keep_factor(name, matrix)
 
     mean: Any = same_as("loc")
     mode: Any = same_as("loc")
@@ -158,6 +166,7 @@ class Wishart(CovarianceFamily, ExponentialFamily):
         setattr(self, name, matrix.expand((*batch, *event)))
         self.df = degrees.expand(batch)
         super().__init__(batch, event, validate_args=validate_args)
+        self._keep_factor(name, matrix)
 
     @property
     def arg_constraints(self) -> Any:
