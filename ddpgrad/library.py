@@ -290,16 +290,23 @@ def impl(
     return register if func is None else register(func)
 
 
-_WRITTEN_HERE = {"torchvision/_C.so": "extras.torchvision_ops"}
-"""Libraries of C++ ops, by the ends of their paths -> the module that defines the same ops here."""
+_WRITTEN_HERE = {
+    "torchaudio/lib/_torchaudio": "extras.torchaudio_ops",
+    "torchaudio/lib/libtorchaudio": "extras.torchaudio_ops",
+    "torchvision/_C": "extras.torchvision_ops",
+}
+"""Libraries of C++ ops, by the ends of their paths without what follows the first dot of the name -> the module that defines the same ops here."""
 
 
 def load_library(path: Any) -> None:
-    """Define the ops of a library in C++, where they are written here too: those of torchvision.
+    """Define the ops of a library in C++, where they are written here too: those of torchvision and torchaudio.
 
     Raises OSError for any other, as for a file that cannot be loaded: a library of PyTorch's C++ ops needs PyTorch.
     """
-    module = _WRITTEN_HERE.get("/".join(Path(path).parts[-2:]))
+    place = Path(path).parent / Path(path).name.partition(".")[0]
+    module = next(
+        (module for end, module in _WRITTEN_HERE.items() if place.as_posix().endswith(f"/{end}")), None
+    )
     if module is None:
         raise OSError(f"torch.ops.load_library({str(path)!r}): C++ ops of PyTorch's do not load into ddpgrad")
     import_module(f"{__name__.partition('.')[0]}.{module}")
