@@ -81,6 +81,7 @@ def with_torchvision(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
         ("privacy", 2, "opacus"),
         ("engines", 2, "ignite"),
         ("small", 1, "torchdiffeq"),
+        ("probabilistic", 1, "gpytorch"),
         ("language", 1, "transformers"),
         ("finetune", 1, "transformers"),
         ("finetune", 2, "transformers"),
