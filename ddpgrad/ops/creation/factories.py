@@ -16,7 +16,7 @@ from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
 from ...core.size import require_strided, sparse_coo
-from ...core.taping import now
+from ...core.taping import now, taping
 from ...core.tensor import Size, Tensor, wrap
 from ...core.upcalls import sparse_zeros
 from ...random import source
@@ -151,10 +151,9 @@ def _filled(
     backend, shape = backend_of(where.type), shape_of(name, size)
     given = (shape, kind) if value is None else (shape, as_element(value, kind), kind)
     make = backend.empty if value is None else backend.full
-    out = wrap(now(make, *given) if where.index is None else backend.on(where, make, *given))
-    if requires_grad:
-        out.requires_grad = True
-    return out
+    call = make if taping.now is None else functools.partial(now, make)
+    out = wrap(call(*given) if where.index is None else backend.on(where, make, *given))
+    return out.requires_grad_() if requires_grad else out
 
 
 def as_element(value: Any, kind: dtypes.DType) -> Any:
