@@ -4,7 +4,7 @@
     python examples/benchmarks/scaling_laws.py --sweeps layers ranks --quick
 
 Models are stacks of linear layers and ReLUs, trained by SGD in DistributedDataParallel, one thread a process. The points of a sweep
-take turns, so that a machine that is slow for a while is slow for all; figures are medians of steps. `captured` is the same step in
+take turns, so that a machine that is slow for a while is slow for all; figures are medians of turns. `captured` is the same step in
 `captured_step`. Below each sweep: what one more layer, rank or million of parameters costs, by least squares over its points.
 """
 
@@ -52,21 +52,24 @@ def step_of(width: int, layers: int, batch: int, captured: bool = False, **optio
 
 
 def measured(steps: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
-    """The median seconds of each step of all ranks, by turns."""
+    """The median seconds of each step of all ranks, by turns of several in a row."""
     import ddpgrad.distributed as dist
 
     times: list[list[float]] = [[] for _ in steps]
-    for turn in range(rounds + 6):
+    for turn in range(1 + rounds):
         for step, found in zip(steps, times, strict=True):
-            dist.barrier()
+            step()  # the one before may have been of a model that fills the caches
+            dist.barrier()  # ranks of one process leave it by turns: one step alone would be some of them
             began = perf_counter()
-            step()
+            for _ in range(_ROW):
+                step()
             dist.barrier()
-            if turn >= 6:  # after what is compiled, laid out and captured
-                found.append(perf_counter() - began)
+            if turn:  # in the first one kernels are compiled, memory is laid out, steps are captured
+                found.append((perf_counter() - began) / _ROW)
     return [median(found) for found in times]
 
 
+_ROW = 8
 WIDTHS, BATCHES, LAYERS = (
     [32, 64, 128, 256, 512, 1024, 2048],
     [1, 4, 16, 64, 256, 1024],
@@ -128,7 +131,7 @@ SWEEPS: dict[str, tuple[str, list[float], float, Callable[[int], Points]]] = {
               lambda rounds: over([(n, 1) for n in RANKS], rounds)),
     "processes": ("processes of 8 ranks (12 layers of 32)", [float(n) for n in PROCESSES], 1,
                   lambda rounds: over([(8, n) for n in PROCESSES], rounds)),
-    "buckets": ("MiB of a bucket (64 MiB of gradients, 2 processes)", CAPS, 1, lambda rounds: job("buckets", rounds, 2, 2)),
+    "buckets": ("MiB of a bucket (of 64 MiB, 2 processes)", CAPS, 1, lambda rounds: job("buckets", rounds, 2, 2)),
 }  # fmt: skip
 
 
@@ -147,7 +150,7 @@ def draw(found: dict[str, Points], path: Path) -> None:
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.fonttype"], matplotlib.rcParams["svg.hashsalt"] = "none", "scaling"
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, panels = pyplot.subplots(2, 3, figsize=(12, 6.5), layout="constrained")
     for panel, (name, points) in zip(panels.flat, found.items(), strict=False):
@@ -155,9 +158,13 @@ def draw(found: dict[str, Points], path: Path) -> None:
         for curve, seconds in points.items():
             panel.loglog(values, [1e3 * s for s in seconds], marker="o", label=curve)
         panel.set(xlabel=said, ylabel="ms a step")
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        panel.minorticks_off()
         panel.grid(alpha=0.3)
         panel.legend()
     figure.savefig(path, metadata={"Date": None})
+    path.write_text(" ".join(path.read_text("utf-8").split()) + "\n", "utf-8")
 
 
 def main() -> None:
@@ -170,12 +177,14 @@ def main() -> None:
         metavar="NAME",
         help=f"of {', '.join(SWEEPS)}",
     )
-    p.add_argument("--rounds", type=int, default=30, help="steps of each point (default: %(default)s)")
-    p.add_argument("--quick", action="store_true", help="5 steps of each point")
+    p.add_argument(
+        "--rounds", type=int, default=8, help="turns of eight steps of each point (default: %(default)s)"
+    )
+    p.add_argument("--quick", action="store_true", help="two turns of each point")
     p.add_argument("-o", "--output", type=Path, help="where to draw the curves, as an SVG")
     p.add_argument("--inside", help=argparse.SUPPRESS)
     args = p.parse_args()
-    rounds = 5 if args.quick else args.rounds
+    rounds = 2 if args.quick else args.rounds
     if args.inside:
         inside(args.inside, rounds)
         return
