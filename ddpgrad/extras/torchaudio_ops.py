@@ -51,10 +51,15 @@ _KERNELS = {
     },
 }  # fmt: skip
 
-_LIBRARIES = []
-for _namespace, _kernels in _KERNELS.items():
-    _LIBRARIES.append(Library(_namespace, "DEF"))
-    for _schema, _kernel in _kernels.items():
-        _LIBRARIES[-1].define(_schema)
-        if _kernel is not None:
-            _LIBRARIES[-1].impl(_schema.partition("(")[0], _kernel, "CompositeExplicitAutograd")
+
+def _declared(namespace: str) -> Library:
+    """The namespace with its ops."""
+    library = Library(namespace, "DEF")
+    for schema, kernel in _KERNELS[namespace].items():
+        library.define(schema)
+        if kernel is not None:
+            library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")
+    return library
+
+
+_LIBRARIES = [_declared(namespace) for namespace in _KERNELS]
