@@ -71,17 +71,15 @@ class TapedStep:
 
     def record(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """Take a step as always, and record it."""
-        inputs = [leaf._array for leaf in leaves if isinstance(leaf, Tensor)]
         there = [o for o in gc.get_objects() if issubclass(type(o), (Tensor, Module, Optimizer))]
-        given = {id(leaf) for leaf in leaves}
-        tensors = [
-            t
-            for t in there
-            if isinstance(t, Tensor) and id(t) not in given and isinstance(t._array, np.ndarray)
-        ]
+        tensors = [t for t in there if isinstance(t, Tensor) and isinstance(t._array, np.ndarray)]
         groups = [group for o in there if isinstance(o, Optimizer) for group in o.param_groups]
         before = {id(m): (m, _plain(m.__dict__)) for m in there if isinstance(m, Module)}
         del there
+        # The arguments have arrays of their own: the program may also reach the same tensors by another way.
+        own = [_alias(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        args, kwargs = _pytree.tree_unflatten(own, _pytree.tree_structure((args, kwargs)))
+        inputs = [leaf._array for leaf in own if isinstance(leaf, Tensor)]
         tape = Recording(inputs, tensors, lambda: [_plain(group) for group in groups])
         handle = register_module_forward_pre_hook(self._note)
         try:
@@ -146,6 +144,13 @@ def hooked(hooks: Any) -> tuple[int, ...]:
 def _plain(attributes: dict[str, Any]) -> list[Any]:
     """Those that are numbers, flags or texts, with their names."""
     return [(name, value) for name, value in attributes.items() if isinstance(value, _SIMPLE)]
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    """The same memory and version counter in another tensor, with an array of its own."""
+    out = tensor.detach()
+    out._array = tensor._array[...]
+    return out
 
 
 def guard(tape: Recording, modules: Any) -> Callable[[], str | None]:

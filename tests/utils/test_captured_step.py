@@ -144,3 +144,16 @@ def test_a_step_that_raises_while_it_is_recorded_is_recorded_in_a_later_call():
     for _ in range(4):
         run(x, y)
     assert taping.now is None and run.why_not is None and run.code and x.sum().item() == float(x.sum())
+
+
+def test_an_argument_is_not_taken_for_the_same_tensor_reached_otherwise():
+    kept = torch.randn(8, 6)
+    other = kept.detach()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x + 2 * kept + 4 * other
+
+    run: Any = torch.captured_step(step, warmup=1)
+    for x in (kept, kept, kept, kept, torch.zeros(8, 6)):
+        assert torch.equal(run(x), step(x))
+    assert run.why_not is None

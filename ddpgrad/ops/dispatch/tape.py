@@ -18,6 +18,7 @@ from weakref import ref
 import numpy as np
 
 from ...autograd.taped_walk import begin
+from ...backend.device import capture_forgets
 from ...backend.registry import SparseArray
 from ...core.taping import taping
 from ...core.tensor import Tensor
@@ -73,6 +74,8 @@ class Recording:
         self.inputs = [self._new(array) for array in inputs]
 
     def __enter__(self) -> Recording:
+        for forget in capture_forgets:  # arrays that are kept from op to op are made within the step
+            forget()
         self._wrapped = wrappers.put_on()
         if self._wrapped:
             taping.now = self
@@ -84,6 +87,8 @@ class Recording:
         taping.now = None
         if self._wrapped:
             wrappers.take_off()
+        for forget in capture_forgets:
+            forget()
         if self.failure is None:
             self._check_state()
             if any(place not in self.mutable and not same(*pair) for place, pair in self._constants.items()):
@@ -126,6 +131,9 @@ class Recording:
         """Call `now`; replays call `function`."""
         told = tuple([self._told(arg) for arg in args])
         named = {name: self._told(value) for name, value in (kwargs or {}).items()}
+        for arg in args:
+            if isinstance(arg, Tensor) and not self.knows(arg):
+                self.own(arg._array)
         self._check_state()
         result = self._unseen(now)
         self.entries.append(Entry(function, told, named, self._made(result)))
