@@ -208,7 +208,8 @@ class Ddprun:
         jobs = {note.read_text() for note in notes} - {"None", ""}
         # Loader workers and whatever else the ranks started have the job in the environment they began with.
         memory = [str(path) for job in jobs for path in Path("/dev/shm").glob(f"*{job}*")]
-        files = [str(path) for path in self.temporary.rglob("*") if not _PROBE.fullmatch(path.name)]
+        found = [(at, name) for at, folders, names in os.walk(self.temporary) for name in (*folders, *names)]
+        files = [os.path.join(at, name) for at, name in found if not _PROBE.fullmatch(name)]
         return alive or _processes_of(jobs) or memory + files
 
 
