@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from ..backend.cuda import library
 from ..backend.cuda.capture import copied, fill
 from ..backend.device import capturing, current_cuda
 from ..core.errors import CaptureError
+from ..core.living import living
 from ..core.size import contiguous_format
 from ..core.tensor import Tensor, wrap
 from ..cuda.graphs import CUDAGraph, PoolHandle, graph
@@ -87,7 +87,7 @@ def captured_step(function: Callable[..., Any] | None = None, *, warmup: int = 3
 
 def _tensors() -> list[Tensor]:
     """All tensors of this process that have, or may have, a gradient."""
-    return [found for found in gc.get_objects() if issubclass(type(found), Tensor) and found.is_leaf]
+    return [tensor for tensor in living((Tensor,)) if tensor.is_leaf]
 
 
 def unfit(leaves: Sequence[Any]) -> str | None:

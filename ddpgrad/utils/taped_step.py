@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..autograd.passes import abandon, depth
+from ..core.living import living
 from ..core.tensor import Tensor, wrap
 from ..nn.modules.module import Module, register_module_forward_pre_hook
 from ..ops.dispatch.tape import Recording, difference
@@ -71,7 +71,7 @@ class TapedStep:
 
     def record(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """Take a step as always, and record it."""
-        there = _living((Tensor, Module, Optimizer))
+        there = living((Tensor, Module, Optimizer))
         tensors = [t for t in there if isinstance(t, Tensor) and isinstance(t._array, np.ndarray)]
         groups = [group for o in there if isinstance(o, Optimizer) for group in o.param_groups]
         before = {id(m): (m, _plain(m.__dict__)) for m in there if isinstance(m, Module)}
@@ -144,20 +144,6 @@ def hooked(hooks: Any) -> tuple[int, ...]:
 def _plain(attributes: dict[str, Any]) -> list[Any]:
     """Those that are numbers, flags or texts, with their names."""
     return [(name, value) for name, value in attributes.items() if isinstance(value, _SIMPLE)]
-
-
-def _living(kinds: tuple[type, ...]) -> list[Any]:
-    """All objects of these classes. Their type is asked, not `__class__`, which may be a property; and each type once."""
-    known: dict[type, bool] = {}
-    found = []
-    for one in gc.get_objects():
-        kind = type(one)
-        wanted = known.get(kind)
-        if wanted is None:
-            wanted = known[kind] = issubclass(kind, kinds)
-        if wanted:
-            found.append(one)
-    return found
 
 
 def _alias(tensor: Tensor) -> Tensor:
