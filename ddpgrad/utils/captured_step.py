@@ -61,6 +61,7 @@ class CapturedStep:
             return step.replay(leaves)
         else:
             self._begin_again(kind, leaves, changed)
+            self._say()
         kind.eager += 1
         return self._function(*args, **kwargs)
 
@@ -83,7 +84,6 @@ class CapturedStep:
         if kind.captures == _MOST_CAPTURES:
             self._failed = changed
         self.why_not = changed
-        self._say()
 
     def _on_gpu(self, leaves: list[Any]) -> bool:
         if self._device is not None:
@@ -168,9 +168,13 @@ def captured_step(
     """
     if function is None:
         return functools.partial(captured_step, warmup=warmup, device=device)
-    if warmup < 1:
+    if not callable(function):
+        raise TypeError(f"captured_step takes the function of a step, got {type(function).__name__}")
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f"captured_step captures steps on 'cpu' or 'cuda', got device={device!r}")
+    if not isinstance(warmup, int) or warmup < 1:
         raise ValueError(
-            f"captured_step needs a step that runs before the capture: warmup >= 1, got {warmup}"
+            f"captured_step needs a step that runs before the capture: warmup >= 1, got {warmup!r}"
         )
     return CapturedStep(function, warmup, device)
 

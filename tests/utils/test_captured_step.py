@@ -157,3 +157,17 @@ def test_an_argument_is_not_taken_for_the_same_tensor_reached_otherwise():
     for x in (kept, kept, kept, kept, torch.zeros(8, 6)):
         assert torch.equal(run(x), step(x))
     assert run.why_not is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"device": "gpu"}, ValueError, "captures steps on 'cpu' or 'cuda', got device='gpu'"),
+        ({"warmup": 0}, ValueError, "warmup >= 1, got 0"),
+        ({"warmup": "3"}, ValueError, "warmup >= 1, got '3'"),
+        ({"function": 5}, TypeError, "takes the function of a step, got int"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(wrong: dict[str, Any], error: type[Exception], text: str):
+    with pytest.raises(error, match=text):
+        torch.captured_step(**{"function": torch.sum, **wrong})
