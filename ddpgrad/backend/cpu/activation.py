@@ -39,7 +39,7 @@ def softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
 
 def softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `softmax` for its input; `out` is its result."""
-    return _backward(g, out, dim, _softmax_backward, _softmax_columns_backward)
+    return _backward(g, out, dim, False)
 
 
 def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
@@ -56,7 +56,7 @@ def log_softmax(input: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
 
 def log_softmax_backward(g: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `log_softmax` for its input; `out` is its result."""
-    return _backward(g, out, dim, _log_softmax_backward, _log_softmax_columns_backward)
+    return _backward(g, out, dim, True)
 
 
 def _softmax_across(input: np.ndarray, dim: int, log: bool) -> np.ndarray:
@@ -67,13 +67,13 @@ def _softmax_across(input: np.ndarray, dim: int, log: bool) -> np.ndarray:
     return out
 
 
-def _backward(g: np.ndarray, out: np.ndarray, dim: int, rows: Any, columns: Any) -> np.ndarray:
+def _backward(g: np.ndarray, out: np.ndarray, dim: int, log: bool) -> np.ndarray:
     if not compiled_for(g, out) or out.ndim == 0 or out.size == 0:
         return NotImplemented
     if dim == out.ndim - 1:
-        return _map_rows(rows, g, out)
-    result = np.empty(out.shape, out.dtype)
-    columns(_columns(g, dim), _columns(out, dim), np.empty(_BLOCK, out.dtype), _columns(result, dim))
+        return _map_rows(_log_softmax_backward if log else _softmax_backward, g, out)
+    result, totals = np.empty(out.shape, out.dtype), np.empty(_BLOCK, out.dtype)
+    _softmax_columns_backward(_columns(g, dim), _columns(out, dim), log, totals, _columns(result, dim))
     return result
 
 
@@ -209,7 +209,7 @@ def _softmax_columns(x, keys, log, out):
 
 
 @kernel
-def _softmax_columns_backward(g, y, totals, out):
+def _softmax_columns_backward(g, y, log, totals, out):
     zero = y.dtype.type(0)
     for i in range(y.shape[0]):
         for first in range(0, y.shape[2], totals.size):
@@ -219,31 +219,20 @@ def _softmax_columns_backward(g, y, totals, out):
                 total[k] = zero
             for j in range(y.shape[1]):
                 a, b = g[i, j, first:end], y[i, j, first:end]
-                for k in range(total.size):
-                    total[k] += a[k] * b[k]
+                if log:
+                    for k in range(total.size):
+                        total[k] += a[k]
+                else:
+                    for k in range(total.size):
+                        total[k] += a[k] * b[k]
             for j in range(y.shape[1]):
                 a, b, sink = g[i, j, first:end], y[i, j, first:end], out[i, j, first:end]
-                for k in range(total.size):
-                    sink[k] = b[k] * (a[k] - total[k])
-
-
-@kernel
-def _log_softmax_columns_backward(g, y, totals, out):
-    zero = y.dtype.type(0)
-    for i in range(y.shape[0]):
-        for first in range(0, y.shape[2], totals.size):
-            end = min(first + totals.size, y.shape[2])
-            total = totals[: end - first]
-            for k in range(total.size):
-                total[k] = zero
-            for j in range(y.shape[1]):
-                a = g[i, j, first:end]
-                for k in range(total.size):
-                    total[k] += a[k]
-            for j in range(y.shape[1]):
-                a, b, sink = g[i, j, first:end], y[i, j, first:end], out[i, j, first:end]
-                for k in range(total.size):
-                    sink[k] = a[k] - exp_of_negative(b[k]) * total[k]
+                if log:
+                    for k in range(total.size):
+                        sink[k] = a[k] - exp_of_negative(b[k]) * total[k]
+                else:
+                    for k in range(total.size):
+                        sink[k] = b[k] * (a[k] - total[k])
 
 
 @kernel

@@ -8,6 +8,10 @@ empty arrays are `NotImplemented`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from . import channels, direct, frames
@@ -33,12 +37,8 @@ def convolution(
         ]
     )
     shape = (len(x), len(w), *size)
-    if input.dtype.char == "f" and channels.pays(w.shape, groups):
-        out = channels.convolve(x, w, bias, shape, options)
-    elif input.dtype.char == "f" and direct.pays(shape, w.shape) and not frames.pays(w.shape, shape, options):
-        out = direct.convolve(x, w, bias, shape, options)
-    else:
-        out = frames.convolve(x, w, bias, shape, options)
+    way = _fastest(x, w.shape, shape, options, partial(direct.pays, shape, w.shape))
+    out = way.convolve(x, w, bias, shape, options)
     return out.reshape(*shape[:2], *size[5 - input.ndim :])
 
 
@@ -51,17 +51,9 @@ def convolution_input(
     options = _options(stride, padding, dilation, groups)
     by_volume, w = _as_volumes(g), _as_volumes(weight)
     shape = (*input_shape[:2], *_three(input_shape[2:], 1))
-    single = g.dtype.char == "f"
-    if single and channels.pays(w.shape, groups):
-        out = channels.convolve_input(by_volume, w, shape, options)
-    elif (
-        single
-        and direct.pays_input(by_volume.shape, w.shape, shape, options)
-        and not frames.pays(w.shape, shape, options)
-    ):
-        out = direct.convolve_input(by_volume, w, shape, options)
-    else:
-        out = frames.convolve_input(by_volume, w, shape, options)
+    patches_pay = partial(direct.pays_input, by_volume.shape, w.shape, shape, options)
+    way = _fastest(g, w.shape, shape, options, patches_pay)
+    out = way.convolve_input(by_volume, w, shape, options)
     return out.reshape(input_shape)
 
 
@@ -74,14 +66,24 @@ def convolution_weight(
     options = _options(stride, padding, dilation, groups)
     by_volume, x = _as_volumes(g), _as_volumes(input)
     shape = (*weight_shape[:2], *_three(weight_shape[2:], 1))
-    single = g.dtype.char == "f"
-    if single and channels.pays(shape, groups):
-        out = channels.convolve_weight(by_volume, x, shape, options)
-    elif single and direct.pays(by_volume.shape, shape) and not frames.pays(shape, by_volume.shape, options):
-        out = direct.convolve_weight(by_volume, x, shape, options)
-    else:
-        out = frames.convolve_weight(by_volume, x, shape, options)
+    way = _fastest(g, shape, by_volume.shape, options, partial(direct.pays, by_volume.shape, shape))
+    out = way.convolve_weight(by_volume, x, shape, options)
     return out.reshape(weight_shape)
+
+
+def _fastest(
+    like: Array, weight_shape: Ints, shape: Ints, options: Options, patches_pay: Callable[[], bool]
+) -> Any:
+    """The module whose algorithm needs least time, for arrays of the type of `like`. shape: as `frames.pays` takes it.
+
+    patches_pay: asked for float32 alone, as plans are made for it.
+    """
+    if like.dtype.char == "f":
+        if channels.pays(weight_shape, options.groups):
+            return channels
+        if patches_pay() and not frames.pays(weight_shape, shape, options):
+            return direct
+    return frames
 
 
 def _handled(a: Array, b: Array) -> bool:
