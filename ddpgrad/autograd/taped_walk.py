@@ -6,6 +6,7 @@ its beginning, the filling of leaves, where hooks and the reducer are called as 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,12 +80,12 @@ class TapedWalk(Walk):
             grad, fresh = self._tape.run(F.sum_to, (grad, shape)), True
         if grad.dtype != dtype:
             grad, fresh = self._tape.run(F.cast, (grad, dtype)), True
-        waiting: Any = self.buffers.setdefault(node, [None] * node.outputs) if many else self.buffers
+        slots: Any = self.buffers.setdefault(node, [None] * node.outputs) if many else self.buffers
         place: Any = nr if many else node
-        before = waiting[nr] if many else self.buffers.get(node)
+        before = slots[nr] if many else slots.get(node)
         if before is not None:
-            grad, fresh = self._tape.run(total, (before, grad)), True
-        waiting[place] = grad
+            grad, fresh = self._tape.run(operator.add, (before, grad)), True
+        slots[place] = grad
         if fresh and node.__class__ is AccumulateGrad:
             self.owned.add(node)
 
@@ -112,11 +113,6 @@ class TapedWalk(Walk):
             self.buffers[node] = self._tape.run(F.clone, (grad,))
             self.owned.add(node)
         super().leaf(node, F)
-
-
-def total(a: Any, b: Any) -> Any:
-    """The sum of two gradients of one tensor."""
-    return a + b
 
 
 # -- replays -------------------------------------------------------------------------------------
