@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from started_by_hand import free_port
+from torchruns import pytorchs_torchrun, torchrun
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 PROGRAMS = Path(__file__).parent / "programs"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
 RUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch"]
 STARTS = {
     "ddprun": lambda: [*RUN, "-n", "2"],
     "ddprun, one process": lambda: [*RUN, "-n", "2", "--procs", "1"],
-    "torchrun": lambda: [*TORCHRUN, str(free_port()), "--no-python", *RUN],
+    "torchrun": lambda: [*torchrun(2), "--no-python", *RUN],
     "mp.spawn": lambda: [sys.executable],
 }
 
@@ -36,9 +35,7 @@ def losses(command: list[Any], found: Path, *options: str, **variables: str) -> 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
-    found = losses(
-        [*TORCHRUN, str(free_port()), PROGRAMS / "main.py"], tmp_path_factory.mktemp("torch") / "found"
-    )
+    found = losses([*pytorchs_torchrun(2), PROGRAMS / "main.py"], tmp_path_factory.mktemp("torch") / "found")
     assert len(found) == 23
     return found
 
@@ -56,10 +53,10 @@ def test_the_losses_are_pytorchs(start: str, theirs: dict[str, list[float]], tmp
 def test_a_job_that_loses_a_rank_ends_with_the_losses_of_one_that_does_not(tmp_path: Path):
     # PyTorch's is undisturbed: restarted, Gloo may connect to the addresses of the attempt before, and fail.
     theirs = losses(
-        [*TORCHRUN, str(free_port()), PROGRAMS / "elastic.py", tmp_path], tmp_path / "torch", "--undisturbed"
+        [*pytorchs_torchrun(2), PROGRAMS / "elastic.py", tmp_path], tmp_path / "torch", "--undisturbed"
     )
     for name, start in (
-        ("torchrun", [*TORCHRUN, str(free_port()), "--max-restarts", "1", "--no-python", *RUN]),
+        ("torchrun", [*torchrun(2), "--max-restarts", "1", "--no-python", *RUN]),
         ("ddprun", [*RUN, "-n", "2", "--max-restarts", "1"]),
     ):
         folder = tmp_path / name

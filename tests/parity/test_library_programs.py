@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchruns import pytorchs_torchrun
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 PROGRAMS = Path(__file__).with_name("libraries")
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
 DDPRUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n"]
 TOLERANCE = 1e-4
 ROUNDED = 2e-3
@@ -30,7 +30,7 @@ def said(command: list[str], folder: Path, **more: str) -> dict[str, list[Any]]:
     folder.mkdir()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    # A thread of Gloo in PyTorch may abort a process that has ended.
+    # A thread of Gloo in PyTorch may abort a process that has ended, of ranks that a program starts itself.
     assert not done.returncode or "SIGABRT" in done.stderr, done.stderr[-4000:]
     lines = [json.loads(line.partition("=> ")[2]) for line in done.stdout.splitlines() if "=> " in line]
     found: dict[str, list[Any]] = {}
@@ -97,7 +97,7 @@ def test_a_program_prints_what_it_prints_with_pytorch(
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed: pip install -r {PROGRAMS}/requirements.txt torch==2.13.0")
     script = str(PROGRAMS / f"{program}.py")
-    start = [*TORCHRUN, str(ranks)] if ranks > 1 else [sys.executable]
+    start = pytorchs_torchrun(ranks) if ranks > 1 else [sys.executable]
     expected = said([*start, script], tmp_path / "torch", **with_torchvision)
     start = [*DDPRUN, str(ranks)] if ranks else [sys.executable]  # 0: the program starts its ranks
     found = said([*start, script], tmp_path / "ddpgrad", IN_PLACE_OF_PYTORCH="1")
