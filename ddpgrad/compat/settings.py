@@ -29,12 +29,12 @@ _switches: RankLocal[_Switches] = RankLocal(_Switches)
 
 
 def get_num_threads() -> int:
-    """The number of threads that BLAS and products of bfloat16 may use; other kernels of this package use one."""
+    """The number of threads that BLAS and large kernels may use. No kernel of this package gives other bits with another number."""
     return threads.blas_threads()
 
 
 def set_num_threads(num: int) -> None:
-    """Let BLAS use `num` threads. More than one rank on a host should stay with one each."""
+    """Let BLAS and large kernels use `num` threads. More than one rank on a host should stay with one each."""
     if type(num) is not int:
         raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
     if num < 1:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import ddpgrad as torch
 from ddpgrad import environment
 
 if not environment.numba_enabled():
@@ -145,13 +146,15 @@ def test_the_bits_do_not_depend_on_threads_or_on_neighbours(monkeypatch):
                 way.convolve_weight(g, x, w.shape, options),
             )
 
-        alone = run()
-        monkeypatch.setattr(way, "_WORTH_SHARING", 0)
-        monkeypatch.setattr(threads._helpers, "count", 3)
-        monkeypatch.setattr(threads._helpers, "pool", None)
-        for a, b in zip(alone, run(), strict=True):
-            np.testing.assert_array_equal(a, b)
-        monkeypatch.undo()
+        alone, before = run(), torch.get_num_threads()
+        monkeypatch.setattr(threads, "WORTH_SHARING", 0)
+        torch.set_num_threads(3)
+        try:
+            for a, b in zip(alone, run(), strict=True):
+                np.testing.assert_array_equal(a, b)
+        finally:
+            torch.set_num_threads(before)
+            monkeypatch.undo()
         one = way.convolve(x[-1:], w, None, (1, *shape[1:]), options)
         np.testing.assert_array_equal(one[0], alone[0][-1])
 

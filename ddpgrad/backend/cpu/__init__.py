@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from typing import Any
 
@@ -12,7 +13,6 @@ from .. import device
 from ..dtype import PREPARE
 from ..elementary import elementary
 from ..registry import Backend, kernels_in
-from .allocator import keep_freed_memory
 
 # Modules of fused kernels, loaded when one of their kernels is first used.
 _FAMILIES = (
@@ -28,6 +28,11 @@ _MIXED_FAMILIES = {
 # Those that need no Numba.
 _PLAIN_FAMILIES = ("lapack",)
 
+# Of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGEST_MMAP_THRESHOLD = 32 << 20  # glibc takes no larger one; arrays above it are few
+_NEVER = 2**31 - 1
+
 
 def _device_of(array: Any) -> device.Device:
     return device.CPU
@@ -42,7 +47,7 @@ def _prepare_halves() -> None:
 def load() -> Backend:
     """The CPU backend. Without Numba (DDPGRAD_NUMBA=0) every kernel is the portable one."""
     if not environment.allocator_chosen():
-        keep_freed_memory()
+        _keep_freed_memory()
     # Like PyTorch, say nothing of infinities and nans that arithmetic makes; only where ddpgrad computes.
     for text in ("divide by zero", "invalid value", "overflow", "underflow"):
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
@@ -52,3 +57,15 @@ def load() -> Backend:
         families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
         PREPARE.append(_prepare_halves)
     return Backend("cpu", np.ndarray, elementary(np), families, _device_of)
+
+
+def _keep_freed_memory() -> bool:
+    """Have the C library keep freed memory for the next arrays. False where it has no such setting.
+
+    Every training step asks for arrays of the same sizes. By default glibc gives large ones back to the system at once and
+    asks for new pages in the next step, each of which the kernel has to clear: for the GPT of the benchmarks 10,000 a step.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) and mallopt(_M_TRIM_THRESHOLD, _NEVER))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .threads import shared
 from .vectormath import (
     compiled_for,
     exp,
@@ -118,6 +119,7 @@ def _map_rows(body, g: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
+@shared("x")
 @kernel
 def _softmax_(x):
     one = x.dtype.type(1)
@@ -138,6 +140,7 @@ def _softmax_(x):
             row[j] *= scale
 
 
+@shared("g", "y", "out")
 @kernel
 def _softmax_backward(g, y, out):
     for i in range(y.shape[0]):
@@ -148,6 +151,7 @@ def _softmax_backward(g, y, out):
             out[i, j] = y[i, j] * (g[i, j] - dot)
 
 
+@shared("x", "out")
 @kernel
 def _log_softmax(x, out):
     for i in range(x.shape[0]):
@@ -165,6 +169,7 @@ def _log_softmax(x, out):
             out[i, j] = less_both(row[j], top, total)
 
 
+@shared("g", "y", "out")
 @kernel
 def _log_softmax_backward(g, y, out):
     for i in range(y.shape[0]):
@@ -235,6 +240,7 @@ def _softmax_columns_backward(g, y, log, totals, out):
                         sink[k] = b[k] * (a[k] - total[k])
 
 
+@shared("x", "out")
 @kernel
 def _glu(x, out):
     one = x.dtype.type(1)
@@ -245,6 +251,7 @@ def _glu(x, out):
             row[j] = values[j] / (one + exp(-gates[j]))
 
 
+@shared("g", "x", "out")
 @kernel
 def _glu_backward(g, x, out):
     one = x.dtype.type(1)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from .matmul import for_blas
+from .threads import in_parts, threads
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered
 
 Array = np.ndarray
@@ -40,16 +42,22 @@ def attention(
     out = _empty_in_order_of(query, (*query.shape[:-1], value.shape[-1]))
     lse = np.empty(query.shape[:-1], query.dtype)
     rows_of_lse = lse.reshape(-1, query.shape[-2])
-    buffer = np.empty(0, query.dtype)
-    for index, matrix, rows, columns in _blocks(query, key, is_causal):
-        q, k, v, o = query[index], key[index], value[index], out[index]
-        shape = (q.shape[0], rows.stop - rows.start, columns)
-        if buffer.size < math.prod(shape):
-            buffer = np.empty(math.prod(shape), query.dtype)
-        scores = buffer[: math.prod(shape)].reshape(shape)
-        np.matmul(q[:, rows], k[:, :columns].swapaxes(1, 2), out=scores)
-        _softmax_(scores, scale, is_causal, rows.start, matrix, rows_of_lse)
-        np.matmul(scores, v[:, :columns], out=o[:, rows])
+    stacks = _stacks(query, key, is_causal)
+
+    def part(first: int, end: int) -> None:
+        buffer = np.empty(0, query.dtype)
+        for index, matrix in stacks[first:end]:
+            q, k, v, o = query[index], key[index], value[index], out[index]
+            for rows, columns in _blocks(query, key, is_causal):
+                shape = (q.shape[0], rows.stop - rows.start, columns)
+                if buffer.size < math.prod(shape):
+                    buffer = np.empty(math.prod(shape), query.dtype)
+                scores = buffer[: math.prod(shape)].reshape(shape)
+                np.matmul(q[:, rows], k[:, :columns].swapaxes(1, 2), out=scores)
+                _softmax_(scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+                np.matmul(scores, v[:, :columns], out=o[:, rows])
+
+    in_parts(part, len(stacks), lse.size * key.shape[-2], blas=True)
     return out, lse
 
 
@@ -70,27 +78,33 @@ def attention_backward(
     g, query, key, value = for_blas(g), for_blas(query), for_blas(key), for_blas(value)
     g_query, g_key, g_value = (_empty_in_order_of(x, x.shape) for x in (query, key, value))
     rows_of_lse = np.ascontiguousarray(lse).reshape(-1, query.shape[-2])
-    buffer = np.empty(0, query.dtype)
-    for index, matrix, rows, columns in _blocks(query, key, is_causal):
-        q, k, v = query[index][:, rows], key[index][:, :columns], value[index][:, :columns]
-        g_out = g[index][:, rows]
-        g_q, g_k, g_v = g_query[index], g_key[index], g_value[index]
-        shape = (q.shape[0], rows.stop - rows.start, columns)
-        size = math.prod(shape)
-        if buffer.size < 2 * size:
-            buffer = np.empty(2 * size, query.dtype)
-        p, g_scores = buffer[:size].reshape(shape), buffer[size : 2 * size].reshape(shape)
-        np.matmul(q, k.swapaxes(1, 2), out=p)
-        np.matmul(g_out, v.swapaxes(1, 2), out=g_scores)
-        _softmax_backward_(p, g_scores, scale, is_causal, rows.start, matrix, rows_of_lse)
-        np.matmul(g_scores, k, out=g_q[:, rows])
-        # The first block of rows sets what further blocks add to.
-        done = 0 if rows.start == 0 else min(rows.start, columns) if is_causal else columns
-        _multiply_into(g_v, p, g_out, done)
-        _multiply_into(g_k, g_scores, q, done)
-        if is_causal and rows.stop == query.shape[-2]:
-            g_k[:, columns:] = 0  # keys that no query sees
-            g_v[:, columns:] = 0
+    stacks = _stacks(query, key, is_causal)
+
+    def part(first: int, end: int) -> None:
+        buffer = np.empty(0, query.dtype)
+        for index, matrix in stacks[first:end]:
+            g_q, g_k, g_v = g_query[index], g_key[index], g_value[index]
+            for rows, columns in _blocks(query, key, is_causal):
+                q, k, v = query[index][:, rows], key[index][:, :columns], value[index][:, :columns]
+                g_out = g[index][:, rows]
+                shape = (q.shape[0], rows.stop - rows.start, columns)
+                size = math.prod(shape)
+                if buffer.size < 2 * size:
+                    buffer = np.empty(2 * size, query.dtype)
+                p, g_scores = buffer[:size].reshape(shape), buffer[size : 2 * size].reshape(shape)
+                np.matmul(q, k.swapaxes(1, 2), out=p)
+                np.matmul(g_out, v.swapaxes(1, 2), out=g_scores)
+                _softmax_backward_(p, g_scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+                np.matmul(g_scores, k, out=g_q[:, rows])
+                # The first block of rows sets what further blocks add to.
+                done = 0 if rows.start == 0 else min(rows.start, columns) if is_causal else columns
+                _multiply_into(g_v, p, g_out, done)
+                _multiply_into(g_k, g_scores, q, done)
+                if is_causal and rows.stop == query.shape[-2]:
+                    g_k[:, columns:] = 0  # keys that no query sees
+                    g_v[:, columns:] = 0
+
+    in_parts(part, len(stacks), lse.size * key.shape[-2], blas=True)
     return g_query, g_key, g_value
 
 
@@ -109,24 +123,34 @@ def _empty_in_order_of(x: Array, shape: tuple[int, ...]) -> Array:
     return np.empty_like(x, shape=shape)
 
 
-def _blocks(query: Array, key: Array, is_causal: bool) -> Iterator[tuple[tuple, int, slice, int]]:
-    """(index that gives a stack (heads, *, *) of matrices, number of its first matrix, rows, columns)."""
-    *lead, t, _ = query.shape
-    s = key.shape[-2]
-    rows = max(1, min(t, _CAUSAL_ROWS if is_causal else t, _BLOCK // s))
-    stack = max(1, _BLOCK // (rows * s))
-    heads = lead.pop() if lead else None
-    for number, outer in enumerate(np.ndindex(*lead)):
-        for first in range(0, heads or 1, stack):
-            index = (None,) if heads is None else (*outer, slice(first, first + stack))
-            for start in range(0, t, rows):
-                stop = min(start + rows, t)
-                yield (
-                    index,
-                    number * (heads or 1) + first,
-                    slice(start, stop),
-                    min(stop, s) if is_causal else s,
-                )
+def _stacks(query: Array, key: Array, is_causal: bool) -> list[tuple[tuple[Any, ...], int]]:
+    """(index that gives a stack (heads, *, *) of matrices, number of its first matrix)."""
+    lead = list(query.shape[:-2])
+    if not lead:
+        return [((None,), 0)]
+    heads = lead.pop()
+    fits = _BLOCK // (_rows(query, key, is_causal) * key.shape[-2])
+    stack = max(1, min(fits, -(-heads // threads())))
+    return [
+        ((*outer, slice(first, first + stack)), number * heads + first)
+        for number, outer in enumerate(np.ndindex(*lead))
+        for first in range(0, heads, stack)
+    ]
+
+
+def _rows(query: Array, key: Array, is_causal: bool) -> int:
+    """The number of rows of a block."""
+    return max(
+        1, min(query.shape[-2], _CAUSAL_ROWS if is_causal else query.shape[-2], _BLOCK // key.shape[-2])
+    )
+
+
+def _blocks(query: Array, key: Array, is_causal: bool) -> Iterator[tuple[slice, int]]:
+    """(rows, columns)."""
+    t, s, step = query.shape[-2], key.shape[-2], _rows(query, key, is_causal)
+    for start in range(0, t, step):
+        stop = min(start + step, t)
+        yield slice(start, stop), min(stop, s) if is_causal else s
 
 
 def _multiply_into(sink: Array, left: Array, right: Array, done: int) -> None:

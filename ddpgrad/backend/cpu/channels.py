@@ -31,14 +31,12 @@ from .patch_product import (
     turn,
 )
 from .patches import Options, Plan
-from .threads import in_parts
+from .threads import PER_ELEMENT, in_parts
 from .vectormath import _OPTIONS
 
 Array = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
-# Multiplications above which threads share.
-_WORTH_SHARING = 1 << 22
 _ROW = 4 * LANES  # bytes of one number of all lanes
 
 _tile = tile_of(1, LANES, in_lanes=True)
@@ -168,7 +166,7 @@ def convolve_weight(g: Array, input: Array, weight_shape: Ints, options: Options
     by_position = patches.plain(g).reshape(*g.shape[:2], -1)
     kernel = _correlation_weight()
     work = partial(kernel, *_source(input, plan), by_position, total)
-    _in_blocks(work, blocks, by_position.size * elements)
+    in_parts(work, blocks, by_position.size * elements // PER_ELEMENT)
     out = total[:, :elements].swapaxes(1, 2).reshape(blocks * LANES, elements)
     return np.ascontiguousarray(out[:channels]).reshape(weight_shape)
 
@@ -185,14 +183,10 @@ def _run(x: Array, plan: Plan, weight: Array, bias: Array | None, out: Array) ->
     planes = out.reshape(*out.shape[:2], -1)
     kernel = _correlation()
     work = partial(kernel, *_source(x, plan), plan.places, plan.parts, by_block, offset, planes)
-    _in_blocks(work, blocks, len(x) * by_block.size * int(plan.parts[:, 4].max()))
+    in_parts(work, blocks, len(x) * by_block.size * int(plan.parts[:, 4].max()) // PER_ELEMENT)
     return out
 
 
 def _source(x: Array, plan: Plan) -> tuple[Any, ...]:
     planes = patches.plain(x).reshape(*x.shape[:2], -1)
     return planes, x.shape[2:], plan.before, plan.padded, plan.pitch, plan.rows * LANES, plan.taps * LANES
-
-
-def _in_blocks(work: Any, blocks: int, multiplications: int) -> None:
-    in_parts(work, blocks) if multiplications >= _WORTH_SHARING else work(0, blocks)

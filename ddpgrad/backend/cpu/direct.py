@@ -15,13 +15,11 @@ import numpy as np
 from . import patch_product, patches
 from .patch_product import AVAILABLE, COLUMNS, ROWS, SUMMED, in_panels
 from .patches import Options, Plan
-from .threads import in_parts
+from .threads import PER_ELEMENT, in_parts
 
 Array = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
-# Multiplications above which threads share.
-_WORTH_SHARING = 1 << 25
 # Positions that repay the packing of a weight which is not in the cache.
 _FEW_POSITIONS, _LARGE_WEIGHT = 64, 1 << 16
 # How many times the multiplications are worth not folding columns.
@@ -87,9 +85,8 @@ def convolve_weight(g: Array, input: Array, weight_shape: Ints, options: Options
     by_position = patches.plain(g).reshape(len(g), outputs, positions)
     work = partial(_part_of_weight, patches.plain(input), plan, by_position, groups, unit, total)
     units = -(-input.shape[1] // unit)
-    shared = g.size * length >= _WORTH_SHARING
     patch_product.correlate_weight()
-    in_parts(work, units) if shared else work(0, units)
+    in_parts(work, units, g.size * length // PER_ELEMENT)
     out = np.empty((groups, outputs // groups, length), np.float32)
     patch_product.unpack()(total, out)
     return out.reshape(weight_shape)
@@ -113,15 +110,13 @@ def _correlate(x: Array, plan: Plan, panels: Array, bias: Array | None, groups: 
     offset = np.empty(0, np.float32) if bias is None else patches.plain(bias)
     planes = out.reshape(*out.shape[:2], -1)
     work = partial(_part, patches.plain(x), plan, panels, offset, groups, planes)
-    multiplications = len(x) * panels.size * int(plan.parts[:, 4].max())
+    elements = len(x) * panels.size * int(plan.parts[:, 4].max()) // PER_ELEMENT
     patch_product.correlate()
-    if multiplications < _WORTH_SHARING:
-        work((0, len(x)), (0, 1), 1)
-    elif len(x) > 1:
-        in_parts(lambda first, end: work((first, end), (0, 1), 1), len(x))
+    if len(x) > 1:
+        in_parts(lambda first, end: work((first, end), (0, 1), 1), len(x), elements)
     else:
         slices = max(1, planes.shape[2] // (4 * COLUMNS))
-        in_parts(lambda low, high: work((0, 1), (low, high), slices), slices)
+        in_parts(lambda low, high: work((0, 1), (low, high), slices), slices, elements)
 
 
 def _part(

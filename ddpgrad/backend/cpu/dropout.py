@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..layout import beside
+from .threads import shared
 from .vectormath import compiled_for, kernel
 
 
@@ -27,6 +28,7 @@ def dropout_backward(g: np.ndarray, mask: np.ndarray, p: float) -> np.ndarray:
     return out
 
 
+@shared("x", "mask", "out")
 @kernel
 def _apply(x, mask, scale, out):
     zero = x.dtype.type(0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from .threads import in_parts
 from .vectormath import compiled_for, kernel
 
 
@@ -21,21 +24,23 @@ def embedding_backward(
     out = np.zeros((num_embeddings, width), g.dtype)
     rows = np.ascontiguousarray(g).reshape(indices.size, width)
     flat = np.ascontiguousarray(indices).reshape(-1)
-    bad = _add_rows(rows, flat, -1 if padding_idx is None else padding_idx, out)
-    if bad >= 0:
-        raise IndexError(f"index {flat[bad]} is out of bounds for a table of {num_embeddings} rows")
+    bad = np.full(1, -1)
+    skipped = -1 if padding_idx is None else padding_idx
+    in_parts(partial(_add_rows, rows, flat, skipped, out, bad), width, rows.size)
+    if bad[0] >= 0:
+        raise IndexError(f"index {flat[bad[0]]} is out of bounds for a table of {num_embeddings} rows")
     return out
 
 
 @kernel
-def _add_rows(rows, indices, skipped, out):
-    """Add rows to out; return the place of an index that is out of range, or -1."""
+def _add_rows(rows, indices, skipped, out, bad, first, end):
+    """Add rows, columns from `first` to `end`, to out; bad[0] becomes the place of an index that is out of range."""
     for i in range(indices.size):
         index = indices[i]
         if index != skipped:
             if index < 0 or index >= out.shape[0]:
-                return i
-            source, sink = rows[i], out[index]
+                bad[0] = i
+                return
+            source, sink = rows[i, first:end], out[index, first:end]
             for j in range(source.size):
                 sink[j] += source[j]
-    return -1

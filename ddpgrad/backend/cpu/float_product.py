@@ -16,8 +16,9 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 
+from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
-from .threads import in_parts
+from .threads import PER_ELEMENT, in_parts, threads
 from .vectormath import _OPTIONS, SMALL_PRODUCT, cached
 
 Array = np.ndarray[Any, Any]
@@ -25,10 +26,9 @@ Array = np.ndarray[Any, Any]
 AVAILABLE = bool(binding.get_host_cpu_features().get("avx512f", False))
 _ROWS, _LANES, _VECTORS = 8, 16, 2
 _COLUMNS = _LANES * _VECTORS
+TILE = _ROWS  # rows, of which a product is the same wherever the tile lies
 _DEPTH = 1024  # of a panel, so that it stays in the second-level cache
 _HEIGHT = 4096  # rows that are packed at once
-# Multiplications above which threads share.
-_WORTH_SHARING = 1 << 25
 # BLAS has finished sooner where most of a panel would be empty, and where few rows share the cost of packing the columns. Columns
 # that lie along K are turned on the way, which costs BLAS more than it costs here.
 _FEW_COLUMNS = 24
@@ -186,7 +186,7 @@ def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
     """numpy.matmul of matrices or of stacks that have the same number of matrices, by whichever is done sooner."""
     if worth_it(left, right):
         return product(left, right, out)
-    return np.matmul(left, right, out=out)
+    return by_blas(left, right, out)
 
 
 def by(right: Array, times: int) -> Callable[[Array, Array], object]:
@@ -194,9 +194,9 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
     length, columns = right.shape
     if times == 1:
         return lambda left, out: matmul(left, right, out)
-    if not AVAILABLE or right.dtype.char != "f" or columns % _COLUMNS:
+    if not is_packed(right):
         whole = np.ascontiguousarray(right)
-        return lambda left, out: np.matmul(left, whole, out=out)
+        return lambda left, out: by_blas(left, whole, out)
     panels = np.empty((columns // _COLUMNS, length, _COLUMNS), np.float32)
     _kernels().pack_columns(right, panels)
     no_rows = np.empty((1, 0, length, _ROWS), np.float32)
@@ -209,6 +209,11 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
         return _Kernels.multiply(left[None], no_rows, panels, 0, length, 0, 1, parts)
 
     return multiply
+
+
+def is_packed(right: Array) -> bool:
+    """Whether `by` multiplies with this matrix (K, N) by tiles of its own, and not by BLAS."""
+    return AVAILABLE and right.dtype.char == "f" and right.shape[1] % _COLUMNS == 0
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -224,18 +229,25 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
     rows, (stack, length, columns) = left.shape[1], right.shape
     if left.shape[2] != length or len(left) not in (1, stack) or out.shape != (stack, rows, columns):
         raise ValueError(f"a product of {left.shape} and {right.shape} does not fit {out.shape}")
-    for top in range(0, rows, _HEIGHT):
-        _multiply_rows(left[:, top : top + _HEIGHT], right, out[:, top : top + _HEIGHT])
+    elements = out.size * length // PER_ELEMENT
+    by_rows = columns < 2 * threads() * _COLUMNS < rows
+
+    def part(first: int, end: int) -> None:
+        for top in range(first * _ROWS, min(end * _ROWS, rows), _HEIGHT):
+            bottom = min(top + _HEIGHT, end * _ROWS)
+            _multiply_rows(left[:, top:bottom], right, out[:, top:bottom], elements)
+
+    tiles = -(-rows // _ROWS)
+    in_parts(part, tiles, elements) if by_rows else part(0, tiles)
     return out
 
 
-def _multiply_rows(left: Array, right: Array, out: Array) -> None:
-    """`product` of so many rows that what is packed of them is small beside the operands."""
+def _multiply_rows(left: Array, right: Array, out: Array, elements: int) -> None:
+    """`product` of so many rows that what is packed of them is small beside the operands. elements: see `in_parts`."""
     kernels = _kernels()
-    stack, rows, columns = out.shape
+    rows, columns = out.shape[1:]
     length = left.shape[2]
     panels = -(-columns // _COLUMNS)
-    shared = stack * rows * length * columns >= _WORTH_SHARING
     # Rows that lie along K are read where they are, but for the last ones if these fill no tile.
     whole = rows // _ROWS if left.strides[2] == 4 else 0
     for first in range(0, length, _DEPTH):
@@ -244,7 +256,7 @@ def _multiply_rows(left: Array, right: Array, out: Array) -> None:
         if packed.size:
             kernels.pack_rows(left, first, depth, whole, packed)
         work = partial(_part, left, packed, right, first, depth, out)
-        in_parts(work, panels) if shared else work(0, panels)
+        in_parts(work, panels, elements)
 
 
 def _part(

@@ -6,11 +6,13 @@ As in `norm.py`, whose helpers these kernels share, statistics are taken in two 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .norm import _flat, _present, _rows
+from .norm import ROWS, _flat, _present, _rows
+from .threads import in_parts, shared
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray[Any, Any]
@@ -34,12 +36,11 @@ def rms_norm_backward(
     if rstd is None or not compiled_for(g, input, rstd, *_present(weight)):
         return NotImplemented
     x, n = _rows(input, ndim)
-    g_input, g_weight = np.empty(input.shape, input.dtype), np.zeros(n, input.dtype)
-    inverse = np.ascontiguousarray(rstd).reshape(-1)
-    _rms_norm_backward(
-        _rows(g, ndim)[0], x, _flat(weight, 1, n, x), inverse, g_input.reshape(x.shape), g_weight
-    )
-    return g_input, None if weight is None else g_weight.reshape(input.shape[input.ndim - ndim :])
+    g_input, g_weight = np.empty(input.shape, input.dtype), np.zeros((-(-len(x) // ROWS), n), input.dtype)
+    inverse, scale = np.ascontiguousarray(rstd).reshape(-1), _flat(weight, 1, n, x)
+    rows = _rows(g, ndim)[0], x, scale, inverse, g_input.reshape(x.shape)
+    in_parts(partial(_rms_norm_backward, *rows, g_weight), len(g_weight), x.size)
+    return g_input, None if weight is None else g_weight.sum(0).reshape(input.shape[input.ndim - ndim :])
 
 
 def group_norm(
@@ -76,7 +77,8 @@ def group_norm_backward(
     channels = input.shape[1]
     g_input = np.empty(input.shape, input.dtype)
     g_weight, g_bias = np.zeros((2, groups, channels // groups), input.dtype)
-    _group_norm_backward(
+    work = partial(
+        _group_norm_backward,
         _grouped(g, groups),
         x,
         _flat(weight, 1, channels, x).reshape(g_weight.shape),
@@ -86,6 +88,7 @@ def group_norm_backward(
         g_weight,
         g_bias,
     )
+    in_parts(work, groups, x.size)
     return (
         g_input,
         None if weight is None else g_weight.reshape(channels),
@@ -99,6 +102,7 @@ def _grouped(x: Array, groups: int) -> Array:
     return np.ascontiguousarray(x).reshape(n, groups, channels // groups, math.prod(x.shape[2:]))
 
 
+@shared("x", "out", "rstd")
 @kernel
 def _rms_norm(x, weight, eps, out, rstd):
     rows, n = x.shape
@@ -116,12 +120,13 @@ def _rms_norm(x, weight, eps, out, rstd):
 
 
 @kernel
-def _rms_norm_backward(g, x, weight, rstd, g_input, g_weight):
+def _rms_norm_backward(g, x, weight, rstd, g_input, g_weights, first, end):
+    """Blocks of ROWS rows from `first` to `end`; g_weights (blocks, n): the parts of the weight's."""
     rows, n = x.shape
     number = x.dtype.type
     share = number(1 / n)
-    for i in range(rows):
-        g_row, row, result = g[i], x[i], g_input[i]
+    for i in range(first * ROWS, min(end * ROWS, rows)):
+        g_row, row, result, g_weight = g[i], x[i], g_input[i], g_weights[i // ROWS]
         inverse = rstd[i]
         dot = number(0)
         for j in range(n):
@@ -133,6 +138,7 @@ def _rms_norm_backward(g, x, weight, rstd, g_input, g_weight):
             result[j] = inverse * (g_row[j] * weight[j] - row[j] * inverse * dot)
 
 
+@shared("x", "out", "mean", "rstd")
 @kernel
 def _group_norm(x, weight, bias, eps, out, mean, rstd):
     images, groups, channels, n = x.shape
@@ -168,12 +174,13 @@ def _group_norm(x, weight, bias, eps, out, mean, rstd):
 
 
 @kernel
-def _group_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
-    images, groups, channels, n = x.shape
+def _group_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias, first, end):
+    """Groups from `first` to `end`."""
+    images, _, channels, n = x.shape
     number = x.dtype.type
     count = channels * n
     for i in range(images):
-        for k in range(groups):
+        for k in range(first, end):
             middle, inverse = mean[i, k], rstd[i, k]
             total = 0.0
             dot = 0.0

@@ -8,7 +8,6 @@ of rows and columns. Like the instruction, this takes subnormal numbers for 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from numba import njit
 
 from ..dtype import bfloat16
 from .register_tile import intrinsic, register_tile
-from .threads import in_parts
+from .threads import PER_ELEMENT, in_parts
 from .vectormath import _OPTIONS, cached
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +27,6 @@ _ROWS, _LANES, _VECTORS = 8, 16, 3
 _COLUMNS = _LANES * _VECTORS
 _DEPTH = 1024  # pairs along the summed dimension in a panel, that it stays in the second-level cache
 _WORTH_IT = 1 << 18  # multiplications below which converting is done sooner
-_WORTH_SHARING = 1 << 26  # and below which one thread is
 _NO_NUMBERS, _NO_PAIRS = np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
 
 
@@ -136,12 +134,12 @@ def product(left: Array, right: Array) -> Array:
         raise ValueError(f"a product of {left.shape} and {right.shape} does not fit")
     out = np.zeros((rows, columns), np.float32)
     along, across = _forms(left.T), _forms(right)
-    spread = in_parts if rows * length * columns >= _WORTH_SHARING else _alone
     for first in range(0, length, 2 * _DEPTH):
         depth = min(_DEPTH, (length - first + 1) // 2)
         packed = np.empty((-(-rows // _ROWS), depth, _ROWS), np.uint32)
         _pack_rows(*along, 0, first, depth, packed)
-        spread(partial(_part, packed, across, first, depth, out), -(-columns // _COLUMNS))
+        work = partial(_part, packed, across, first, depth, out)
+        in_parts(work, -(-columns // _COLUMNS), rows * length * columns // PER_ELEMENT)
     return out
 
 
@@ -165,7 +163,3 @@ def worth_it(left: Array, right: Array) -> bool:
         and left.dtype == right.dtype == bfloat16.numpy
         and left.shape[0] * left.shape[1] * right.shape[1] >= _WORTH_IT
     )
-
-
-def _alone(work: Callable[[int, int], Any], length: int) -> None:
-    work(0, length)

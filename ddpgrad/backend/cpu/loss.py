@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from .numbers import where
 from .piecewise import _SMALL, _map, _map_pair
+from .threads import WORTH_SHARING, in_parts, threads
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
 
@@ -32,11 +34,9 @@ def cross_entropy_rows(
         return NotImplemented
     losses = np.empty(len(target), input.dtype)
     sums = np.empty((2, len(target)), input.dtype)
-    bad, total, count = _cross_entropy(
-        np.ascontiguousarray(input), np.ascontiguousarray(target), ignore_index, label_smoothing, losses, sums
-    )
-    if bad >= 0:
-        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
+    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), losses, sums[0], sums[1]
+    bad, total, count = _for_rows(_cross_entropy, rows, ignore_index, label_smoothing)
+    _check(bad, target, input)
     if reduction == "none":
         return losses, sums
     if reduction == "mean":
@@ -57,24 +57,16 @@ def cross_entropy_backward(
     """The gradient of `cross_entropy_rows` for input (N, C); g has the shape of the loss."""
     if weight is not None or not _handles(input, target) or not compiled_for(g, input, sums):
         return NotImplemented
-    rows = np.empty(len(target), input.dtype)
+    scales = np.empty(len(target), input.dtype)
     if reduction == "mean":
         kept = np.count_nonzero(target != ignore_index)
-        rows.fill(g.item() / kept if kept else 0.0)
+        scales.fill(g.item() / kept if kept else 0.0)
     else:
-        rows[...] = g
-    out = np.empty(input.shape, input.dtype)
-    bad = _cross_entropy_backward(
-        rows,
-        np.ascontiguousarray(input),
-        np.ascontiguousarray(target),
-        ignore_index,
-        label_smoothing,
-        np.ascontiguousarray(sums),
-        out,
-    )
-    if bad >= 0:  # changed since forward, by `.data` or NumPy
-        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
+        scales[...] = g
+    out, sums = np.empty(input.shape, input.dtype), np.ascontiguousarray(sums)
+    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), scales, sums[0], sums[1], out
+    bad, _, _ = _for_rows(_cross_entropy_backward, rows, ignore_index, label_smoothing)
+    _check(bad, target, input)  # changed since forward, by `.data` or NumPy
     return out
 
 
@@ -92,8 +84,7 @@ def nll_loss_rows(
     places = np.empty_like(target)
     weight = np.empty(0, input.dtype) if weight is None else np.ascontiguousarray(weight)
     bad, loss, total = _nll(input, target, weight, ignore_index, losses, share, places)
-    if bad >= 0:
-        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
+    _check(bad, target, input)
     if reduction == "none":
         return losses, places, share, None
     if reduction == "sum":
@@ -127,13 +118,43 @@ def _handles(input: np.ndarray, target: np.ndarray) -> bool:
     return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype.char == "l"
 
 
+def _check(bad: int, target: np.ndarray, input: np.ndarray) -> None:
+    if bad >= 0:
+        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
+
+
+def _for_rows(loop: Any, rows: tuple[np.ndarray, ...], *options: Any) -> tuple[int, float, int]:
+    """loop(*rows, *options), by all threads: (first row with a bad target or -1, sum of losses, rows that count).
+
+    The third of `rows` are the losses, where there are any.
+    """
+    if rows[0].size < WORTH_SHARING or threads() == 1:
+        return loop(*rows, *options)
+    found: dict[int, tuple[int, float, int]] = {}
+
+    def part(first: int, end: int) -> None:
+        found[first] = loop(*[row[first:end] for row in rows], *options)
+
+    in_parts(part, len(rows[0]))
+    bad = min((first + results[0] for first, results in found.items() if results[0] >= 0), default=-1)
+    # Added up anew, in an order that does not depend on the parts.
+    return bad, _total(rows[2]), sum(results[2] for results in found.values())
+
+
 @kernel
-def _cross_entropy(x, target, ignore_index, smoothing, losses, sums):
-    """Fill losses and sums; return (first row with a bad target or -1, sum of losses, rows that count)."""
+def _total(losses):
+    total = 0.0
+    for i in range(losses.size):
+        total += losses[i]
+    return total
+
+
+@kernel
+def _cross_entropy(x, target, losses, tops, log_totals, ignore_index, smoothing):
+    """Fill losses and the two parts of their sums; return what `_for_rows` does."""
     rows, classes = x.shape
     number = x.dtype.type
     kept = 0
-    loss_sum = 0.0
     for i in range(rows):
         row = x[i]
         key = to_ordered(row[0])
@@ -145,13 +166,13 @@ def _cross_entropy(x, target, ignore_index, smoothing, losses, sums):
         for j in range(classes):
             total += exp_of_negative(row[j] - top)
         log_total = number(math.log(total))
-        sums[0, i], sums[1, i] = top, log_total
+        tops[i], log_totals[i] = top, log_total
         t = target[i]
         if t == ignore_index:
             losses[i] = number(0)
             continue
         if t < 0 or t >= classes:
-            return i, loss_sum, kept
+            return i, 0.0, kept
         loss = log_total - (row[t] - top)
         if smoothing > 0.0:
             distance = number(0)
@@ -160,14 +181,13 @@ def _cross_entropy(x, target, ignore_index, smoothing, losses, sums):
             uniform = log_total - distance / number(classes)
             loss = number(1 - smoothing) * loss + number(smoothing) * uniform
         losses[i] = loss
-        loss_sum += loss
         kept += 1
-    return -1, loss_sum, kept
+    return -1, _total(losses), kept
 
 
 @kernel
-def _cross_entropy_backward(g, x, target, ignore_index, smoothing, sums, out):
-    """Fill out; return the first row with a bad target, or -1."""
+def _cross_entropy_backward(x, target, scales, tops, log_totals, out, ignore_index, smoothing):
+    """Fill out; return what `_for_rows` does, of which only the first counts."""
     rows, classes = x.shape
     number = x.dtype.type
     everywhere = number(smoothing / classes)
@@ -178,12 +198,12 @@ def _cross_entropy_backward(g, x, target, ignore_index, smoothing, sums, out):
             result[:] = number(0)
             continue
         if t < 0 or t >= classes:
-            return i
-        scale, top, log_total = g[i], sums[0, i], sums[1, i]
+            return i, 0.0, 0
+        scale, top, log_total = scales[i], tops[i], log_totals[i]
         for j in range(classes):
             result[j] = scale * (exp_of_negative(less_both(row[j], top, log_total)) - everywhere)
         result[t] -= scale * number(1 - smoothing)
-    return -1
+    return -1, 0.0, 0
 
 
 @kernel

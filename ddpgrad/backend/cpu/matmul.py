@@ -1,32 +1,43 @@
-"""Matrix products for the CPU that always reach BLAS, that of `nn.Linear` among them."""
+"""Matrix products for the CPU that always reach BLAS, that of `nn.Linear` among them.
+
+BLAS computes in the thread that calls it, and large products are shared by the threads of `threads.py`: its own go on turning
+for milliseconds after a product, on cores that others could use.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..elementary.linalg import matrices
 from ..registry import Unsupported
+from .threads import PER_ELEMENT, in_parts, threads
 from .vectormath import SMALL_PRODUCT, compiled_for
 
 COMPLETE = ("matmul",)
+
+# Multiplications above which BLAS uses more threads, and those with a vector.
+_MANY, _MANY_OF_A_VECTOR = 1 << 18, 1 << 13
 
 _any_matmul = matrices(np)["matmul"]
 
 
 def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     """input @ other. For two matrices `dot` reaches BLAS in a third of the time that numpy.matmul takes to."""
-    if input.dtype is other.dtype and input.dtype.char in "fd" and other.ndim == 2:
-        if input.ndim == 2:
+    if input.dtype is other.dtype and input.dtype.char in "fd":
+        if input.ndim == other.ndim == 2:
             try:
                 return dot(input, other)
             except Unsupported:  # with a sparse matrix behind it
                 return other.swapaxes(0, 1).dot(input.T).T
-        if input.ndim > 2:  # one product over all leading dimensions, as in `linear`
+        if input.ndim > other.ndim == 2:  # one product over all leading dimensions, as in `linear`
             *lead, columns = input.shape
             return dot(input.reshape(math.prod(lead), columns), other).reshape(*lead, other.shape[1])
+        if other.ndim > 2 and input.ndim > 1:
+            return np.matmul(input, other) if threads() == 1 else by_blas(input, other)
     if input.dtype.itemsize == 2:
         out = _of_halves(input, other)
         if out is not None:
@@ -45,7 +56,7 @@ def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
     if weight.__class__ is np.ndarray:
         out = dot(rows, weight.T)
     else:  # rows of one rank, say: `dot` does not ask their class whether it may, `matmul` does
-        out = np.matmul(rows, weight.T)
+        out = by_blas(rows, weight.T)
     if bias is not None:
         out += bias
     return out if flat else out.reshape(*input.shape[:-1], weight.shape[0])
@@ -62,15 +73,18 @@ def weight_gradient(g: np.ndarray, input: np.ndarray, target: Any) -> np.ndarray
 
 def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """left (M, K) @ right (K, N), of one type: by BLAS, or by `float_product` where that is done sooner. out: C-contiguous."""
-    if (
-        left.size * right.shape[1] >= SMALL_PRODUCT
-        and left.dtype.char == "f"
-        and right.__class__ is np.ndarray
-    ):
+    multiplications = left.size * right.shape[1]
+    if multiplications >= SMALL_PRODUCT and left.dtype.char == "f" and right.__class__ is np.ndarray:
         from .float_product import product, worth_it
 
         if worth_it(left, right):
             return product(left, right, out)
+    if (
+        multiplications > _MANY_OF_A_VECTOR
+        and threads() > 1
+        and left.__class__ is right.__class__ is np.ndarray
+    ):
+        return by_blas(left, right, out)
     return left.dot(right) if out is None else left.dot(right, out)  # a sparse matrix takes no `out`
 
 
@@ -108,3 +122,42 @@ def for_blas(x: np.ndarray) -> np.ndarray:
     if (column == size and row >= columns * size) or (row == size and column >= rows * size):
         return x
     return np.ascontiguousarray(x)
+
+
+def _wants_threads(left: np.ndarray, right: np.ndarray) -> bool:
+    """Whether BLAS would compute this product of matrices, or of stacks of them, by several threads."""
+    multiplications = max(left.size * right.shape[-1], left.shape[-2] * right.size)
+    if multiplications <= _MANY_OF_A_VECTOR or threads() == 1:
+        return False
+    return multiplications > _MANY or min(left.shape[-2], right.shape[-1]) == 1
+
+
+def by_blas(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """numpy.matmul of matrices, or of stacks of them, of one type."""
+    if not _wants_threads(left, right):
+        return np.matmul(left, right, out=out) if left.ndim > 2 or out is not None else left.dot(right)
+    if out is None:
+        lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        out = np.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
+    rows, columns = out.shape[-2:]
+    multiplications = out.size * left.shape[-1]
+    if left.ndim == right.ndim > 2 and len(left) == len(right):
+        work, length = partial(_stacks, left, right, out), len(left)
+    elif rows >= columns:
+        work, length = partial(_rows, left, right, out), rows
+    else:
+        work, length = partial(_columns, left, right, out), columns
+    in_parts(work, length, multiplications // PER_ELEMENT, blas=True)
+    return out
+
+
+def _stacks(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
+    np.matmul(left[first:end], right[first:end], out=out[first:end])
+
+
+def _rows(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
+    np.matmul(left[..., first:end, :], right, out=out[..., first:end, :])
+
+
+def _columns(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
+    np.matmul(left, right[..., first:end], out=out[..., first:end])

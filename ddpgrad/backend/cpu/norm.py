@@ -8,14 +8,19 @@ E[x^2] - E[x]^2, which loses all digits when the mean is large. Functions return
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from ..dtype import prepare_narrow
 from .half import is_half, stored
+from .threads import in_parts, shared
 from .vectormath import compiled_for, kernel, narrowed, widened
 
 Array = np.ndarray
+
+# Rows whose part of a weight's gradient is summed before it joins the others.
+ROWS = 128
 
 
 def layer_norm(
@@ -58,23 +63,20 @@ def layer_norm_backward(
         return NotImplemented
     x, n = _rows(input, ndim)
     g_input = np.empty(input.shape, input.dtype)
-    g_weight, g_bias = np.zeros(n, input.dtype), np.zeros(n, input.dtype)
-    _layer_norm_backward(
+    g_affine = np.zeros((2, -(-len(x) // ROWS), n), input.dtype)
+    work = partial(
+        _layer_norm_backward,
         _rows(g, ndim)[0],
         x,
         _flat(weight, 1, n, x),
         np.ascontiguousarray(mean).reshape(-1),
         np.ascontiguousarray(rstd).reshape(-1),
         g_input.reshape(x.shape),
-        g_weight,
-        g_bias,
+        g_affine,
     )
-    shape = input.shape[input.ndim - ndim :]
-    return (
-        g_input,
-        None if weight is None else g_weight.reshape(shape),
-        None if bias is None else g_bias.reshape(shape),
-    )
+    in_parts(work, g_affine.shape[1], x.size)
+    g_weight, g_bias = g_affine.sum(1).reshape(2, *input.shape[input.ndim - ndim :])
+    return g_input, None if weight is None else g_weight, None if bias is None else g_bias
 
 
 def batch_norm(
@@ -94,7 +96,8 @@ def batch_norm(
     if x.shape[2] == 1:
         _batch_norm_rows(x[:, :, 0], scale, shift, eps, out.reshape(x.shape[:2]), mean, rstd, var)
     else:
-        _batch_norm(x, scale, shift, eps, out.reshape(x.shape), mean, rstd, var)
+        work = partial(_batch_norm, x, scale, shift, eps, out.reshape(x.shape), mean, rstd, var)
+        in_parts(work, channels, x.size)
     return out, mean, rstd, var
 
 
@@ -119,7 +122,9 @@ def batch_norm_backward(
         rows = g_input.reshape(x.shape[:2])
         _batch_norm_rows_backward(_channels(g)[:, :, 0], x[:, :, 0], *statistics, rows, g_weight, g_bias)
     else:
-        _batch_norm_backward(_channels(g), x, *statistics, g_input.reshape(x.shape), g_weight, g_bias)
+        images = g_input.reshape(x.shape)
+        work = partial(_batch_norm_backward, _channels(g), x, *statistics, images, g_weight, g_bias)
+        in_parts(work, channels, x.size)
     return g_input, None if weight is None else g_weight, None if bias is None else g_bias
 
 
@@ -164,6 +169,7 @@ def _flat(parameter: Array | None, default: float, n: int, like: Array) -> Array
     return np.ascontiguousarray(parameter).reshape(n)
 
 
+@shared("x", "out")
 @kernel
 def _channel_affine(x, weight, bias, out):
     images, channels, n = x.shape
@@ -174,6 +180,7 @@ def _channel_affine(x, weight, bias, out):
                 result[j] = narrowed(widened(row[j]) * scale + shift, result)
 
 
+@shared("x", "out")
 @kernel
 def _channel_affine_rows(x, weight, bias, out):
     """As `_channel_affine` where a channel has one element in each image, so that channels lie side by side."""
@@ -184,6 +191,7 @@ def _channel_affine_rows(x, weight, bias, out):
             result[c] = narrowed(widened(row[c]) * weight[c] + bias[c], result)
 
 
+@shared("x", "out", "mean", "rstd")
 @kernel
 def _layer_norm(x, weight, bias, eps, out, mean, rstd):
     rows, n = x.shape
@@ -206,12 +214,14 @@ def _layer_norm(x, weight, bias, eps, out, mean, rstd):
 
 
 @kernel
-def _layer_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
+def _layer_norm_backward(g, x, weight, mean, rstd, g_input, g_affine, first, end):
+    """Blocks of ROWS rows from `first` to `end`; g_affine (2, blocks, n): the parts of weight and bias."""
     rows, n = x.shape
     number = x.dtype.type
     share = number(1 / n)
-    for i in range(rows):
+    for i in range(first * ROWS, min(end * ROWS, rows)):
         g_row, row, result = g[i], x[i], g_input[i]
+        g_weight, g_bias = g_affine[0, i // ROWS], g_affine[1, i // ROWS]
         middle, inverse = mean[i], rstd[i]
         total = number(0)
         dot = number(0)
@@ -230,10 +240,11 @@ def _layer_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
 
 
 @kernel
-def _batch_norm(x, weight, bias, eps, out, mean, rstd, var):
-    images, channels, n = x.shape
+def _batch_norm(x, weight, bias, eps, out, mean, rstd, var, first, end):
+    """Channels from `first` to `end`."""
+    images, _, n = x.shape
     number = x.dtype.type
-    for c in range(channels):
+    for c in range(first, end):
         # The part of one image is summed in the data's type, the images in float64.
         total = 0.0
         for i in range(images):
@@ -264,10 +275,11 @@ def _batch_norm(x, weight, bias, eps, out, mean, rstd, var):
 
 
 @kernel
-def _batch_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias):
-    images, channels, n = x.shape
+def _batch_norm_backward(g, x, weight, mean, rstd, g_input, g_weight, g_bias, first, end):
+    """Channels from `first` to `end`."""
+    images, _, n = x.shape
     number = x.dtype.type
-    for c in range(channels):
+    for c in range(first, end):
         middle, inverse = mean[c], rstd[c]
         total = 0.0
         dot = 0.0

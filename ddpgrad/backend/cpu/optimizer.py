@@ -9,13 +9,17 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
 from . import numbers as on_numbers
+from .threads import in_parts, shared
 from .vectormath import compiled_for, kernel, narrowed, widened
+
+_BLOCK = 1 << 14  # elements whose squares are summed before they join the total
 
 
 def update_(
@@ -63,7 +67,10 @@ def sum_of_squares(x: np.ndarray) -> float:
         x = stored(x)
     elif not compiled_for(x):
         return NotImplemented
-    return _sum_of_squares(np.ascontiguousarray(x).reshape(-1))
+    flat = np.ascontiguousarray(x).reshape(-1)
+    totals = np.empty(-(-x.size // _BLOCK))
+    in_parts(partial(_sums_of_squares, flat, totals), len(totals), x.size)
+    return float(totals.sum())
 
 
 def scale_(x: np.ndarray, factor: float) -> None:
@@ -78,7 +85,7 @@ def _loop(rule: Callable[..., Any], states: int) -> Callable[..., None]:
     # What is kept on disk is found by the values that the loop names and closes over. The rule counts by its
     # name there, so its text must count as well: it may change while the name stays.
     text = hashlib.sha256(code.co_code + repr((code.co_consts, code.co_names)).encode()).hexdigest()
-    return kernel(_LOOPS[states](register_jitable(rule), text))
+    return shared("param", "grad", *"abc"[:states])(kernel(_LOOPS[states](register_jitable(rule), text)))
 
 
 def _without_state(rule: Any, text: str) -> Callable[..., None]:
@@ -138,9 +145,11 @@ _LOOPS = (_without_state, _with_one, _with_two, _with_three)
 
 
 @kernel
-def _sum_of_squares(x):
-    total = 0.0
-    for i in range(x.size):
-        v = np.float64(widened(x[i]))
-        total += v * v
-    return total
+def _sums_of_squares(x, totals, first, end):
+    for k in range(first, end):
+        block = x[k * _BLOCK : (k + 1) * _BLOCK]
+        total = 0.0
+        for i in range(block.size):
+            v = np.float64(widened(block[i]))
+            total += v * v
+        totals[k] = total

@@ -18,6 +18,7 @@ from numba.extending import register_jitable
 from ..dtype import prepare_narrow
 from ..layout import beside
 from .numbers import where
+from .threads import shared
 from .vectormath import (
     compiled_for,
     exp,
@@ -34,8 +35,7 @@ Array = np.ndarray[Any, Any]
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024
-_TANH_SCALE = 2 * math.sqrt(2 / math.pi)
-_TANH_CUBIC = 0.044715
+_TANH_SCALE, _TANH_CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
 
 
 def relu(input: Array) -> Array:
@@ -242,7 +242,7 @@ def _loop(element: Callable[..., Any]) -> Callable[..., None]:
         for i in range(x.size):
             out[i] = narrowed(element(widened(x[i]), *options), out)
 
-    return kernel(loop)
+    return shared("x", "out")(kernel(loop))
 
 
 @functools.cache
@@ -253,7 +253,7 @@ def _loop_over_pairs(element: Callable[..., Any]) -> Callable[..., None]:
         for i in range(x.size):
             out[i] = narrowed(element(widened(g[i]), widened(x[i]), *options), out)
 
-    return kernel(loop)
+    return shared("g", "x", "out")(kernel(loop))
 
 
 @functools.cache
@@ -264,7 +264,7 @@ def _loop_under_one(element: Callable[..., Any]) -> Callable[..., None]:
         for i in range(x.size):
             out[i] = element(g, x[i], *options)
 
-    return kernel(loop)
+    return shared("x", "out")(kernel(loop))
 
 
 # -- elements --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .threads import shared
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray
@@ -57,6 +58,7 @@ def mix_places_weight_backward(g: Array, input: Array, index: Array) -> Array:
     return out
 
 
+@shared("x", "weight", "index", "out")
 @kernel
 def _mix(x, weight, index, out):
     for n in range(out.shape[0]):
@@ -68,6 +70,7 @@ def _mix(x, weight, index, out):
                     sink[p] += w[p] * source[u(places[p])]
 
 
+@shared("g", "weight", "index", "out")
 @kernel
 def _mix_input(g, weight, index, out):
     for n in range(g.shape[0]):
@@ -79,6 +82,7 @@ def _mix_input(g, weight, index, out):
                     sink[u(places[p])] += w[p] * source[p]
 
 
+@shared("g", "x", "index", "out")
 @kernel
 def _mix_weight(g, x, index, out):
     for n in range(g.shape[0]):
@@ -90,6 +94,7 @@ def _mix_weight(g, x, index, out):
                     sink[p] += source[p] * met[u(places[p])]
 
 
+@shared("x", "index", "out")
 @kernel
 def _take(x, index, out):
     for n in range(out.shape[0]):
@@ -99,6 +104,7 @@ def _take(x, index, out):
                 sink[k] = source[u(places[k])]
 
 
+@shared("g", "index", "out")
 @kernel
 def _add(g, index, out):
     for n in range(g.shape[0]):

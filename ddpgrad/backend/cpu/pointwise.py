@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..layout import beside
+from .threads import shared
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray[Any, Any]
@@ -33,18 +34,21 @@ def where(condition: Array, input: Any, other: Any) -> Array:
     return out
 
 
+@shared("condition", "a", "b", "out")
 @kernel
 def _where(condition, a, b, out):
     for i in range(out.size):
         out[i] = a[i] if condition[i] else b[i]
 
 
+@shared("condition", "a", "out")
 @kernel
 def _where_first(condition, a, number, out):
     for i in range(out.size):
         out[i] = a[i] if condition[i] else number
 
 
+@shared("condition", "b", "out")
 @kernel
 def _where_second(condition, number, b, out):
     for i in range(out.size):

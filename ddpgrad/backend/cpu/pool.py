@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from .threads import shared
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray
@@ -133,6 +134,7 @@ def _largest(image, top, high, down, left, wide, across):
     return best, at
 
 
+@shared("x", "out", "indices")
 @kernel
 def _max_pool(x, size, stride, padding, dilation, out, indices):
     images, height, width = x.shape
@@ -147,6 +149,7 @@ def _max_pool(x, size, stride, padding, dilation, out, indices):
                 indices[n, row, column] = at
 
 
+@shared("x", "out", "indices")
 @kernel
 def _max_pool_2x2(x, out, indices):
     images, down, across = out.shape

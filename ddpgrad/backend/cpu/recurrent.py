@@ -6,16 +6,20 @@ before anything else, for types they are not written for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..sequence import BatchSizes, previous_rows, steps
-from .float_product import by
+from .float_product import TILE, by, is_packed
 from .matmul import dot
+from .threads import PER_ELEMENT, in_parts
 from .vectormath import compiled_for, exp, kernel
 
 Array = np.ndarray[Any, Any]
+Steps = list[tuple[slice, slice]]
+"""Of each step its rows among those of all steps, and their sequences."""
 
 
 def lstm_sequence(
@@ -29,10 +33,13 @@ def lstm_sequence(
     h, c = np.array(h0, order="C"), np.array(c0, order="C")
     products = np.empty((len(h0), gates.shape[1]), input.dtype)
     multiply = by(weight.T, len(batch_sizes))
-    for start, size in steps(batch_sizes, reverse):
-        rows = slice(start, start + size)
-        multiply(h[:size], products[:size])
-        _lstm_step(gates[rows], products[:size], h, c, states[0, rows], states[1, rows])
+
+    def part(order: Steps) -> None:
+        for rows, own in order:
+            multiply(h[own], products[own])
+            _lstm_step(gates[rows], products[own], h[own], c[own], states[0, rows], states[1, rows])
+
+    _in_batches(part, batch_sizes, reverse, weight.T)
     return states, gates
 
 
@@ -57,12 +64,14 @@ def lstm_backward(
     grad = np.empty_like(gates)
     grad_h, grad_c = np.zeros_like(h0, order="C"), np.zeros_like(c0, order="C")
     multiply = by(weight, len(batch_sizes))
-    for start, size in list(steps(batch_sizes, reverse))[::-1]:
-        rows = slice(start, start + size)
-        _lstm_step_backward(
-            g[0, rows], g[1, rows], gates[rows], out[1, rows], c_before[rows], grad_h, grad_c, grad[rows]
-        )
-        multiply(grad[rows], grad_h[:size])
+
+    def part(order: Steps) -> None:
+        for rows, own in order[::-1]:
+            of_states, cells = (g[0, rows], g[1, rows]), (out[1, rows], c_before[rows])
+            _lstm_step_backward(*of_states, gates[rows], *cells, grad_h[own], grad_c[own], grad[rows])
+            multiply(grad[rows], grad_h[own])
+
+    _in_batches(part, batch_sizes, reverse, weight)
     return grad, grad_h, grad_c, dot(grad.T, h_before)
 
 
@@ -79,12 +88,15 @@ def gru_sequence(
     multiply = by(weight.T, len(batch_sizes))
     h = np.array(h0, order="C")
     products = np.empty((len(h0), 3 * width), input.dtype)
-    for start, size in steps(batch_sizes, reverse):
-        rows = slice(start, start + size)
-        multiply(h[:size], products[:size])
-        if bias is not None:
-            products[:size] += bias
-        _gru_step(input[rows], products[:size], h, gates[rows], states[rows])
+
+    def part(order: Steps) -> None:
+        for rows, own in order:
+            multiply(h[own], products[own])
+            if bias is not None:
+                products[own] += bias
+            _gru_step(input[rows], products[own], h[own], gates[rows], states[rows])
+
+    _in_batches(part, batch_sizes, reverse, weight.T)
     return states, gates
 
 
@@ -109,11 +121,14 @@ def gru_backward(
     grad_h = np.zeros_like(h0, order="C")
     through = np.empty_like(grad_h)
     multiply = by(weight, len(batch_sizes))
-    for start, size in list(steps(batch_sizes, reverse))[::-1]:
-        rows = slice(start, start + size)
-        _gru_step_backward(g[rows], gates[rows], before[rows], grad_h, grad[rows], of_state[rows])
-        multiply(of_state[rows], through[:size])
-        grad_h[:size] += through[:size]
+
+    def part(order: Steps) -> None:
+        for rows, own in order[::-1]:
+            _gru_step_backward(g[rows], gates[rows], before[rows], grad_h[own], grad[rows], of_state[rows])
+            multiply(of_state[rows], through[own])
+            grad_h[own] += through[own]
+
+    _in_batches(part, batch_sizes, reverse, weight)
     return grad, grad_h, dot(of_state.T, before), None if bias is None else of_state.sum(0)
 
 
@@ -127,9 +142,13 @@ def rnn_sequence(
     h = np.array(h0, order="C")
     products = np.empty_like(h)
     multiply = by(weight.T, len(batch_sizes))
-    for start, size in steps(batch_sizes, reverse):
-        multiply(h[:size], products[:size])
-        _rnn_step(states[start : start + size], products[:size], h, relu)
+
+    def part(order: Steps) -> None:
+        for rows, own in order:
+            multiply(h[own], products[own])
+            _rnn_step(states[rows], products[own], h[own], relu)
+
+    _in_batches(part, batch_sizes, reverse, weight.T)
     return states
 
 
@@ -151,11 +170,31 @@ def rnn_backward(
     grad = np.empty_like(out)
     grad_h = np.zeros_like(h0, order="C")
     multiply = by(weight, len(batch_sizes))
-    for start, size in list(steps(batch_sizes, reverse))[::-1]:
-        rows = slice(start, start + size)
-        _rnn_step_backward(g[rows], out[rows], grad_h, grad[rows], relu)
-        multiply(grad[rows], grad_h[:size])
+
+    def part(order: Steps) -> None:
+        for rows, own in order[::-1]:
+            _rnn_step_backward(g[rows], out[rows], grad_h[own], grad[rows], relu)
+            multiply(grad[rows], grad_h[own])
+
+    _in_batches(part, batch_sizes, reverse, weight)
     return grad, grad_h, dot(grad.T, before)
+
+
+def _in_batches(part: Callable[[Steps], None], batch_sizes: BatchSizes, reverse: bool, weight: Array) -> None:
+    """Call `part` for the steps of all sequences, or by threads, for some sequences each.
+
+    A thread gets whole tiles of rows, whose products do not depend on the other rows.
+    """
+    order = list(steps(batch_sizes, reverse))
+
+    def work(first: int, end: int) -> None:
+        low, high = first * TILE, min(end * TILE, batch_sizes[0])
+        spans = [(start, low, min(high, size)) for start, size in order if size > low]
+        part([(slice(start + a, start + b), slice(a, b)) for start, a, b in spans])
+
+    tiles = -(-batch_sizes[0] // TILE)
+    elements = sum(batch_sizes) * weight.size // PER_ELEMENT
+    in_parts(work, tiles if is_packed(weight) and len(order) > 1 else 1, elements)
 
 
 # tanh(x) is 2 sigmoid(2x) - 1 here: exact at both ends, and within a rounding of 1 between. The

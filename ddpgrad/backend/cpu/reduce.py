@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .threads import in_parts
 from .vectormath import compiled_for, kernel, widened
 
 # Below this many elements NumPy's own sum is done before a compiled one has started.
@@ -64,9 +66,9 @@ def _half_total(input: np.ndarray, dim: int | tuple[int, ...] | None, keepdim: b
 
 def _summed(input: np.ndarray, split: tuple[int, int, int], out: np.ndarray) -> np.ndarray:
     if split[2] == 1:
-        _sum_columns(input.reshape(split[:2]), out)
+        in_parts(partial(_sum_columns, input.reshape(split[:2]), out), len(out), input.size)
     else:
-        _sum_rows(input.reshape(split), out)
+        in_parts(partial(_sum_rows, input.reshape(split), out), len(out), input.size)
     return out
 
 
@@ -156,47 +158,47 @@ def _shape(shape: tuple[int, ...], dims: set[int], keepdim: bool) -> tuple[int, 
 
 
 @kernel
-def _sum_rows(x, out):
-    """Sum x (a, b, c) over a and c to out (b,)."""
-    outer, kept, inner = x.shape
+def _sum_rows(x, out, first, end):
+    """Sum x (a, b, c) over a and c to out (b,), from `first` to `end`."""
+    outer, _, inner = x.shape
     number = out.dtype.type
-    totals = np.zeros(kept, np.float64)
+    totals = np.zeros(out.size, np.float64)
     for i in range(outer):
-        for j in range(kept):
+        for j in range(first, end):
             row = x[i, j]
-            for first in range(0, inner, _BLOCK):
+            for start in range(0, inner, _BLOCK):
                 # A loop from 0 over a slice: only then are its indices known not to be negative, and it vectorised.
-                block = row[first : first + _BLOCK]
+                block = row[start : start + _BLOCK]
                 part = number(0)
                 for k in range(block.size):
                     part += widened(block[k])
                 totals[j] += part
-    for j in range(kept):
+    for j in range(first, end):
         out[j] = number(totals[j])
 
 
 @kernel
-def _sum_columns(x, out):
-    """Sum x (a, b) over a to out (b,)."""
-    rows, columns = x.shape
+def _sum_columns(x, out, begin, end):
+    """Sum x (a, b) over a to out (b,), from `begin` to `end`."""
+    rows, columns = x.shape[0], end - begin
     number = out.dtype.type
     totals = np.zeros(columns, np.float64)
     part = np.empty(columns, out.dtype)
     for first in range(0, rows, _BLOCK):
-        end = min(first + _BLOCK, rows)
+        stop = min(first + _BLOCK, rows)
         # Four rows at a time, for the partial sums are read and written each time.
-        fours = first + (end - first) // 4 * 4
+        fours = first + (stop - first) // 4 * 4
         for j in range(columns):
             part[j] = number(0)
         for i in range(first, fours, 4):
-            p, q, r, s = x[i], x[i + 1], x[i + 2], x[i + 3]
+            p, q, r, s = x[i, begin:], x[i + 1, begin:], x[i + 2, begin:], x[i + 3, begin:]
             for j in range(columns):
                 part[j] += widened(p[j]) + widened(q[j]) + widened(r[j]) + widened(s[j])
-        for i in range(fours, end):
-            p = x[i]
+        for i in range(fours, stop):
+            p = x[i, begin:]
             for j in range(columns):
                 part[j] += widened(p[j])
         for j in range(columns):
             totals[j] += part[j]
     for j in range(columns):
-        out[j] = number(totals[j])
+        out[begin + j] = number(totals[j])

@@ -1,50 +1,215 @@
-"""More threads for one large kernel, as many as BLAS has: parts of it that do not hold the GIL, beside one another."""
+"""More threads for one large kernel, as many as BLAS has: parts of it that do not hold the GIL, beside one another.
+
+No result depends on their number: each element is computed by one of them, and sums have an order of their own.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
-from threadpoolctl import threadpool_info
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+Work = Callable[[int, int], Any]
+
+# Elements of which one thread has done much before another has begun, where an element takes less than a nanosecond.
+WORTH_SHARING = 1 << 17
+PER_ELEMENT = 50  # multiplications of a product in the time of such an element
+_MOVES = hasattr(os, "sched_setaffinity")
+_DONE = 8  # the place of its count, a line of the cache away from that of parts that are posted
 
 
-class _Helpers:
-    """count: threads with the one that asks, None until somebody does. pool: those that help, once they have."""
+class _Helper:
+    """A thread that computes parts. It watches for the next for a while, as does who waits for it, before either sleeps."""
+
+    def __init__(self) -> None:
+        from .watching import watch  # Numba
+
+        self._watch = watch()
+        self._counts = np.zeros(2 * _DONE, np.int64)
+        self._address = self._counts.ctypes.data
+        self._posted = 0
+        self._parts: SimpleQueue[tuple[Work, int, int] | None] = SimpleQueue()
+        self._errors: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+        self._avoids = -1  # a core
+        self._thread = threading.Thread(target=self._run, name="ddpgrad-helper", daemon=True)
+        self._thread.__dict__["holds_no_lock"] = True  # so a loader may fork the process
+        self._thread.start()
+
+    def post(self, part: tuple[Work, int, int] | None) -> None:
+        """Compute a part; None: end."""
+        self._posted += 1
+        self._parts.put(part)
+        self._counts[0] = self._posted
+
+    def error(self) -> BaseException | None:
+        """What the part raised, when it is done."""
+        self._watch(self._address + 8 * _DONE, self._posted)
+        while True:
+            number, error = self._errors.get()
+            if number == self._posted:  # no one from before, for which an interrupt ended the wait
+                return error
+
+    def here(self) -> int:
+        """The core of the calling thread."""
+        return self._watch(self._address, self._posted)
+
+    def avoid(self, core: int) -> None:
+        """Run on other cores: of machines whose cores share no cache, Linux may wake a thread on that of who wakes it."""
+        if core != self._avoids and _MOVES:
+            self._avoids = core
+            others = os.sched_getaffinity(0) - {core}
+            if others and self._thread.native_id is not None:
+                os.sched_setaffinity(self._thread.native_id, others)
+
+    def _run(self) -> None:
+        done = 0
+        while True:
+            self._watch(self._address, done + 1)
+            part = self._parts.get()
+            if part is None:
+                return
+            error = _error_of(*part)
+            done += 1
+            self._errors.put((done, error))
+            self._counts[_DONE] = done
+
+
+class _Team:
+    """count: threads with the one that asks, None until somebody does. lock: held by whom the helpers work for.
+
+    blas: the libraries that have so many threads as well, and how many each.
+    """
 
     count: int | None = None
-    pool: ThreadPoolExecutor | None = None
+    helpers: tuple[_Helper, ...] = ()
+    blas: tuple[tuple[Any, int], ...] = ()
+    lock = threading.Lock()
 
 
-_helpers = _Helpers()
+class _Part(threading.local):
+    """inside: whether the calling thread computes a part, which it shares with nobody."""
+
+    inside = False
+
+
+_team, _part = _Team(), _Part()
 
 
 def blas_threads() -> int:
     """The number of threads that BLAS may use."""
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+    with _team.lock:
+        libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        _team.blas = tuple([(library, library.num_threads) for library in libraries])
+    return max((count for _, count in _team.blas), default=1)
+
+
+def threads() -> int:
+    """The number of threads that the calling one may share a kernel between."""
+    count = _team.count
+    if count is None:
+        count = _team.count = blas_threads()
+    return 1 if count == 1 or _part.inside else count
 
 
 def forget() -> None:
-    """Ask anew how many threads there are: their number was changed, or this is a new process."""
-    _helpers.count = _helpers.pool = None
+    """Ask anew how many threads there are: their number was changed."""
+    with _team.lock:
+        for helper in _team.helpers:
+            helper.post(None)
+        _team.count, _team.helpers = None, ()
 
 
-os.register_at_fork(after_in_child=forget)
+def _in_a_new_process() -> None:
+    _team.count, _team.helpers, _team.lock, _part.inside = None, (), threading.Lock(), False
 
 
-def in_parts(work: Callable[[int, int], Any], length: int) -> None:
-    """Call work(first, end) for neighbouring parts of range(length), a thread each; the parts may not overlap."""
-    if _helpers.count is None:
-        _helpers.count = blas_threads()
-    count = min(_helpers.count, length)
-    if count <= 1:
+os.register_at_fork(after_in_child=_in_a_new_process)
+
+
+def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool = False) -> None:
+    """Call work(first, end) for neighbouring parts of range(length), a thread each; the parts may not overlap.
+
+    elements: what they compute together; few are left to the calling thread. blas: the work calls BLAS, which then
+    computes in the thread that calls it.
+    """
+    most = threads()
+    count = min(most, length) if elements >= WORTH_SHARING else 1
+    limits = blas and most > 1
+    if not ((count > 1 or limits) and _team.lock.acquire(blocking=False)):
         work(0, length)
         return
-    if _helpers.pool is None:
-        _helpers.pool = ThreadPoolExecutor(_helpers.count - 1, "ddpgrad-helper")
+    try:
+        if limits:
+            for library, _ in _team.blas:
+                library.set_num_threads(1)
+        if count > 1:
+            _share(work, length, count)
+        else:
+            work(0, length)
+    finally:
+        if limits:
+            for library, usual in _team.blas:
+                library.set_num_threads(usual)
+        _team.lock.release()
+
+
+def _share(work: Work, length: int, count: int) -> None:
+    _team.helpers += tuple([_Helper() for _ in range(len(_team.helpers), count - 1)])
     edges = [length * i // count for i in range(count + 1)]
-    others = [_helpers.pool.submit(work, edges[i], edges[i + 1]) for i in range(1, count)]
-    work(0, edges[1])
-    for other in others:
-        other.result()
+    helpers = _team.helpers[: count - 1]
+    core = helpers[0].here()
+    for i, helper in enumerate(helpers, 1):
+        helper.avoid(core)
+        helper.post((work, edges[i], edges[i + 1]))
+    errors = [_error_of(work, 0, edges[1]), *[helper.error() for helper in helpers]]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _error_of(work: Work, first: int, end: int) -> BaseException | None:
+    """Compute a part. What that raises belongs to the thread that asked for it."""
+    _part.inside = True
+    try:
+        work(first, end)
+    except BaseException as error:
+        return error
+    finally:
+        _part.inside = False
+    return None
+
+
+def shared(*cut: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A compiled kernel of independent rows, for all threads: they get parts of the arguments `cut`, along the first dimension.
+
+    The first of `cut` is one that has as many elements as any.
+    """
+
+    def share(compiled: Any) -> Callable[..., None]:
+        names = compiled.py_func.__code__.co_varnames
+        places = [names.index(name) for name in cut]
+        measure = places[0]
+
+        def call(*args: Any) -> None:
+            array = args[measure]
+            if array.size < WORTH_SHARING or threads() == 1:
+                compiled(*args)
+            else:
+                in_parts(partial(_rows, compiled, places, args), len(array), array.size)
+
+        return call
+
+    return share
+
+
+def _rows(compiled: Any, places: list[int], args: tuple[Any, ...], first: int, end: int) -> None:
+    given = list(args)
+    for place in places:
+        given[place] = given[place][first:end]
+    compiled(*given)

@@ -14,11 +14,13 @@ Tiles are laid out (channel, element of the tile, tile) in groups of at most `_T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from .float_product import matmul
+from .matmul import by_blas
+from .threads import PER_ELEMENT, in_parts, threads
 from .vectormath import kernel
 
 Array = np.ndarray
@@ -62,20 +64,31 @@ def convolve_input(g: Array, weight: Array, padding: Pair) -> Array:
 def convolve_weight(g: Array, input: Array, padding: Pair) -> Array:
     """The gradient for the weight (O, C, 3, 3), from g (N, O, *) and input (N, C, H, W)."""
     channels, outputs = input.shape[1], g.shape[1]
-    across = -(-g.shape[3] // 2)
-    x_tiles = np.empty((channels, 16, _PITCH), input.dtype)
-    g_tiles = np.empty((outputs, 16, _PITCH), input.dtype)
+    size = -(-g.shape[2] // 2), -(-g.shape[3] // 2)
+    groups = _groups(g.shape)
+    team = min(threads(), len(groups))
+    x_tiles = np.empty((team, channels, 16, _PITCH), input.dtype)
+    g_tiles = np.empty((team, outputs, 16, _PITCH), input.dtype)
     total = np.zeros((16, outputs, channels), input.dtype)
-    for first, rows in _groups(g.shape):
-        tiles = rows * across
-        _input_to_tiles(
-            input, padding, (-(-g.shape[2] // 2), across), first, rows, x_tiles.reshape(channels, -1)
-        )
-        _gradient_to_tiles(g, first, rows, g_tiles.reshape(outputs, -1))
-        left = g_tiles[:, :, :tiles].swapaxes(0, 1)
-        total += matmul(left, x_tiles[:, :, :tiles].transpose(1, 2, 0))
+    for start in range(0, len(groups), team):
+        now = groups[start : start + team]
+
+        def turn(begin: int, end: int, now: Any = now) -> None:
+            for k in range(begin, end):
+                _input_to_tiles(input, padding, size, *now[k], x_tiles[k].reshape(channels, -1))
+                _gradient_to_tiles(g, *now[k], g_tiles[k].reshape(outputs, -1))
+
+        def add(begin: int, end: int, now: Any = now) -> None:
+            for k, (_, rows) in enumerate(now):  # in one order, however many threads there are
+                tiles = rows * size[1]
+                left = g_tiles[k, :, begin:end, :tiles].swapaxes(0, 1)
+                total[begin:end] += matmul(left, x_tiles[k, :, begin:end, :tiles].transpose(1, 2, 0))
+
+        elements = len(now) * 16 * _TILES
+        in_parts(turn, len(now), elements * (channels + outputs))
+        in_parts(add, 16, elements * channels * outputs // PER_ELEMENT, blas=True)
     shrink = np.ascontiguousarray(_EXPAND.T, dtype=input.dtype)
-    flat = np.matmul(shrink, total.reshape(16, outputs * channels))
+    flat = by_blas(shrink, total.reshape(16, outputs * channels))
     return np.ascontiguousarray(flat.T).reshape(outputs, channels, 3, 3)
 
 
@@ -86,29 +99,35 @@ def _convolve(input: Array, weight: Array, bias: Array | None, padding: Pair) ->
     shape = (n, outputs, height + 2 * padding[0] - 2, width + 2 * padding[1] - 2)
     down, across = -(-shape[2] // 2), -(-shape[3] // 2)
     out = np.empty(shape, input.dtype)
-    x_tiles = np.empty((channels, 16, _PITCH), input.dtype)
-    o_tiles = np.empty((outputs, 16, _PITCH), input.dtype)
     offset = np.zeros(outputs, input.dtype) if bias is None else np.ascontiguousarray(bias)
-    for first, rows in _groups(shape):
-        tiles = rows * across
-        _input_to_tiles(input, padding, (down, across), first, rows, x_tiles.reshape(channels, -1))
-        matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), o_tiles[:, :, :tiles].swapaxes(0, 1))
-        _tiles_to_output(o_tiles.reshape(outputs, -1), offset, first, rows, out)
+    groups = _groups(shape)
+
+    def part(begin: int, end: int) -> None:
+        x_tiles = np.empty((channels, 16, _PITCH), input.dtype)
+        o_tiles = np.empty((outputs, 16, _PITCH), input.dtype)
+        for first, rows in groups[begin:end]:
+            tiles = rows * across
+            _input_to_tiles(input, padding, (down, across), first, rows, x_tiles.reshape(channels, -1))
+            matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), o_tiles[:, :, :tiles].swapaxes(0, 1))
+            _tiles_to_output(o_tiles.reshape(outputs, -1), offset, first, rows, out)
+
+    # Of few groups the products are shared.
+    elements = len(groups) * 16 * _TILES * channels * outputs // PER_ELEMENT
+    in_parts(part, len(groups), elements if len(groups) >= 2 * threads() else 0, blas=True)
     return out
 
 
-def _groups(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+def _groups(shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """(first row of tiles, number of rows): the rows of all images in groups of at most `_TILES` tiles."""
     total = shape[0] * -(-shape[2] // 2)
     step = _TILES // -(-shape[3] // 2)
-    for first in range(0, total, step):
-        yield first, min(step, total - first)
+    return [(first, min(step, total - first)) for first in range(0, total, step)]
 
 
 def _expand(weight: Array, matrix: Array) -> Array:
     """The weight (O, C, 3, 3) as 4x4 tiles (16, O, C)."""
     flat = weight.reshape(weight.shape[0] * weight.shape[1], 9)
-    return np.matmul(np.ascontiguousarray(matrix, weight.dtype), flat.T).reshape(16, *weight.shape[:2])
+    return by_blas(np.ascontiguousarray(matrix, weight.dtype), flat.T).reshape(16, *weight.shape[:2])
 
 
 @kernel

@@ -1,0 +1,150 @@
+"""Large kernels with one thread and with several: the same bits."""
+
+from __future__ import annotations
+
+import _thread
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn as nn
+import ddpgrad.nn.functional as F
+from ddpgrad.backend.cpu.threads import in_parts
+
+
+@pytest.fixture(autouse=True)
+def one_thread_at_the_end() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def attention(x: Any, causal: bool = False) -> Any:
+    return F.scaled_dot_product_attention(x, x * 2, x.cos(), is_causal=causal)
+
+
+def sequence(layer: Any, lengths: list[int]) -> Callable[[Any], Any]:
+    return lambda x: layer(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
+
+
+CASES: dict[str, tuple[tuple[int, ...], Callable[[], Callable[[Any], Any]]]] = {
+    "relu": ((513, 700), lambda: F.relu),
+    "gelu": ((513, 700), lambda: F.gelu),
+    "silu of a mean": ((513, 700), lambda: lambda x: F.silu(x).mean()),
+    "softmax": ((513, 700), lambda: lambda x: x.softmax(-1)),
+    "log_softmax": ((513, 700), lambda: lambda x: x.log_softmax(-1)),
+    "glu": ((513, 700), lambda: F.glu),
+    "where": ((513, 700), lambda: lambda x: torch.where(x > 0, x, 3.0) + torch.where(x > 0.5, x, x * 2)),
+    "dropout": ((513, 700), lambda: lambda x: (torch.manual_seed(0), F.dropout(x, 0.3))[1]),
+    "sums": ((513, 700), lambda: lambda x: x.sum(0) + x.sum(1)[:1] + x.sum()),
+    "layer_norm": ((513, 700), lambda: nn.LayerNorm(700)),
+    "rms_norm": ((513, 700), lambda: nn.RMSNorm(700)),
+    "group_norm": ((8, 12, 50, 70), lambda: nn.GroupNorm(3, 12)),
+    "batch_norm": ((8, 12, 50, 70), lambda: nn.BatchNorm2d(12)),
+    "batch_norm, evaluated": ((8, 12, 50, 70), lambda: nn.BatchNorm2d(12).eval()),
+    "max_pool": ((8, 12, 50, 70), lambda: nn.MaxPool2d(2)),
+    "max_pool, overlapping": ((8, 12, 50, 70), lambda: nn.MaxPool2d(3, 2, 1)),
+    "winograd": ((8, 32, 50, 33), lambda: nn.Conv2d(32, 40, 3, padding=1)),
+    "linear of few columns": ((9000, 64), lambda: nn.Linear(64, 40)),
+    "products of stacks": ((43, 60, 64), lambda: lambda x: x @ x.mT),
+    "product of doubles": ((300, 407), lambda: lambda x: (x.double() @ x.double().T).float()),
+    "convolution": ((8, 3, 50, 70), lambda: nn.Conv2d(3, 24, 5, stride=2)),
+    "cross_entropy": (
+        (513, 700),
+        lambda: lambda x: F.cross_entropy(x, torch.arange(513) % 7, ignore_index=3, label_smoothing=0.1),
+    ),
+    "embedding": ((5000, 64), lambda: lambda x: F.embedding(torch.arange(9000) * 7 % 5000, x)),
+    "attention": ((3, 5, 200, 64), lambda: attention),
+    "attention, causal": ((3, 5, 200, 64), lambda: lambda x: attention(x, True)),
+    "lstm": ((30, 43, 64), lambda: nn.LSTM(64, 64)),
+    "gru, both ways": ((30, 43, 64), lambda: nn.GRU(64, 64, bidirectional=True)),
+    "rnn of uneven sequences": (
+        (30, 43, 64),
+        lambda: sequence(nn.RNN(64, 96), sorted((1 + 5 * i % 30 for i in range(43)), reverse=True)),
+    ),
+}
+
+
+def results(case: str, threads: int) -> list[bytes]:
+    torch.set_num_threads(threads)
+    torch.manual_seed(3)
+    shape, make = CASES[case]
+    function = make()
+    x = torch.randn(shape, requires_grad=True)
+    out = function(x)
+    out = out[0] if isinstance(out, tuple) else out
+    (out * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
+    parameters = list(function.parameters()) if isinstance(function, nn.Module) else []
+    return [t.numpy().tobytes() for t in (out.detach(), x.grad, *[p.grad for p in parameters])]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_do_not_depend_on_the_number_of_threads(case: str):
+    alone = results(case, 1)
+    assert results(case, 2) == alone
+    assert results(case, 3) == alone
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "RMSprop"])
+def test_steps_of_optimizers_do_not_depend_on_the_number_of_threads(name: str):
+    def stepped(threads: int) -> bytes:
+        torch.set_num_threads(threads)
+        torch.manual_seed(3)
+        parameter = nn.Parameter(torch.randn(700, 513))
+        optimizer = getattr(torch.optim, name)([parameter], lr=0.1)
+        for _ in range(3):
+            parameter.grad = torch.randn(700, 513)
+            nn.utils.clip_grad_norm_([parameter], 1.0)
+            optimizer.step()
+        return parameter.detach().numpy().tobytes()
+
+    assert stepped(1) == stepped(3)
+
+
+def test_a_process_with_more_threads_may_be_forked():
+    program = """
+import ddpgrad as torch
+from ddpgrad.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(2)
+large = torch.linspace(-1, 1, 1 << 20)
+
+class Shares(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        torch.set_num_threads(2)
+        return torch.relu(large + index).sum()
+
+here = [Shares()[i].item() for i in range(4)]
+there = [b.item() for b in DataLoader(Shares(), None, num_workers=2, multiprocessing_context="fork")]
+assert here == there == [Shares()[i].item() for i in range(4)], (here, there)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_part_that_fails_fails_the_op():
+    torch.set_num_threads(3)
+    table = torch.randn(5000, 64, requires_grad=True)
+    index = torch.arange(9000) % 5000
+    out = F.embedding(index, table)
+    index.data.fill_(7000)  # behind autograd's back
+    with pytest.raises(IndexError, match="out of bounds for a table of 5000 rows"):
+        out.sum().backward()
+
+
+def test_an_interrupted_wait_leaves_no_part_for_the_next_kernel():
+    torch.set_num_threads(2)
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        in_parts(lambda first, end: time.sleep(0.5) if first else None, 2)
+    done = []
+    in_parts(lambda first, end: (time.sleep(0.2), done.append(first)), 2)
+    assert sorted(done) == [0, 1]
