@@ -198,11 +198,6 @@ def test_questions_about_what_is_not_there_have_answers():
         torch._assert_async(torch.tensor(False), "non-negative")
 
 
-def test_no_object_overrides_a_function():
-    assert not torch.overrides.has_torch_function((torch.ones(1), object()))
-    assert torch.overrides.handle_torch_function(torch.neg, (), torch.ones(1)).item() == -1
-
-
 def test_arguments_of_to_are_parsed_as_modules_do():
     parse = torch._C._nn._parse_to
     assert parse("cpu", torch.float64)[:2] == (torch.device("cpu"), torch.float64)

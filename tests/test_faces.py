@@ -99,7 +99,7 @@ def test_dir_and_all_are_the_list(name):
 
 # Declared as methods only, as PyTorch has them.
 ONLY_METHODS = {
-    "contiguous", "expand_as", "reshape_as", "sum_to_size", "to", "type_as", "view", "view_as",
+    "apply_", "contiguous", "expand_as", "map2_", "map_", "reshape_as", "sum_to_size", "to", "type_as", "view", "view_as",
 }  # fmt: skip
 
 

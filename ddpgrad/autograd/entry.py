@@ -12,6 +12,7 @@ from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
 from ..core.errors import GraphError
 from ..core.modes import mode
+from ..core.overrides import overridable
 from ..core.tensor import Size, Tensor, wrap
 from ..core.upcalls import tensor_vocabulary
 from . import engine
@@ -122,6 +123,7 @@ def backward(
     engine.run(edges, seeds, retain_graph=retain, create_graph=create_graph, inputs=wanted)
 
 
+@overridable
 def grad(
     outputs: Targets,
     inputs: Targets,

@@ -10,6 +10,8 @@ from typing import Any
 from ..amp.autocast_mode import autocast
 from ..autograd.accumulate import AccumulateGrad
 from ..core.errors import LinAlgError as _LinAlgError
+from ..core.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..core.overrides import disabled as _disabled_torch_function_impl
 from ..core.tensor import Tensor
 from ..nn.modules import conversion
 from ..random.generator import Generator
@@ -52,21 +54,6 @@ def _are_functorch_transforms_active() -> bool:
     return False
 
 
-def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """`func` of these arguments: subclasses of Tensor have no say in what ops do."""
-    return func(*args, **(kwargs or {}))
-
-
-class DisableTorchFunctionSubclass(contextlib.AbstractContextManager[None]):
-    """A block in which subclasses of Tensor have no say in what ops do, which they never have here."""
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-
-DisableTorchFunction = DisableTorchFunctionSubclass
-
-
 DispatchKey = enum.Enum(
     "DispatchKey",
     "CPU CUDA Meta CompositeImplicitAutograd CompositeExplicitAutograd AutocastCPU AutocastCUDA AutocastXPU",
@@ -102,4 +89,10 @@ def _log_api_usage_once(event: str) -> None:
     """Nothing: no usage is logged."""
 
 
-__all__ = ["_LinAlgError", "DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator"]
+__all__ = [
+    "_disabled_torch_function_impl",
+    "_LinAlgError",
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
+    "Generator",
+]

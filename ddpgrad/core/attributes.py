@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 
@@ -32,6 +32,12 @@ class Attributes(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def become(self, attributes: Mapping[str, Any]) -> None:
+        """Have these attributes, and no others."""
+        kept = dict(attributes)  # which may be this object
+        self.clear()
+        self.update(kept)
 
     def copy(self) -> dict[str, Any]:
         """The program's attributes as a dict of its own."""

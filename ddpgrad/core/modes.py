@@ -57,16 +57,6 @@ class _FunctionModes(threading.local):
 function_modes = _FunctionModes()
 
 
-def ask_mode(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the innermost mode makes of a call of `function`, which it may pass on to the mode around it."""
-    entered = function_modes.entered
-    asked = entered.pop()
-    try:
-        return asked.__torch_function__(function, (), args, kwargs)
-    finally:
-        entered.append(asked)
-
-
 class InferenceVersions(list[int]):
     """The counter of a tensor made in inference mode; `RuntimeError` when it is read outside."""
 

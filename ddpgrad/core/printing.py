@@ -99,7 +99,8 @@ def format_tensor(tensor: Tensor) -> str:
         parts.append(f"grad_fn=<{node}>")
     elif tensor._requires_grad:
         parts.append("requires_grad=True")
-    return prefix + _with_parts(head + body, parts, len(head))
+    whole = prefix + _with_parts(head + body, parts, len(head))
+    return f"Parameter({whole})" if getattr(tensor, "_is_param", False) else whole
 
 
 def _sparse(tensor: Tensor, array: Any) -> str:

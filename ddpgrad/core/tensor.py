@@ -68,6 +68,10 @@ class Tensor(_Attributed):
 
             return Attributes(_everything.__get__(self), Tensor)
 
+        @__dict__.setter
+        def __dict__(self, attributes: Any) -> None:
+            self.__dict__.become(attributes)
+
     def __new__(cls, *args: Any, device: Any = None) -> Self:
         """`Tensor(2, 3)`: uninitialised memory of that shape; `Tensor([1, 2])`: the data as floats."""
         if device is not None:
@@ -81,9 +85,7 @@ class Tensor(_Attributed):
             return wrap(np.array(first, dtype=dtype), cls)
         sizes = first if isinstance(first, Size) else args or (0,)
         if not all(isinstance(n, (int, np.integer)) for n in sizes):
-            raise TypeError(
-                f"Tensor() takes sizes, or one sequence, array or Tensor; got {[*map(type, args)]}"
-            )
+            raise TypeError(f"Tensor() takes sizes, a sequence, array or Tensor; got {[*map(type, args)]}")
         return wrap(np.empty(sizes, dtype=dtype), cls)
 
     # -- attributes ----------------------------------------------------------------------
@@ -371,8 +373,6 @@ class Tensor(_Attributed):
 
     def __reversed__(self) -> Tensor:
         return self.flip(0) if self._array.ndim else self
-
-    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         from .printing import format_tensor

@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 
 from .. import Generator, Tensor, fill_, from_numpy, no_grad
-from ..core.modes import ask_mode, function_modes
+from ..core.overrides import overridable
 from ..ops.indexing.setitem import copy_
 from ..random import rank_generator
 
 
 def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Run without recording, as initial values have no history; and ask the mode that the thread is in."""
+    """Run without recording, as initial values have no history."""
 
+    @overridable
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Tensor:
-        if function_modes.entered:
-            return ask_mode(wrapper, args, kwargs)
         with no_grad():
             return function(*args, **kwargs)
 

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from ..core.overrides import disabled
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import empty
 
 
-class Parameter(Tensor):
+class _ParameterMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        marked = cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
+        return marked or super().__instancecheck__(instance)
+
+
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A leaf tensor that becomes a module's parameter when it is assigned as an attribute.
 
-    data: the values, whose memory is shared; requires_grad: whether backward fills `.grad`.
+    data: the values, whose memory is shared; requires_grad: whether backward fills `.grad`. Of a subclass of Tensor that
+    overrides functions it is another instance, which counts as one of Parameter.
     """
 
     __slots__ = ()
+    __torch_function__ = staticmethod(disabled)
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
         if data is None:
             data = empty(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter(): data must be a Tensor, got {type(data).__name__}")
+        kind: Any = type(data)
+        if kind is not Tensor and kind.__torch_function__ is not disabled:
+            marked: Any = data.detach().requires_grad_(requires_grad)
+            if type(marked) is not kind:
+                raise RuntimeError(
+                    f"Creating a Parameter from an instance of type {kind.__name__} requires that detach() returns "
+                    f"an instance of the same type, but return type {type(marked).__name__} was found instead."
+                )
+            marked._is_param, marked._view = True, None  # an optimizer may give it other memory
+            return marked
         parameter = wrap(data._array, cls)
         parameter._versions = data._versions
         if requires_grad:
@@ -37,6 +56,7 @@ class Buffer(Tensor):
     """A tensor that becomes a module's buffer when it is assigned as an attribute."""
 
     __slots__ = ()
+    __torch_function__ = staticmethod(disabled)
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
@@ -52,6 +72,7 @@ class UninitializedTensorMixin(Tensor):
     """A tensor whose shape a lazy module learns from its first input; until then it has a dtype and a device only."""
 
     __slots__ = ()
+    __torch_function__ = staticmethod(disabled)
     cls_to_become: type[Tensor] = Tensor
 
     @property
@@ -65,6 +86,8 @@ class UninitializedTensorMixin(Tensor):
     @_array.setter
     def _array(self, array: Any) -> None:
         _SLOT.__set__(self, array)
+
+    _operand = _array
 
     @property
     def data(self) -> Tensor:

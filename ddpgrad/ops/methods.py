@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from inspect import signature
+from types import FunctionType
 from typing import Any
 
 from ..autograd import entry
@@ -12,23 +14,36 @@ from ..core.upcalls import declare_all_ops
 from .creation import data, draws, factories, interop
 from .dispatch import inplace, inplace_elements
 from .dispatch.declare import OPS
+from .dispatch.lean_calls import make_call
 from .dispatch.signatures import in_place
 from .dispatch.tensor_function import FUNCTIONS
 from .dispatch.vocabulary import VOCABULARY as F
-from .elementwise import apply, arithmetic, binary, bitwise, conversion, unary
+from .elementwise import arithmetic, binary, bitwise, conversion, unary
 from .elementwise.complex import imag, real
 from .indexing import index, setitem
 from .linalg import matrix
 from .shape import diagonal, rearranging, strided
 
 ON_USE = (
-    "_indices", "_nnz", "_values", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
-    "lu", "lu_solve", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "sparse_dim",
+    "_indices", "_nnz", "_values", "apply_", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
+    "lu", "lu_solve", "map2_", "map_", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "sparse_dim",
     "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_coo", "triangular_solve", "unique", "unique_consecutive", "values",
 )  # fmt: skip
 """Methods whose ops are declared when one of them is first used."""
 
 _attached = {"ops": 0, "functions": 0}
+
+
+def _as_method(function: Any) -> Any:
+    """`function` as a method: another object, since a `__torch_function__` tells `torch.add` from `torch.Tensor.add`."""
+    op = function.__dict__.get("op")
+    if op is not None and function is op.call:
+        method: Any = make_call(op, method=True)
+    else:
+        defaults, closure = function.__defaults__, function.__closure__
+        method = FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closure)
+        method.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(method, function)
 
 
 def _reflected(op: Any) -> Any:
@@ -91,7 +106,7 @@ def _attach_operators() -> None:
         "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
     }  # fmt: skip
     for name, function in table.items():
-        setattr(Tensor, name, function)
+        setattr(Tensor, name, _as_method(function))
     Tensor.__hash__ = object.__hash__
     for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide"):
         python = {"div": "truediv", "remainder": "mod", "floor_divide": "floordiv"}.get(name, name)
@@ -105,14 +120,14 @@ def attach_declared() -> None:
     """Give the class Tensor the methods of what was declared since this was last called."""
     for name, op in list(OPS.items())[_attached["ops"] :]:
         if op.method:
-            setattr(Tensor, name, op.public)
+            setattr(Tensor, name, _as_method(op.public))
         if op.inplace:
             whole = op.public is not op.call
             form = inplace.inplace_function(name, op.public) if whole else inplace.inplace(op)
             setattr(Tensor, f"{name}_", form)
     for name, function in list(FUNCTIONS.items())[_attached["functions"] :]:
         if function.method:
-            setattr(Tensor, name, function.call)
+            setattr(Tensor, name, _as_method(function.call))
         if function.inplace:
             setattr(Tensor, f"{name}_", inplace.inplace_function(name, function.call))
     _attached.update(ops=len(OPS), functions=len(FUNCTIONS))
@@ -132,6 +147,8 @@ def _attach_others() -> None:
     _attach_shorthands()
     for name in ON_USE:
         setattr(Tensor, name, _OnUse(name))
+    for name in ("__deepcopy__", "__getitem__", "__reduce_ex__", "__setitem__", "backward"):
+        getattr(Tensor, name).__name__ = name  # which a `__torch_function__` is told
 
 
 class _OnUse:
@@ -235,7 +252,6 @@ def _attach_shorthands() -> None:
                 data.tensor,
             )
         },
-        **apply.METHODS,
         **draws.METHODS,
         **interop.METHODS,
         "_make_subclass": staticmethod(_make_subclass),

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Self
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...autograd.grad_mode import no_grad
 from ...backend.registry import to_device
+from ...core.overrides import disabled
 from ...core.size import Size
 from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
@@ -29,6 +30,7 @@ class DTensor(Tensor):
     """
 
     __slots__ = ()
+    __torch_function__ = staticmethod(disabled)
     _layout: Layout
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:

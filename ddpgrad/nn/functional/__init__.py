@@ -3,6 +3,7 @@
 from typing import Any
 
 from ...core.face import serve
+from ...core.overrides import overridable
 from ...ops.dispatch.autocast import is_listed, under_autocast
 from ...ops.dispatch.dtype_lists import REFUSED_BY_LAYERS, refusing
 from ...ops.dispatch.inplace import with_inplace
@@ -16,6 +17,8 @@ def _adapted(name: str, function: Any) -> Any:
     shown = under_autocast(function) if is_listed(name) and callable(function) else function
     if name in REFUSED_BY_LAYERS:
         shown = refusing(shown, REFUSED_BY_LAYERS[name])
+    if callable(shown):
+        shown = overridable(shown)
         shown.__dict__["__wrapped__"] = function
     return shown
 

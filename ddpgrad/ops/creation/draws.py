@@ -12,6 +12,7 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
+from ...core.overrides import overridable
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import Generator, source
@@ -149,6 +150,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
 rand_like, randint_like = like(rand), like(_randint_of_shape)
 
 
+@overridable
 def randn_like(
     input: Tensor, *, generator: Generator | None = None, requires_grad: bool = False, **options: Any
 ) -> Tensor:

@@ -15,11 +15,13 @@ from ...backend import dtype as dtypes
 from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
+from ...core.overrides import overridable
 from ...core.size import require_strided, sparse_coo
 from ...core.taping import now, taping
 from ...core.tensor import Size, Tensor, wrap
 from ...core.upcalls import sparse_zeros
 from ...random import source
+from ..dispatch.explain import must_be_tensor
 from ..dispatch.out import resize_out, write_out
 
 
@@ -229,14 +231,13 @@ def like(function: Any) -> Any:
     """`<function>_like`: the function with the shape, dtype and device of a tensor."""
     name = f"{function.__name__}_like"
 
+    @overridable
     def make(
         input: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
         pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
     ) -> Tensor:  # fmt: skip
         if not isinstance(input, Tensor):
-            raise TypeError(
-                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-            )
+            raise must_be_tensor(name, "input", 0, input)
         kind = dtype if dtype is not None else input.dtype
         where = device if device is not None else input.device
         if layout is None and isinstance(input._array, SparseArray):

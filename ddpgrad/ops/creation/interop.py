@@ -12,7 +12,7 @@ from ...backend.device import CPU, Device
 from ...backend.registry import SparseArray, to_device
 from ...core.size import Layout, sparse_coo, strided
 from ...core.tensor import Tensor, wrap
-from ..shape.strided import view
+from ..shape.strided import alias
 from . import data, factories
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of `cls`, a subclass of Tensor."""
     if not issubclass(cls, Tensor):
         raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
-    out = view(self, self.shape) if self._requires_grad else self.detach()
+    out = self.detach() if _is_sparse(self) else alias(self)
     out.__class__ = cls
     return out
 

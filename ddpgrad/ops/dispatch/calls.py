@@ -14,6 +14,7 @@ from ...autograd.grad_mode import mode
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
 from ...core import return_types
+from ...core.overrides import answer, ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
@@ -38,8 +39,13 @@ def casts_of(op: Op) -> Sequence[Any]:
     return casting if is_listed(op.name) else ()
 
 
-def general(op: Op) -> Callable[..., Any]:
-    """The public function of any op."""
+def asked_as(op: Op, method: bool) -> Any:
+    """What operands are asked about: the method of Tensor, or the function that `op` is."""
+    return getattr(Tensor, op.name) if method else op.asked
+
+
+def general(op: Op, method: bool = False) -> Callable[..., Any]:
+    """The public function of any op, or the method of Tensor, which differ in what they ask operands."""
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
@@ -57,6 +63,8 @@ def general(op: Op) -> Callable[..., Any]:
     is_view, reflected_name, refused = op.view, op.reflected_name, REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if overriding and is_overridden(args, kwargs):
+            return ask(asked_as(op, method), args, kwargs)
         try:
             if kwargs:
                 if "out" in kwargs:
@@ -136,11 +144,16 @@ def general(op: Op) -> Callable[..., Any]:
                         break
             return out if visible == 1 else together(outs)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
-            from .foreign import answer  # here, as few calls fail
-
-            return answer(op.public or call, args, kwargs, error)
+            return answer(asked_as(op, method), without_defaults(op, args), kwargs, error)
 
     return call
+
+
+def without_defaults(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args` as they were given, before `op` filled in the rest."""
+    while len(args) > 1 and len(args) <= len(op.defaults) and args[-1] is op.defaults[len(args) - 1]:
+        args = args[:-1]
+    return args
 
 
 def _kind_of(value: Any) -> str:

@@ -54,6 +54,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from ...backend.registry import KernelByArray, register_body
+from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .half import rounded_once
@@ -81,6 +82,7 @@ class Op:
     __slots__ = (
         "adapt",
         "aliases",
+        "asked",
         "backward",
         "call",
         "check",
@@ -245,10 +247,21 @@ def _declare(
     op.call.__module__ = function.__module__
     shown = op.signature if view == "several" else with_out(op.signature)
     op.call.__dict__.update(op=op, __signature__=shown)
-    op.public = op.call if public is None else _named(public, op)
+    op.public = op.asked = op.call
+    if public is not None:
+        if _begins_alike(public, op):
+            op.public = op.asked = _named(public, op)
+        else:  # arguments are asked with the function that they were given to
+            op.public = _named(overridable(public), op)
     for name in (op.name, *op.aliases):
         OPS[name] = op
     return op.public
+
+
+def _begins_alike(public: Callable[..., Any], op: Op) -> bool:
+    """Whether the arguments of `op`, by position, are right for `public`."""
+    pairs = zip(op.signature.parameters.values(), inspect.signature(public).parameters.values(), strict=False)
+    return all(mine.name == other.name or mine.annotation == other.annotation for mine, other in pairs)
 
 
 def _named(public: Any, op: Op) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable, written
 from ...backend.registry import SparseArray, Unsupported, backend_for
 from ...core.modes import recorders
+from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
@@ -96,6 +97,8 @@ def _inplace(
     op: Op | None,
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if overriding and is_overridden((self, *args), kwargs):
+            return ask(method, (self, *args), kwargs)
         needs_grad = self._requires_grad
         versions = self._versions
         for value in (*args, *kwargs.values()) if kwargs else args:

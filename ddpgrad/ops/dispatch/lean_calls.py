@@ -13,9 +13,10 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...backend.registry import backend_for
+from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments
-from .calls import casts_of, general, into, is_differentiable, versions_of
+from .calls import asked_as, casts_of, general, into, is_differentiable, versions_of, without_defaults
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
@@ -30,40 +31,40 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)  # the usual one, known by identity
 
 
-def make_call(op: Op) -> Callable[..., Any]:
-    """The public function of `op`, in the leanest form that fits its declaration."""
+def make_call(op: Op, method: bool = False) -> Callable[..., Any]:
+    """The public function of `op`, or the method of Tensor, in the leanest form that fits its declaration."""
     if op.view == "several":
-        return several_views(op)
+        return several_views(op, method)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
     if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
         # Their arguments may be given by name, and these forms know the usual names only.
         if op.params == ("input",):
-            return unary(op)
+            return unary(op, method)
         if op.params == ("input", "other"):
-            return binary(op)
+            return binary(op, method)
     only_tensors = plain and not op.view and op.promotion is None and len(op.params) == len(op.tensors)
     if only_tensors and len(op.params) == 3 and op.adapt is not None:
-        return ternary(op, op.adapt)
+        return ternary(op, op.adapt, method)
     if op.outputs == 1 and not op.extras and not op.sequence and op.tensors == (0,) and op.promotion is None:
-        return single(op)
-    return general(op)
+        return single(op, method)
+    return general(op, method)
 
 
-def unary(op: Op) -> Callable[..., Any]:
+def unary(op: Op, method: bool = False) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and nothing else."""
     kernels = op.kernels
-    call_general = general(op)
+    call_general = general(op, method)
     needs_float = op.promotion == "float" or op.check is not None or op.name in REFUSED_BY_OPS
     differentiable = is_differentiable(op)
     casts = casts_of(op)
 
     def call(input: Any, *, out: Any = None) -> Any:
         if out is not None:
-            return into(op, out, call(input), (input,))
+            return call_general(input, out=out) if overriding else into(op, out, call(input), (input,))
         if casts:
             (input,) = cast_arguments(op.name, (input,))
         try:
-            a = input._array
+            a = input._operand
         except AttributeError:
             return call_general(input)
         if needs_float and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
@@ -82,10 +83,10 @@ def unary(op: Op) -> Callable[..., Any]:
     return call
 
 
-def binary(op: Op) -> Callable[..., Any]:
+def binary(op: Op, method: bool = False) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of two tensors or numbers and nothing else."""
     kernels = op.kernels
-    call_general = general(op)
+    call_general = general(op, method)
     needs_float = op.promotion in ("float", "ordered") or op.name in REFUSED_BY_OPS
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = is_differentiable(op)
@@ -109,15 +110,17 @@ def binary(op: Op) -> Callable[..., Any]:
 
     def call(input: Any, other: Any, *, out: Any = None) -> Any:
         if out is not None:
+            if overriding:
+                return call_general(input, other, out=out)
             return into(op, out, call(input, other), (input, other))
         if casts:
             input, other = cast_arguments(op.name, (input, other))
         try:
-            a = input._array
+            a = input._operand
         except AttributeError:
             kind = input.__class__
             if (kind is float or kind is int) and first_number:
-                b = getattr(other, "_array", None)
+                b = getattr(other, "_operand", None)
                 if b is not None and b.dtype.char in "fd":
                     return number_first(input, other)
             return call_general(input, other)
@@ -131,7 +134,7 @@ def binary(op: Op) -> Callable[..., Any]:
             other = None
         else:
             try:
-                b = other._array
+                b = other._operand
             except AttributeError:
                 return call_general(input, other)
             if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
@@ -156,10 +159,10 @@ def binary(op: Op) -> Callable[..., Any]:
     return call
 
 
-def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], method: bool = False) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of three tensors and nothing else, whose `adapt` knows that they fit."""
     kernels, tails = op.kernels, op.tails
-    call_general = general(op)
+    call_general = general(op, method)
     differentiable, casts = is_differentiable(op), casts_of(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +174,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]
             return call_general(*args)
         try:
             given = adapt(*args)
-            raw = tuple([t if t is None else t._array for t in given])
+            raw = tuple([t if t is None else t._operand for t in given])
         except AttributeError:
             return call_general(*args)  # which says what is wrong
         first = raw[0]
@@ -190,7 +193,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]
     return call
 
 
-def single(op: Op) -> Callable[..., Any]:
+def single(op: Op, method: bool = False) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and options; its result may be a view."""
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
@@ -200,6 +203,8 @@ def single(op: Op) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
+            if overriding and is_overridden(args, kwargs):
+                return ask(asked_as(op, method), args, kwargs)
             if "out" in kwargs:
                 target = kwargs.pop("out")
                 compute_as_out(op, args, kwargs, target)
@@ -215,9 +220,11 @@ def single(op: Op) -> Callable[..., Any]:
             args = cast_arguments(op.name, args)
         input = args[0]
         try:
-            a = input._array
+            a = input._operand
         except AttributeError:
-            return general(op)(*args)  # which says what is wrong
+            return general(op, method)(
+                *without_defaults(op, args)
+            )  # which asks the operand, or says what is wrong
         if refused is not None and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             refuse_dtypes(op.name, refused, (input,))
         if check is not None:

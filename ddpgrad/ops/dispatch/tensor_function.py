@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
+from ...core.overrides import answer, ask, is_overridden, overridable, overriding
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
@@ -60,8 +61,12 @@ def tensor_function(
 
     def declare(function: Callable[..., Any]) -> Any:
         name = function.__name__
-        takes_dim = "dim" in inspect.signature(function).parameters
-        call = _with_keywords(function, out) if out or takes_dim else function
+        parameters = inspect.signature(function).parameters
+        call = function
+        if out or "dim" in parameters:
+            call = _with_keywords(function, out)
+        elif _takes_several(parameters.values()):  # of one tensor the ops ask that the function is made of
+            call = overridable(function)
         if is_listed(name):
             call = under_autocast(call)
         if name in REFUSED_BY_FUNCTIONS:
@@ -73,6 +78,12 @@ def tensor_function(
     return declare
 
 
+def _takes_several(parameters: Iterable[inspect.Parameter]) -> bool:
+    """Whether a function takes more than one tensor."""
+    tensors = [p for p in parameters if "Tensor" in str(p.annotation)]
+    return len(tensors) > 1 or any(p.kind is p.VAR_POSITIONAL for p in tensors)
+
+
 def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
     """The error for an argument that has not what a Tensor has; `error` itself where all are what they should be."""
     for place, (parameter, value) in enumerate(
@@ -81,13 +92,6 @@ def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Ex
         if parameter.annotation == "Tensor" and not isinstance(value, Tensor):
             return must_be_tensor(function.__name__, parameter.name, place, value)
     return error
-
-
-def _answer(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Any:
-    """What an argument that is no Tensor, and overrides functions, makes of the call that failed."""
-    from .foreign import answer  # here, as few calls fail
-
-    return answer(function, args, {}, error)
 
 
 def takes_out(function: Callable[P, R]) -> TakesOut[P, R]:
@@ -105,13 +109,15 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if overriding and is_overridden(args, kwargs):
+            return ask(call, args, kwargs)
         if not kwargs:
             try:
                 return function(*args)
             except AttributeError as error:
-                return _answer(call, args, _not_a_tensor(function, args, error))
+                return answer(call, args, {}, _not_a_tensor(function, args, error))
             except (TypeError, NotImplementedError) as error:
-                return _answer(call, args, error)
+                return answer(call, args, {}, error)
         for name, numpy_name in NUMPY_NAMES.items():
             if numpy_name in kwargs:
                 kwargs[name] = kwargs.pop(numpy_name)

@@ -11,6 +11,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import remember_plain_view
 from ...backend.registry import SparseArray
 from ...core.modes import inference
+from ...core.overrides import answer
 from ...core.tensor import Tensor, wrap
 from ...core.view import View
 from .explain import explain
@@ -103,7 +104,7 @@ def owned(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
+def several_views(op: Op, method: bool = False) -> Callable[..., tuple[Tensor, ...]]:
     """The public function of an op whose kernel returns a list of views: one node with that many outputs."""
     kernels, adapt = op.kernels, op.adapt
     assert adapt is not None
@@ -115,10 +116,13 @@ def several_views(op: Op) -> Callable[..., tuple[Tensor, ...]]:
             tail = None if kwargs else tails.get(len(args))
             args = op.bind(args, kwargs) if tail is None else args + tail
         input = args[0]
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+        try:
+            array = input._operand
+        except AttributeError:
+            wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
+            return answer(getattr(Tensor, op.name) if method else op.asked, args, {}, wrong)
         adapted = adapt(*args)
-        raw = (input._array, *adapted[1:])
+        raw = (array, *adapted[1:])
         try:
             parts = kernels[raw[0].__class__](*raw)
         except Exception as error:

@@ -8,19 +8,23 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor, wrap
+from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
 
 
+@tensor_function()
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     """Overwrite each element with what the function makes of it."""
     return _overwrite("apply_", callable, self)
 
 
+@tensor_function()
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Overwrite each element with what the function makes of it and of that of `tensor`, broadcast to this shape."""
     return _overwrite("map_", callable, self, tensor)
 
 
+@tensor_function()
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
     """`map_` with the elements of two other tensors."""
     return _overwrite("map2_", callable, self, x, y)
@@ -44,6 +48,3 @@ def _overwrite(name: str, function: Callable[..., Any], self: Tensor, *others: T
     columns = [tensor.expand(shape).reshape(-1).tolist() for tensor in (self, *others)]
     made = np.array([function(*values) for values in zip(*columns, strict=True)], self.dtype.numpy)
     return copy_(self, wrap(made.reshape(shape)))
-
-
-METHODS = {"apply_": apply_, "map_": map_, "map2_": map2_}

@@ -1,0 +1,289 @@
+"""`__torch_function__`: objects that have a say in what a function does with them are asked in its place.
+
+They are instances of subclasses of Tensor, objects of other classes that define it, and the modes a thread is in
+(`compat/overrides.py`). Plain tensors pay nothing for it. An op takes the array out of an operand by the name `_operand`,
+which is the slot `_array` under another name; the operands of a class that is to be asked have none, and an op that
+meets one comes here. Attributes and methods of such a class stand in `Asking`, which takes Tensor's place among its
+bases. What else has to ask first looks whether `overriding` is empty.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import FunctionType, MemberDescriptorType
+from typing import Any, Self, TypeVar
+
+from .modes import function_modes
+from .tensor import Tensor
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+overriding: list[Any] = []
+"""Not empty once a subclass of Tensor is asked, and while a thread is in a mode."""
+
+
+class _Thread(threading.local):
+    subclasses: bool = True  # are asked
+    modes: bool = True
+
+
+_thread = _Thread()
+
+
+class DisableTorchFunctionSubclass(AbstractContextManager[Any]):
+    """A block in which no argument is asked, whatever its class."""
+
+    _modes_too = False
+
+    def __enter__(self) -> Self:
+        self._before = _thread.subclasses, _thread.modes
+        _thread.subclasses = False
+        if self._modes_too:
+            _thread.modes = False
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _thread.subclasses, _thread.modes = self._before
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """A block in which neither arguments nor modes are asked."""
+
+    _modes_too = True
+
+
+def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The `__torch_function__` of classes that are not asked, such as Parameter."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+def asks(value: Any) -> bool:
+    """Whether the class of `value` is to be asked in this thread."""
+    kind = type(value)
+    if kind is Tensor or not _thread.subclasses:
+        return False
+    function = getattr(kind, "__torch_function__", None)
+    return function is not None and function is not disabled
+
+
+def in_mode() -> bool:
+    """Whether this thread is in a mode that is to be asked."""
+    return bool(function_modes.entered) and _thread.modes
+
+
+def overloaded(values: Iterable[Any]) -> list[Any]:
+    """Those of `values` that are to be asked, one of each class: in their order, but subclasses first."""
+    found: list[Any] = []
+    for value in values:
+        if asks(value) and all(type(value) is not type(other) for other in found):
+            places = (i for i, other in enumerate(found) if issubclass(type(value), type(other)))
+            found.insert(next(places, len(found)), value)
+    return found
+
+
+def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """The arguments of a call, and what lies in tuples and lists among them."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, (tuple, list)):
+            yield from value
+        else:
+            yield value
+
+
+def is_overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call with these arguments is to be answered by one of them, or by a mode."""
+    return in_mode() or any(map(asks, flat(args, kwargs)))
+
+
+def ask(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    asked: Sequence[Any] | None = None,
+    error: Exception | None = None,
+) -> Any:
+    """What the mode or the first class that answers makes of `function(*args, **kwargs)`.
+
+    asked: the arguments that are asked, where not all are. error: raised if nobody answers.
+    """
+    found = overloaded(flat(args, kwargs)) if asked is None else asked
+    types = tuple(map(type, found))
+    if in_mode():
+        entered = function_modes.entered
+        mode = entered.pop()  # which passes the call on to the mode around it
+        try:
+            result = mode.__torch_function__(function, types, tuple(args), dict(kwargs))
+        finally:
+            entered.append(mode)
+        if result is not NotImplemented:
+            return result
+    for one in found:
+        result = type(one).__torch_function__(function, types, tuple(args), dict(kwargs))
+        if result is not NotImplemented:
+            return result
+    name = getattr(function, "__name__", function)
+    names = ", ".join(kind.__name__ for kind in types)
+    raise error or TypeError(
+        f"Multiple dispatch failed for '{name}'; all __torch_function__ handlers returned NotImplemented: {names}"
+    )
+
+
+def answer(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Any:
+    """`ask` after a call with these arguments has failed; raises `error` if there is nobody to ask."""
+    found = overloaded(flat(args, kwargs))
+    if not found:
+        raise error
+    return ask(function, args, kwargs, found, error)
+
+
+def overridable(function: C) -> C:
+    """`function`, which asks its arguments first."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if overriding and is_overridden(args, kwargs):
+            return ask(call, args, kwargs)
+        return function(*args, **kwargs)
+
+    call.__dict__["asks"] = True
+    return call  # type: ignore[return-value]
+
+
+# -- subclasses of Tensor ----------------------------------------------------------------------
+
+
+def _torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The result of `func` with its tensors in this class; NotImplemented where another class knows more of it."""
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+        return result if func in nowrap() else _as_class(result, cls)
+
+
+def nowrap() -> set[Any]:
+    """The functions whose results the usual `__torch_function__` leaves in their class."""
+    return {Tensor.__dict__[name].__get__ for name in ("_base", "grad")}
+
+
+def _as_class(result: Any, cls: Any) -> Any:
+    if isinstance(result, Tensor):
+        return result if cls is Tensor or isinstance(result, cls) else result.as_subclass(cls)
+    if isinstance(result, (tuple, list)):
+        parts = [_as_class(part, cls) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def _array_if_not_asked(self: Tensor) -> Any:
+    if in_mode() or asks(self):
+        raise AttributeError(f"{type(self).__name__} is asked by __torch_function__")
+    return self._array
+
+
+_OPERAND: Any = Tensor.__dict__["_array"]
+_ASKED_FIRST = property(_array_if_not_asked)
+
+_NOT_ASKED = frozenset({
+    "__class__", "__delitem__", "__dict__", "__getattribute__", "__hash__", "__init__", "__init_subclass__", "__iter__",
+    "__new__", "__torch_function__", "as_subclass", "new",
+})  # fmt: skip
+"""What programs define or call on classes, and what is made of things that are asked."""
+
+
+def asked_members() -> dict[str, Any]:
+    """The methods and properties of Tensor that `Asking` asks about, by name.
+
+    Reflected operators are not among them: Python would prefer those of a subclass to the operator of a plain tensor on
+    the left, whose op asks.
+    """
+    return {
+        name: member
+        for name, member in Tensor.__dict__.items()
+        if name not in _NOT_ASKED
+        and (name[0] != "_" or name[:2] == "__")
+        and not (name[:3] == "__r" and f"__{name[3:]}" in Tensor.__dict__)
+        and hasattr(member, "__get__")
+        and not isinstance(member, (staticmethod, classmethod, MemberDescriptorType))
+    }
+
+
+@functools.cache
+def _asking() -> Any:
+    """The class `Asking`: what Tensor has, asked about first."""
+    members: dict[str, Any] = {"__slots__": (), "_operand": _ASKED_FIRST, "__hash__": object.__hash__}
+    for name, member in asked_members().items():
+        members[name] = _property(member) if isinstance(member, property) else _method(name, member)
+    made = type("Asking", (Tensor,), members)
+    overriding.append(made)
+    return made
+
+
+def _method(name: str, member: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        function = getattr(Tensor, name)  # which may be loaded by this
+        if name[:2] == "__":  # an operator is asked about by the name of the method
+            function = getattr(Tensor, function.__name__, function)
+        return ask(function, args, kwargs) if is_overridden(args, kwargs) else function(*args, **kwargs)
+
+    return functools.wraps(member)(method) if isinstance(member, FunctionType) else method
+
+
+def _property(known: property) -> property:
+    def asked(access: Any) -> Any:
+        return lambda *args: ask(access, args, {}) if is_overridden(args, {}) else access(*args)
+
+    return property(
+        asked(known.__get__),
+        known.fset and asked(known.__set__),
+        known.fdel and asked(known.__delete__),
+        known.__doc__,
+    )
+
+
+def _joined(cls: Any, **options: Any) -> None:
+    """Let a new subclass of Tensor have `Asking` for a base, unless it says that it is not asked."""
+    super(Tensor, cls).__init_subclass__(**options)
+    if cls.__torch_function__ is disabled or "_operand" in cls.__dict__:
+        return
+    asking = _asking()
+    bases = tuple(asking if base is Tensor else base for base in cls.__bases__)
+    if asking not in cls.__mro__:
+        cls.__bases__ = bases if asking in bases else (*bases, asking)
+
+
+# -- modes ---------------------------------------------------------------------------------------
+
+_entered: list[Any] = []
+_lock = threading.Lock()
+
+
+def enter(mode: Any) -> None:
+    """Let this thread ask `mode` first. Tensors then have no `_operand` by which ops could pass it by."""
+    function_modes.entered.append(mode)
+    with _lock:
+        _entered.append(mode)
+        overriding.append(mode)
+        _tensor._operand = _ASKED_FIRST
+
+
+def leave() -> None:
+    """Undo the last `enter` of this thread."""
+    mode = function_modes.entered.pop()
+    with _lock:
+        _entered.remove(mode)
+        overriding.remove(mode)
+        if not _entered:
+            _tensor._operand = _OPERAND
+
+
+_tensor: Any = Tensor
+_tensor._operand = _OPERAND
+_tensor.__torch_function__ = classmethod(_torch_function)
+_tensor.__init_subclass__ = classmethod(_joined)
