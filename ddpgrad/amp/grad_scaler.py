@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -18,14 +19,18 @@ from ..ops.creation.factories import full
 from ..ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
 from ..optim.optimizer import Optimizer
 
-_READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
+
+class OptState(enum.Enum):
+    """What has been done to the gradients of an optimizer since the last update."""
+
+    READY, UNSCALED, STEPPED = range(3)
 
 
 class _Progress:
     """Where an optimizer is between two updates; found_inf: by device, 1.0 if a gradient is not finite."""
 
     def __init__(self) -> None:
-        self.stage = _READY
+        self.stage = OptState.READY
         self.found_inf: dict[Any, Tensor] = {}
 
 
@@ -95,15 +100,15 @@ class GradScaler:
         if not self._enabled:
             return
         progress = self._progress("unscale_", optimizer)
-        if progress.stage is _UNSCALED:
+        if progress.stage is OptState.UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
             )
-        if progress.stage is _STEPPED:
+        if progress.stage is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         assert self._scale is not None
         self._check(optimizer, progress, 1.0 / self._scale._array.astype(np.float64))
-        progress.stage = _UNSCALED
+        progress.stage = OptState.UNSCALED
 
     def _check(self, optimizer: Optimizer, progress: _Progress, factor: Any) -> None:
         """Multiply gradients by a factor, if it is not None, and note whether all were finite."""
@@ -132,27 +137,27 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         progress = self._progress("step", optimizer)
-        if progress.stage is _STEPPED:
+        if progress.stage is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             result = self._step_that_unscales(optimizer, progress, args, kwargs)
         else:
-            if progress.stage is _READY:
+            if progress.stage is OptState.READY:
                 self.unscale_(optimizer)
             self._require_checked(progress)
             finite = not any(float(found) for found in progress.found_inf.values())
             result = optimizer.step(*args, **kwargs) if finite else None
-        progress.stage = _STEPPED
+        progress.stage = OptState.STEPPED
         return result
 
     def _step_that_unscales(
         self, optimizer: Optimizer, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if progress.stage is _READY:
+        if progress.stage is OptState.READY:
             self._check(optimizer, progress, None)
         self._require_checked(progress)
         scaled: Any = optimizer
-        scaled.grad_scale = self._scale if progress.stage is _READY else None
+        scaled.grad_scale = self._scale if progress.stage is OptState.READY else None
         scaled.found_inf = sum(found.to(self._scale.device) for found in progress.found_inf.values())  # type: ignore[union-attr]
         try:
             return optimizer.step(*args, **kwargs)

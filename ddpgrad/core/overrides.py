@@ -148,11 +148,16 @@ def overridable(function: C) -> C:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden(args, kwargs):
-            return ask(call, args, kwargs)
+            return ask(shown(call), args, kwargs)
         return function(*args, **kwargs)
 
     call.__dict__["asks"] = True
     return call  # type: ignore[return-value]
+
+
+def shown(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What users know `function` as, where it is wrapped again: what they are asked about."""
+    return function.__dict__.get("shown", function)
 
 
 # -- subclasses of Tensor ----------------------------------------------------------------------

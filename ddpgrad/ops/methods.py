@@ -106,7 +106,10 @@ def _attach_operators() -> None:
         "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
     }  # fmt: skip
     for name, function in table.items():
-        setattr(Tensor, name, _as_method(function))
+        method = _as_method(function)
+        if "op" not in method.__dict__:
+            method.__name__ = name  # which a `__torch_function__` is told
+        setattr(Tensor, name, method)
     Tensor.__hash__ = object.__hash__
     for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide"):
         python = {"div": "truediv", "remainder": "mod", "floor_divide": "floordiv"}.get(name, name)
@@ -147,8 +150,8 @@ def _attach_others() -> None:
     _attach_shorthands()
     for name in ON_USE:
         setattr(Tensor, name, _OnUse(name))
-    for name in ("__deepcopy__", "__getitem__", "__reduce_ex__", "__setitem__", "backward"):
-        getattr(Tensor, name).__name__ = name  # which a `__torch_function__` is told
+    for name in ("__deepcopy__", "__reduce_ex__", "backward"):
+        getattr(Tensor, name).__name__ = name
 
 
 class _OnUse:

@@ -99,14 +99,6 @@ def test_types_by_name():
     assert torch.LongTensor(range(2)).tolist() == [0, 1] and torch.Tensor(range(2)).tolist() == [0.0, 1.0]
 
 
-def test_a_subclass_is_kept_by_views_of_class_only():
-    class Named(torch.Tensor):
-        pass
-
-    x = torch.ones(2).as_subclass(Named)
-    assert type(x) is Named and repr(x) == "Named([1., 1.])" and type(x + 1) is torch.Tensor
-
-
 def test_default_device_and_options_without_effect():
     assert torch.get_default_device() == torch.device("cpu")
     with torch.device("cpu"):

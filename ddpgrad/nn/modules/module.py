@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ...autograd.graph import RemovableHandle
 from ...backend import device as devices
@@ -54,8 +54,9 @@ class Module(Tree, state.ExtraState):
 
     training: bool
     _version: int = 1  # of the state_dict's layout; a subclass that changes its layout counts up
-    _hooks: hooks.Hooks | None = None
-    _state_hooks: state.StateHooks | None = None
+    # No annotations: fastai evaluates those of modules among names of its own.
+    _hooks = cast("hooks.Hooks | None", None)
+    _state_hooks = cast("state.StateHooks | None", None)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

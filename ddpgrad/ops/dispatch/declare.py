@@ -252,7 +252,7 @@ def _declare(
         if _begins_alike(public, op):
             op.public = op.asked = _named(public, op)
         else:  # arguments are asked with the function that they were given to
-            op.public = _named(overridable(public), op)
+            op.public = overridable(_named(public, op))
     for name in (op.name, *op.aliases):
         OPS[name] = op
     return op.public

@@ -176,7 +176,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], method: bool = False)
             given = adapt(*args)
             raw = tuple([t if t is None else t._operand for t in given])
         except AttributeError:
-            return call_general(*args)  # which says what is wrong
+            return call_general(*without_defaults(op, args))  # which asks the operands, or says what is wrong
         first = raw[0]
         try:
             result = kernels[first.__class__](*raw)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
-from ...core.overrides import answer, ask, is_overridden, overridable, overriding
+from ...core.overrides import answer, ask, is_overridden, overridable, overriding, shown
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast
 from .declare import NUMPY_NAMES
@@ -65,12 +65,15 @@ def tensor_function(
         call = function
         if out or "dim" in parameters:
             call = _with_keywords(function, out)
-        elif _takes_several(parameters.values()):  # of one tensor the ops ask that the function is made of
+        elif _takes_several([*parameters.values()]):  # of one tensor the ops ask that the function is made of
             call = overridable(function)
+        inner = call
         if is_listed(name):
             call = under_autocast(call)
         if name in REFUSED_BY_FUNCTIONS:
             call = refusing(call, REFUSED_BY_FUNCTIONS[name])
+        if call is not inner:
+            inner.__dict__["shown"] = call
         for known in (name, *aliases):
             FUNCTIONS[known] = Declared(call, method, inplace)
         return call
@@ -78,10 +81,10 @@ def tensor_function(
     return declare
 
 
-def _takes_several(parameters: Iterable[inspect.Parameter]) -> bool:
+def _takes_several(parameters: Sequence[inspect.Parameter]) -> bool:
     """Whether a function takes more than one tensor."""
     tensors = [p for p in parameters if "Tensor" in str(p.annotation)]
-    return len(tensors) > 1 or any(p.kind is p.VAR_POSITIONAL for p in tensors)
+    return len(tensors) > 1 or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
 
 
 def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
@@ -110,14 +113,14 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden(args, kwargs):
-            return ask(call, args, kwargs)
+            return ask(shown(call), args, kwargs)
         if not kwargs:
             try:
                 return function(*args)
             except AttributeError as error:
-                return answer(call, args, {}, _not_a_tensor(function, args, error))
+                return answer(shown(call), args, {}, _not_a_tensor(function, args, error))
             except (TypeError, NotImplementedError) as error:
-                return answer(call, args, {}, error)
+                return answer(shown(call), args, {}, error)
         for name, numpy_name in NUMPY_NAMES.items():
             if numpy_name in kwargs:
                 kwargs[name] = kwargs.pop(numpy_name)

@@ -209,9 +209,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 @tensor_function(method=False)
-def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of the tensors, all expanded to their common shape."""
-    given: Any = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     size = broadcast_shapes(*[t.shape for t in given])
     return tuple([shape.expand(t, size) for t in given])
 
@@ -233,7 +233,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
 @tensor_function(method=False)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Views of the vectors, each expanded along the others: 'ij' (rows first, the default) or 'xy'."""
-    given: Any = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     if not len(given):
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing not in (None, "ij", "xy"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.errors import CheckpointError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Names of PyTorch's file that libraries import, or write in annotations.
 _BaseDataLoaderIter, _SingleProcessDataLoaderIter = Batches, LocalBatches
+_DatasetKind = SimpleNamespace(Map=0, Iterable=1)
 __getattr__ = also_in(__package__ or "", "read_ahead")
 
 T_co = TypeVar("T_co", covariant=True)

@@ -100,7 +100,16 @@ class Batches(Iterator[Any]):
 
 
 class LocalBatches(Batches):
-    """Batches that are read when they are asked for."""
+    """Batches that are read when they are asked for.
+
+    Of a loader that is no DataLoader and has the attributes of PyTorch's, as fastai's, it is a plain iterator.
+    """
+
+    def __new__(cls, loader: Any, *rest: Any) -> Any:
+        if rest:
+            return super().__new__(cls)
+        data, whole = loader.dataset, loader._dataset_kind  # 1: of an iterable dataset
+        return map(loader.collate_fn, data if whole else (data[index] for index in loader._index_sampler))
 
     def __init__(self, loader: DataLoader[Any], order: Order, recipe: Recipe, base_seed: int | None) -> None:
         super().__init__(loader, order)
