@@ -227,6 +227,14 @@ def _make_subclass(kind: type, data: Tensor, require_grad: bool = False) -> Tens
     return interop.as_subclass(data.detach(), kind).requires_grad_(require_grad)
 
 
+def _make_wrapper_subclass(kind: type, *args: Any, **kwargs: Any) -> Tensor:
+    """An error: a tensor without memory is there for a `__torch_dispatch__`, which nothing here asks."""
+    raise NotImplementedError(
+        f"{kind.__name__}: tensors without memory need __torch_dispatch__, which ops here do not ask. Keep the parts in an "
+        "object with a __torch_function__, or make a subclass of a tensor by as_subclass()"
+    )
+
+
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
         "where": _where,
@@ -258,6 +266,7 @@ def _attach_shorthands() -> None:
         **draws.METHODS,
         **interop.METHODS,
         "_make_subclass": staticmethod(_make_subclass),
+        "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
     }
     for name, function in extra.items():
         setattr(Tensor, name, function)

@@ -89,6 +89,8 @@ def with_torchvision(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
         ("adapters", 1, "peft"),
         ("pictures", 1, "timm"),
         ("detection", 1, "torchvision"),
+        ("medical", 1, "monai"),
+        ("learner", 1, "fastai"),
     ],
 )
 def test_a_program_prints_what_it_prints_with_pytorch(

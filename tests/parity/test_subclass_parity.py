@@ -46,7 +46,7 @@ p @ x.t(); x @ p.t(); t.add(p, x); t.add(x, 1, alpha=2); t.sub(p, x); t.div(x, 2
 t.where(p > 0, x, p); t.lerp(p, x, 0.5); t.addcmul(p, x, p); t.addmm(p, p @ p.t(), x); t.einsum("ij,kj->ik", p, x); t.baddbmm(x[None], p[None] @ p[None].mT, p[None])
 x.sum(); t.sum(x, dim=1); x.mean(0); t.std(x); t.var_mean(x, 0); x.max(1); t.max(x, dim=1); x.aminmax(); t.topk(x, 2); x.sort(); x.cumsum(0); x.norm(); t.linalg.norm(x); t.all(x > 0)
 t.linalg.svd(x); t.linalg.inv(x[:, :2]); t.fft.fft(x); t.special.expit(x); x.unique(); t.unique(x, return_counts=True); x.nonzero(); t.nonzero(x); t.equal(x, x); t.allclose(x, p)
-x[0]; x[:, 1]; x[x > 1]; x[t.tensor([0, 1])]; list(x); t.unbind(x); x.split(1); t.chunk(x, 2); t.stack([p, x]); t.cat([x, x]); t.broadcast_tensors(x, p); t.meshgrid(x[0], x[0], indexing="ij")
+x[0]; x[:, 1]; x[x > 1]; x[t.tensor([0, 1])]; p[t.tensor([0, 1]).as_subclass(type(x))]; list(x); t.unbind(x); x.split(1); t.chunk(x, 2); t.stack([p, x]); t.cat([x, x]); t.broadcast_tensors(x, p); t.meshgrid(x[0], x[0], indexing="ij")
 x.T; x.mT; x.data; x.grad; x.real; x.shape; x.size(); x.ndim; x.requires_grad; x.device.type; x.is_leaf; x.view(-1); x.reshape(3, 2); t.flatten(x); x.permute(1, 0); x.expand(4, 2, 3); x[None].squeeze(0)
 x.clone(); x.detach(); t.detach(x); x.to(t.float64); x.double(); x.half(); x.type(t.float64); x.cpu(); x.contiguous(); x.requires_grad_(); t.as_tensor(x); t.tensor(x); x.numpy(); x.tolist(); x.sum().item()
 x.new_zeros(3); x.new_tensor([1.0]); x.new([1.0]); t.zeros_like(x); t.rand_like(x); t.full_like(x, 2); t.empty_like(x); t.normal(x, x); t.bernoulli(x * 0); x.clone().normal_()

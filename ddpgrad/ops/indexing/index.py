@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ...backend.registry import backend_for
+from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, composite, op, primitive
 from ..dispatch.samples import calls
@@ -34,6 +35,8 @@ def subscript(input: Tensor, index: Any) -> Tensor:
         return _selected(input, 0, index)
     basic = slicing(index)
     if basic is None:
+        if overriding and is_overridden((input, index), {}):
+            return ask(Tensor.__getitem__, (input, index), {})
         given, index = index, raw_index(input, index)
         if is_mixed(index):
             first, then = split_mixed(index)
