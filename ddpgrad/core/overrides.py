@@ -186,20 +186,20 @@ def _as_class(result: Any, cls: Any) -> Any:
     return result
 
 
+class Overridden(Exception):
+    """An op has met an operand that is to be asked. No AttributeError, which a `__getattr__` of the class would answer."""
+
+
 def _array_if_not_asked(self: Tensor) -> Any:
     if in_mode() or asks(self):
-        raise AttributeError(f"{type(self).__name__} is asked by __torch_function__")
+        raise Overridden
     return self._array
 
 
 _OPERAND: Any = Tensor.__dict__["_array"]
 _ASKED_FIRST = property(_array_if_not_asked)
 
-_NOT_ASKED = frozenset({
-    "__class__", "__delitem__", "__dict__", "__getattribute__", "__hash__", "__init__", "__init_subclass__", "__iter__",
-    "__new__", "__torch_function__", "as_subclass", "new",
-})  # fmt: skip
-"""What programs define or call on classes, and what is made of things that are asked."""
+_NOT_ASKED = frozenset({"__dict__", "__hash__", "__iter__", "as_subclass", "new"})
 
 
 def asked_members() -> dict[str, Any]:

@@ -10,6 +10,8 @@ from ..ops.creation.factories import empty
 
 
 class _ParameterMeta(type):
+    """`isinstance(x, Parameter)` holds for what `Parameter()` made of a subclass of Tensor."""
+
     def __instancecheck__(cls, instance: Any) -> bool:
         marked = cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
         return marked or super().__instancecheck__(instance)

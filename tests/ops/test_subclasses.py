@@ -39,6 +39,13 @@ class Telling(torch.Tensor):
         return result
 
 
+class Forwarding(torch.Tensor):
+    """Answers for every attribute that it has not."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.zeros(2), name)
+
+
 class Silent(torch.Tensor):
     """Answers nothing."""
 
@@ -84,6 +91,12 @@ def test_the_class_stays(name: str) -> None:
     results = RESULTS[name](kept())
     for result in results if type(results) is not Kept and isinstance(results, tuple) else [results]:
         assert type(result) is (Younger if name == "inherited" else Kept)
+
+
+def test_attributes_that_a_class_makes_up_change_nothing() -> None:
+    x: Any = torch.ones(2).as_subclass(Forwarding)
+    for result in (x + 1, 3 - x, torch.ones(2) * 2 * x, torch.stack([x])[0] + 1, x.split(2)[0] + 1):
+        assert type(result) is Forwarding and result.tolist() == [2, 2]
 
 
 def test_what_no_class_is_asked_about() -> None:

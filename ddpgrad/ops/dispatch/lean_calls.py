@@ -13,7 +13,7 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...backend.registry import backend_for
-from ...core.overrides import ask, is_overridden, overriding
+from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments
 from .calls import asked_as, casts_of, general, into, is_differentiable, versions_of, without_defaults
@@ -65,7 +65,7 @@ def unary(op: Op, method: bool = False) -> Callable[..., Any]:
             (input,) = cast_arguments(op.name, (input,))
         try:
             a = input._operand
-        except AttributeError:
+        except (AttributeError, Overridden):
             return call_general(input)
         if needs_float and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             return call_general(input)
@@ -94,7 +94,10 @@ def binary(op: Op, method: bool = False) -> Callable[..., Any]:
 
     def number_first(input: Any, other: Tensor) -> Any:
         """Lean form of `calls.general` for `1 - x` with floating-point `x`."""
-        b = other._array
+        try:
+            b = other._operand
+        except Overridden:
+            return call_general(input, other)
         try:
             result = kernels[b.__class__](input, b)
         except Exception as error:
@@ -117,10 +120,10 @@ def binary(op: Op, method: bool = False) -> Callable[..., Any]:
             input, other = cast_arguments(op.name, (input, other))
         try:
             a = input._operand
-        except AttributeError:
+        except (AttributeError, Overridden):
             kind = input.__class__
             if (kind is float or kind is int) and first_number:
-                b = getattr(other, "_operand", None)
+                b = getattr(other, "_array", None)
                 if b is not None and b.dtype.char in "fd":
                     return number_first(input, other)
             return call_general(input, other)
@@ -135,7 +138,7 @@ def binary(op: Op, method: bool = False) -> Callable[..., Any]:
         else:
             try:
                 b = other._operand
-            except AttributeError:
+            except (AttributeError, Overridden):
                 return call_general(input, other)
             if b.dtype is not dtype or b.__class__ is not a.__class__ or (needs_float and dtype.kind != "f"):
                 return call_general(input, other)
@@ -175,7 +178,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], method: bool = False)
         try:
             given = adapt(*args)
             raw = tuple([t if t is None else t._operand for t in given])
-        except AttributeError:
+        except (AttributeError, Overridden):
             return call_general(*without_defaults(op, args))  # which asks the operands, or says what is wrong
         first = raw[0]
         try:
@@ -221,10 +224,9 @@ def single(op: Op, method: bool = False) -> Callable[..., Any]:
         input = args[0]
         try:
             a = input._operand
-        except AttributeError:
-            return general(op, method)(
-                *without_defaults(op, args)
-            )  # which asks the operand, or says what is wrong
+        except (AttributeError, Overridden):
+            # Which asks the operand, or says what is wrong.
+            return general(op, method)(*without_defaults(op, args))
         if refused is not None and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             refuse_dtypes(op.name, refused, (input,))
         if check is not None:

@@ -11,7 +11,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import remember_plain_view
 from ...backend.registry import SparseArray
 from ...core.modes import inference
-from ...core.overrides import answer
+from ...core.overrides import Overridden, answer
 from ...core.tensor import Tensor, wrap
 from ...core.view import View
 from .explain import explain
@@ -118,7 +118,7 @@ def several_views(op: Op, method: bool = False) -> Callable[..., tuple[Tensor, .
         input = args[0]
         try:
             array = input._operand
-        except AttributeError:
+        except (AttributeError, Overridden):
             wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
             return answer(getattr(Tensor, op.name) if method else op.asked, args, {}, wrong)
         adapted = adapt(*args)
