@@ -137,7 +137,7 @@ def answer(
 ) -> Any:
     """`ask` after a call with these arguments has failed; raises `error` if there is nobody to ask."""
     found = overloaded(flat(args, kwargs))
-    if not found:
+    if not found and not in_mode():
         raise error
     return ask(function, args, kwargs, found, error)
 
@@ -172,6 +172,7 @@ def _torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any
         return result if func in nowrap() else _as_class(result, cls)
 
 
+@functools.cache
 def nowrap() -> set[Any]:
     """The functions whose results the usual `__torch_function__` leaves in their class."""
     return {Tensor.__dict__[name].__get__ for name in ("_base", "grad")}

@@ -14,7 +14,7 @@ import numpy as np
 from ...autograd.grad_mode import mode
 from ...backend.registry import backend_for
 from ...core.overrides import Overridden, ask, is_overridden, overriding
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import wrap
 from .autocast import cast_arguments
 from .calls import asked_as, casts_of, general, into, is_differentiable, versions_of, without_defaults
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
@@ -92,7 +92,7 @@ def binary(op: Op, method: bool = False) -> Callable[..., Any]:
     differentiable = is_differentiable(op)
     check, casts, reflected_name = op.check, casts_of(op), op.reflected_name
 
-    def number_first(input: Any, other: Tensor) -> Any:
+    def number_first(input: Any, other: Any) -> Any:
         """Lean form of `calls.general` for `1 - x` with floating-point `x`."""
         try:
             b = other._operand
