@@ -22,7 +22,7 @@ from .tensor import Tensor
 C = TypeVar("C", bound=Callable[..., Any])
 
 overriding: list[Any] = []
-"""Not empty once a subclass of Tensor is asked, and while a thread is in a mode."""
+"""The class `Asking` once there is a subclass of Tensor that is asked, and the modes that any thread is in."""
 
 
 class _Thread(threading.local):
@@ -266,7 +266,6 @@ def _joined(cls: Any, **options: Any) -> None:
 
 # -- modes ---------------------------------------------------------------------------------------
 
-_entered: list[Any] = []
 _lock = threading.Lock()
 
 
@@ -274,7 +273,6 @@ def enter(mode: Any) -> None:
     """Let this thread ask `mode` first. Tensors then have no `_operand` by which ops could pass it by."""
     function_modes.entered.append(mode)
     with _lock:
-        _entered.append(mode)
         overriding.append(mode)
         _tensor._operand = _ASKED_FIRST
 
@@ -283,9 +281,8 @@ def leave() -> None:
     """Undo the last `enter` of this thread."""
     mode = function_modes.entered.pop()
     with _lock:
-        _entered.remove(mode)
         overriding.remove(mode)
-        if not _entered:
+        if all(isinstance(left, type) for left in overriding):
             _tensor._operand = _OPERAND
 
 

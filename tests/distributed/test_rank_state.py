@@ -39,6 +39,7 @@ SHARED = {
     "backend.registry._tables": "tables of kernels, which have no state",
     "compat.settings._said": "warnings that the process has shown",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
+    "core.overrides.overriding": "whether anything may have to be asked; modes are per thread",
     "core.rank_local._all": "where the ranks' own values are",
     "core.spans.long_waits": "by rank",
     "distributed.fsdp.graph_places._groups": "groups of all ranks, by the address of their memory",
