@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from ..core.overrides import disabled
+from ..core.overrides import DisableTorchFunctionSubclass, disabled
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import empty
 
@@ -45,7 +45,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         parameter = wrap(data._array, cls)
         parameter._versions = data._versions
         if requires_grad:
-            parameter.requires_grad = True
+            with DisableTorchFunctionSubclass():
+                parameter.requires_grad = True
         return parameter
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:

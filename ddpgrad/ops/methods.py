@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autograd import entry
 from ..backend import dtype as dtypes
+from ..core.overrides import DisableTorchFunction
 from ..core.tensor import Tensor
 from ..core.upcalls import declare_all_ops
 from .creation import data, draws, factories, interop
@@ -224,7 +225,8 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 def _make_subclass(kind: type, data: Tensor, require_grad: bool = False) -> Tensor:
     """The memory of `data`, without its history, as an instance of `kind`."""
-    return interop.as_subclass(data.detach(), kind).requires_grad_(require_grad)
+    with DisableTorchFunction():
+        return interop.as_subclass(data.detach(), kind).requires_grad_(require_grad)
 
 
 def _make_wrapper_subclass(kind: type, *args: Any, **kwargs: Any) -> Tensor:

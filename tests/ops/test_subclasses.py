@@ -39,6 +39,24 @@ class Telling(torch.Tensor):
         return result
 
 
+class Unwrapped(torch.Tensor):
+    """Makes plain tensors of its own, as classes do that keep something beside the elements."""
+
+    mark: int
+
+    @staticmethod
+    def __new__(cls, data: Any, mark: int) -> Any:
+        made: Any = torch.Tensor._make_subclass(cls, data)
+        made.mark = mark
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        marks = [a.mark for a in args if isinstance(a, cls)]
+        plain = [a.as_subclass(torch.Tensor) if isinstance(a, cls) else a for a in args]
+        return cls(func(*plain, **(kwargs or {})), sum(marks))
+
+
 class Forwarding(torch.Tensor):
     """Answers for every attribute that it has not."""
 
@@ -91,6 +109,12 @@ def test_the_class_stays(name: str) -> None:
     results = RESULTS[name](kept())
     for result in results if type(results) is not Kept and isinstance(results, tuple) else [results]:
         assert type(result) is (Younger if name == "inherited" else Kept)
+
+
+def test_making_and_unwrapping_ask_nobody() -> None:
+    x = Unwrapped(torch.ones(2), 1)
+    made: Any = x + Unwrapped(torch.ones(2), 2)
+    assert type(made) is Unwrapped and made.mark == 3 and made.as_subclass(torch.Tensor).tolist() == [2, 2]
 
 
 def test_attributes_that_a_class_makes_up_change_nothing() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...backend.device import CPU, Device
 from ...backend.registry import SparseArray, to_device
+from ...core.overrides import DisableTorchFunction
 from ...core.size import Layout, sparse_coo, strided
 from ...core.tensor import Tensor, wrap
 from ..shape.strided import alias
@@ -81,7 +82,8 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of `cls`, a subclass of Tensor."""
     if not issubclass(cls, Tensor):
         raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
-    out = self.detach() if _is_sparse(self) else alias(self)
+    with DisableTorchFunction():
+        out = self.detach() if _is_sparse(self) else alias(self)
     out.__class__ = cls
     return out
 
@@ -91,9 +93,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
 
 def as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """What `numpy.asarray(tensor)` gives: the memory itself where the dtype stays and no copy is asked for."""
-    array = self.numpy()
-    if dtype is not None:
-        array = array.astype(dtype, copy=False)
+    array = self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
     return array.copy() if copy else array
 
 
