@@ -39,7 +39,7 @@ def _as_method(function: Any) -> Any:
     """`function` as a method: another object, since a `__torch_function__` tells `torch.add` from `torch.Tensor.add`."""
     op = function.__dict__.get("op")
     if op is not None and function is op.call:
-        method: Any = make_call(op, method=True)
+        method: Any = make_call(op, lambda: getattr(Tensor, op.name))
     else:
         defaults, closure = function.__defaults__, function.__closure__
         method = FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closure)

@@ -140,6 +140,7 @@ def test_a_class_is_told_the_function_and_its_types() -> None:
         (lambda: torch.add(torch.ones(2), x), torch.add),
         (lambda: torch.ones(2) + x, torch.Tensor.add),
         (lambda: x.add(1), torch.Tensor.add),
+        (lambda: F.relu(x), F.relu),
         (lambda: F.layer_norm(x, (2,)), F.layer_norm),
         (lambda: nn.MSELoss()(x, torch.ones(2)), F.mse_loss),
         (lambda: x[0], torch.Tensor.__getitem__),

@@ -39,13 +39,11 @@ def casts_of(op: Op) -> Sequence[Any]:
     return casting if is_listed(op.name) else ()
 
 
-def asked_as(op: Op, method: bool) -> Any:
-    """What operands are asked about: the method of Tensor, or the function that `op` is."""
-    return getattr(Tensor, op.name) if method else op.asked
+Asked = Callable[[], Any] | None
 
 
-def general(op: Op, method: bool = False) -> Callable[..., Any]:
-    """The public function of any op, or the method of Tensor, which differ in what they ask operands."""
+def general(op: Op, asked: Asked = None) -> Callable[..., Any]:
+    """The public function of any op. asked: returns what operands are asked about, where it is not the op's function."""
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
@@ -64,7 +62,7 @@ def general(op: Op, method: bool = False) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden(args, kwargs):
-            return ask(asked_as(op, method), args, kwargs)
+            return ask(asked() if asked else op.asked, args, kwargs)
         try:
             if kwargs:
                 if "out" in kwargs:
@@ -144,7 +142,8 @@ def general(op: Op, method: bool = False) -> Callable[..., Any]:
                         break
             return out if visible == 1 else together(outs)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
-            return answer(asked_as(op, method), without_defaults(op, args), kwargs, error)
+            function = asked() if asked else op.asked
+            return answer(function, without_defaults(op, args), kwargs, error)
 
     return call
 

@@ -20,6 +20,7 @@ from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
 from .explain import explain
+from .lean_calls import make_call
 from .node import OpNode
 from .overlap import refuse_overlap
 from .signatures import in_place
@@ -43,7 +44,7 @@ def inplace_function(name: str, function: Callable[..., Tensor]) -> Callable[...
 
 def with_inplace(op: Op) -> Callable[..., Tensor]:
     """The function of `nn.functional` for an op that is declared with the parameter `inplace`."""
-    plain, overwriting = op.call, inplace(op)
+    plain, overwriting = make_call(op, lambda: call), inplace(op)
     if len(op.params) == 1:
 
         def call(input: Tensor, inplace: bool = False) -> Tensor:
@@ -51,7 +52,7 @@ def with_inplace(op: Op) -> Callable[..., Tensor]:
 
     else:
         call = _choosing(plain, overwriting, op.params[0], len(op.params))
-    call = functools.wraps(plain)(call)
+    call = functools.wraps(op.call)(call)
     last = inspect.Parameter(
         "inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool"
     )

@@ -16,7 +16,7 @@ from ...backend.registry import backend_for
 from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import wrap
 from .autocast import cast_arguments
-from .calls import asked_as, casts_of, general, into, is_differentiable, versions_of, without_defaults
+from .calls import Asked, casts_of, general, into, is_differentiable, versions_of, without_defaults
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)  # the usual one, known by identity
 
 
-def make_call(op: Op, method: bool = False) -> Callable[..., Any]:
-    """The public function of `op`, or the method of Tensor, in the leanest form that fits its declaration."""
+def make_call(op: Op, asked: Asked = None) -> Callable[..., Any]:
+    """The public function of `op`, in the leanest form that fits its declaration. asked: as in `calls.general`."""
     if op.view == "several":
-        return several_views(op, method)
+        return several_views(op, asked)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
     if plain and not op.view and op.adapt is None and len(op.params) == len(op.tensors):
         # Their arguments may be given by name, and these forms know the usual names only.
         if op.params == ("input",):
-            return unary(op, method)
+            return unary(op, asked)
         if op.params == ("input", "other"):
-            return binary(op, method)
+            return binary(op, asked)
     only_tensors = plain and not op.view and op.promotion is None and len(op.params) == len(op.tensors)
     if only_tensors and len(op.params) == 3 and op.adapt is not None:
-        return ternary(op, op.adapt, method)
+        return ternary(op, op.adapt, asked)
     if op.outputs == 1 and not op.extras and not op.sequence and op.tensors == (0,) and op.promotion is None:
-        return single(op, method)
-    return general(op, method)
+        return single(op, asked)
+    return general(op, asked)
 
 
-def unary(op: Op, method: bool = False) -> Callable[..., Any]:
+def unary(op: Op, asked: Asked = None) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and nothing else."""
     kernels = op.kernels
-    call_general = general(op, method)
+    call_general = general(op, asked)
     needs_float = op.promotion == "float" or op.check is not None or op.name in REFUSED_BY_OPS
     differentiable = is_differentiable(op)
     casts = casts_of(op)
@@ -83,10 +83,10 @@ def unary(op: Op, method: bool = False) -> Callable[..., Any]:
     return call
 
 
-def binary(op: Op, method: bool = False) -> Callable[..., Any]:
+def binary(op: Op, asked: Asked = None) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of two tensors or numbers and nothing else."""
     kernels = op.kernels
-    call_general = general(op, method)
+    call_general = general(op, asked)
     needs_float = op.promotion in ("float", "ordered") or op.name in REFUSED_BY_OPS
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = is_differentiable(op)
@@ -162,10 +162,10 @@ def binary(op: Op, method: bool = False) -> Callable[..., Any]:
     return call
 
 
-def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], method: bool = False) -> Callable[..., Any]:
+def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], asked: Asked = None) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of three tensors and nothing else, whose `adapt` knows that they fit."""
     kernels, tails = op.kernels, op.tails
-    call_general = general(op, method)
+    call_general = general(op, asked)
     differentiable, casts = is_differentiable(op), casts_of(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], method: bool = False)
     return call
 
 
-def single(op: Op, method: bool = False) -> Callable[..., Any]:
+def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of one tensor and options; its result may be a view."""
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
@@ -207,7 +207,7 @@ def single(op: Op, method: bool = False) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             if overriding and is_overridden(args, kwargs):
-                return ask(asked_as(op, method), args, kwargs)
+                return ask(asked() if asked else op.asked, args, kwargs)
             if "out" in kwargs:
                 target = kwargs.pop("out")
                 compute_as_out(op, args, kwargs, target)
@@ -226,7 +226,7 @@ def single(op: Op, method: bool = False) -> Callable[..., Any]:
             a = input._operand
         except (AttributeError, Overridden):
             # Which asks the operand, or says what is wrong.
-            return general(op, method)(*without_defaults(op, args))
+            return general(op, asked)(*without_defaults(op, args))
         if refused is not None and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             refuse_dtypes(op.name, refused, (input,))
         if check is not None:

@@ -104,7 +104,7 @@ def owned(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def several_views(op: Op, method: bool = False) -> Callable[..., tuple[Tensor, ...]]:
+def several_views(op: Op, asked: Callable[[], Any] | None = None) -> Callable[..., tuple[Tensor, ...]]:
     """The public function of an op whose kernel returns a list of views: one node with that many outputs."""
     kernels, adapt = op.kernels, op.adapt
     assert adapt is not None
@@ -120,7 +120,7 @@ def several_views(op: Op, method: bool = False) -> Callable[..., tuple[Tensor, .
             array = input._operand
         except (AttributeError, Overridden):
             wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
-            return answer(getattr(Tensor, op.name) if method else op.asked, args, {}, wrong)
+            return answer(asked() if asked else op.asked, args, {}, wrong)
         adapted = adapt(*args)
         raw = (array, *adapted[1:])
         try:
