@@ -6,6 +6,8 @@ import os
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -310,3 +312,14 @@ def test_warnings_are_pytorchs():
     if not ddpgrad.cuda.is_available():
         with pytest.warns(UserWarning, match="no accelerator is found"):
             data.DataLoader(sent.Numbers(4), pin_memory=True)
+
+
+def test_a_loader_of_a_library_is_iterated_in_this_process_only():
+    dataloader: Any = data.dataloader
+
+    other = SimpleNamespace(dataset=[1, 2, 3], collate_fn=str, _dataset_kind=0, _index_sampler=[2, 0])
+    assert list(dataloader._SingleProcessDataLoaderIter(other)) == ["3", "1"]
+    other._dataset_kind = dataloader._DatasetKind.Iterable
+    assert list(dataloader._SingleProcessDataLoaderIter(other)) == ["1", "2", "3"]
+    with pytest.raises(NotImplementedError, match="num_workers=0"):
+        dataloader._MultiProcessingDataLoaderIter(other)

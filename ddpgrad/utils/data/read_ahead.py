@@ -19,6 +19,11 @@ class WorkerBatches(Batches):
     skip: with an iterable dataset, how many of the first batches the workers pass over.
     """
 
+    def __new__(cls, loader: Any, *rest: Any) -> Any:
+        if not rest:
+            raise NotImplementedError(f"a {type(loader).__name__} has no workers here; give it num_workers=0")
+        return super().__new__(cls)
+
     def __init__(
         self, loader: DataLoader[Any], order: Order, pool: Pool, prefetch: int, skip: int = 0
     ) -> None:
