@@ -103,20 +103,22 @@ class ProcessContext:
             ended = connection.wait(running.keys(), timeout)
             if not ended:
                 return False
-        failed = self._failed()
+        codes = self._codes()
+        failed = [i for i, code in enumerate(codes) if code not in (None, 0)]
         if failed:
             told = self._collect(grace_period)
             self.stop(grace_period)
             first = min(told, key=lambda i: told[i][0], default=failed[0])
             raise self._error(first, told[first][1] if first in told else None)
-        if any(process.exitcode is None for process in self.processes):
+        if None in codes:
             return False
         for process in self.processes:
             process.join()
         return True
 
-    def _failed(self) -> list[int]:
-        return [i for i, process in enumerate(self.processes) if process.exitcode not in (None, 0)]
+    def _codes(self) -> list[int | None]:
+        """How each has ended, or None. A decision asks once: a process may end between two questions."""
+        return [process.exitcode for process in self.processes]
 
     def _collect(self, patience: float) -> dict[int, tuple[bool, str]]:
         """What the failed processes report: (because of another one, the traceback), by number.
@@ -126,9 +128,7 @@ class ProcessContext:
         deadline = time.monotonic() + patience
         told: dict[int, tuple[bool, str]] = {}
         while True:
-            codes = [
-                process.exitcode for process in self.processes
-            ]  # asked once: the cause may end meanwhile
+            codes = self._codes()
             failed = [i for i, code in enumerate(codes) if code not in (None, 0)]
             for i in failed:
                 if i not in told and self._reports[i].poll():

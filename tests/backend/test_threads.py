@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import subprocess
 import sys
 import threading
@@ -142,9 +143,25 @@ def test_a_part_that_fails_fails_the_op():
 
 def test_an_interrupted_wait_leaves_no_part_for_the_next_kernel():
     torch.set_num_threads(2)
-    threading.Timer(0.1, _thread.interrupt_main).start()
-    with pytest.raises(KeyboardInterrupt):
-        in_parts(lambda first, end: time.sleep(0.5) if first else None, 2)
+    release = threading.Event()
+
+    def interrupts(first: int, end: int) -> None:
+        if first:
+            _thread.interrupt_main()
+            release.wait(5)
+
     done = []
-    in_parts(lambda first, end: (time.sleep(0.2), done.append(first)), 2)
+
+    def next_kernel(first: int, end: int) -> None:
+        release.set()
+        time.sleep(0.2 * first)  # so that it would be missed
+        done.append(first)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_parts(interrupts, 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    in_parts(next_kernel, 2)
     assert sorted(done) == [0, 1]

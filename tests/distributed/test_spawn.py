@@ -38,3 +38,12 @@ def test_the_cause_is_named_though_it_ends_while_one_looks(looks):
     with pytest.raises(spawning.ProcessRaisedException, match="on purpose") as caught:
         context.join()
     assert caught.value.error_index == 1
+
+
+@pytest.mark.parametrize("looks", range(8))
+def test_a_failure_is_seen_whenever_it_happens(looks):
+    process: Any = Failed(looks, False, "on purpose")
+    context = spawning.ProcessContext([process], [process.report])
+    with pytest.raises(spawning.ProcessRaisedException, match="on purpose"):
+        while not context.join():
+            pass
