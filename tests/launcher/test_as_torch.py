@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 from matrices import thinned
+
+without_torchvision = pytest.mark.skipif(
+    find_spec("torchvision") is not None, reason="torchvision itself is installed"
+)
 
 # A script as PyTorch's users write them: nothing in it knows ddpgrad.
 TRAIN = """\
@@ -72,6 +78,7 @@ print("found")
 """
 
 
+@without_torchvision
 def test_names_are_found_in_the_files_where_pytorch_and_torchvision_define_them(ddprun):
     ddprun.script(FORMER_PLACES, prelude="")
     result = ddprun.run("--as-torch", "script.py")
@@ -98,6 +105,7 @@ for text in (
 """
 
 
+@without_torchvision
 def test_what_is_missing_is_named_with_the_nearest_names(ddprun):
     ddprun.script(MISSING, prelude="")
     result = ddprun.run("--as-torch", "script.py")
