@@ -71,6 +71,7 @@ def test_stopped_and_resumed_on_other_processes(one_process: dict[str, Any], tmp
     assert run(ddprun("--procs", "2"), "--checkpoints", str(tmp_path), "--resume") == one_process
 
 
+@pytest.mark.full
 def test_sync_batchnorm_divided_state_and_uneven_batches():
     job = str(Path(__file__).parent / "jobs" / "layers_of_ranks.py")
     found = set()

@@ -77,7 +77,6 @@ def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
             (6, 3, 3, "65536"),
             (5, 2, 2, "0"),
         ],
-        (5, 2),
     ),
 )
 def test_several_hosts(mpi_job, ranks, procs, hosts, limit):

@@ -77,7 +77,9 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("options", [(), ("--mpi",)], ids=["processes", "by mpiexec"])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--mpi",), marks=pytest.mark.full)], ids=["processes", "by mpiexec"]
+)
 def test_a_job_is_seen_through_a_restart_a_stop_and_its_end(ddprun, mpiexec, capsys, options):
     def top() -> dict[str, list[str]]:
         """The rows of `ddprun top` by rank."""
