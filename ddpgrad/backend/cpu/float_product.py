@@ -230,16 +230,21 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
     if left.shape[2] != length or len(left) not in (1, stack) or out.shape != (stack, rows, columns):
         raise ValueError(f"a product of {left.shape} and {right.shape} does not fit {out.shape}")
     elements = out.size * length // PER_ELEMENT
-    by_rows = columns < 2 * threads() * _COLUMNS < rows
+    if columns < 2 * threads() * _COLUMNS < rows:  # few panels to share, and many rows
 
-    def part(first: int, end: int) -> None:
-        for top in range(first * _ROWS, min(end * _ROWS, rows), _HEIGHT):
-            bottom = min(top + _HEIGHT, end * _ROWS)
-            _multiply_rows(left[:, top:bottom], right, out[:, top:bottom], elements)
+        def part(first: int, end: int) -> None:
+            own = slice(first * _ROWS, end * _ROWS)
+            _multiply_heights(left[:, own], right, out[:, own], elements)
 
-    tiles = -(-rows // _ROWS)
-    in_parts(part, tiles, elements) if by_rows else part(0, tiles)
+        in_parts(part, -(-rows // _ROWS), elements)
+    else:
+        _multiply_heights(left, right, out, elements)
     return out
+
+
+def _multiply_heights(left: Array, right: Array, out: Array, elements: int) -> None:
+    for top in range(0, left.shape[1], _HEIGHT):
+        _multiply_rows(left[:, top : top + _HEIGHT], right, out[:, top : top + _HEIGHT], elements)
 
 
 def _multiply_rows(left: Array, right: Array, out: Array, elements: int) -> None:

@@ -34,9 +34,10 @@ def cross_entropy_rows(
         return NotImplemented
     losses = np.empty(len(target), input.dtype)
     sums = np.empty((2, len(target)), input.dtype)
-    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), losses, sums[0], sums[1]
-    bad, total, count = _for_rows(_cross_entropy, rows, ignore_index, label_smoothing)
-    _check(bad, target, input)
+    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), losses, sums
+    bad, total, count = _for_rows(_cross_entropy, *rows, ignore_index, label_smoothing)
+    if bad >= 0:
+        raise _no_class(target[bad], input)
     if reduction == "none":
         return losses, sums
     if reduction == "mean":
@@ -63,10 +64,11 @@ def cross_entropy_backward(
         scales.fill(g.item() / kept if kept else 0.0)
     else:
         scales[...] = g
-    out, sums = np.empty(input.shape, input.dtype), np.ascontiguousarray(sums)
-    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), scales, sums[0], sums[1], out
-    bad, _, _ = _for_rows(_cross_entropy_backward, rows, ignore_index, label_smoothing)
-    _check(bad, target, input)  # changed since forward, by `.data` or NumPy
+    out = np.empty(input.shape, input.dtype)
+    rows = np.ascontiguousarray(input), np.ascontiguousarray(target), scales, np.ascontiguousarray(sums), out
+    bad, _, _ = _for_rows(_cross_entropy_backward, *rows, ignore_index, label_smoothing)
+    if bad >= 0:  # changed since forward, by `.data` or NumPy
+        raise _no_class(target[bad], input)
     return out
 
 
@@ -84,7 +86,8 @@ def nll_loss_rows(
     places = np.empty_like(target)
     weight = np.empty(0, input.dtype) if weight is None else np.ascontiguousarray(weight)
     bad, loss, total = _nll(input, target, weight, ignore_index, losses, share, places)
-    _check(bad, target, input)
+    if bad >= 0:
+        raise _no_class(target[bad], input)
     if reduction == "none":
         return losses, places, share, None
     if reduction == "sum":
@@ -118,27 +121,19 @@ def _handles(input: np.ndarray, target: np.ndarray) -> bool:
     return compiled_for(input) and input.ndim == 2 and input.shape[1] > 0 and target.dtype.char == "l"
 
 
-def _check(bad: int, target: np.ndarray, input: np.ndarray) -> None:
-    if bad >= 0:
-        raise IndexError(f"Target {target[bad]} is out of bounds: there are {input.shape[1]} classes.")
+def _no_class(target: Any, input: np.ndarray) -> IndexError:
+    return IndexError(f"Target {target} is out of bounds: there are {input.shape[1]} classes.")
 
 
-def _for_rows(loop: Any, rows: tuple[np.ndarray, ...], *options: Any) -> tuple[int, float, int]:
-    """loop(*rows, *options), by all threads: (first row with a bad target or -1, sum of losses, rows that count).
-
-    The third of `rows` are the losses, where there are any.
-    """
-    if rows[0].size < WORTH_SHARING or threads() == 1:
-        return loop(*rows, *options)
-    found: dict[int, tuple[int, float, int]] = {}
-
-    def part(first: int, end: int) -> None:
-        found[first] = loop(*[row[first:end] for row in rows], *options)
-
-    in_parts(part, len(rows[0]))
-    bad = min((first + results[0] for first, results in found.items() if results[0] >= 0), default=-1)
+def _for_rows(loop: Any, x: np.ndarray, *args: Any) -> tuple[int, float, int]:
+    """loop(x, *args, first, end) for all rows, by all threads: (first bad target or -1, sum of losses, rows that count)."""
+    if x.size < WORTH_SHARING or threads() == 1:
+        return loop(x, *args, 0, len(x))
+    found: list[tuple[int, float, int]] = []
+    in_parts(lambda first, end: found.append(loop(x, *args, first, end)), len(x))
+    bad = min((bad for bad, _, _ in found if bad >= 0), default=-1)
     # Added up anew, in an order that does not depend on the parts.
-    return bad, _total(rows[2]), sum(results[2] for results in found.values())
+    return bad, _total(args[1]), sum(count for _, _, count in found)
 
 
 @kernel
@@ -150,12 +145,12 @@ def _total(losses):
 
 
 @kernel
-def _cross_entropy(x, target, losses, tops, log_totals, ignore_index, smoothing):
-    """Fill losses and the two parts of their sums; return what `_for_rows` does."""
-    rows, classes = x.shape
+def _cross_entropy(x, target, losses, sums, ignore_index, smoothing, first, end):
+    """Fill losses and sums from row `first` to `end`; return what `_for_rows` does."""
+    classes = x.shape[1]
     number = x.dtype.type
     kept = 0
-    for i in range(rows):
+    for i in range(first, end):
         row = x[i]
         key = to_ordered(row[0])
         for j in range(classes):
@@ -166,7 +161,7 @@ def _cross_entropy(x, target, losses, tops, log_totals, ignore_index, smoothing)
         for j in range(classes):
             total += exp_of_negative(row[j] - top)
         log_total = number(math.log(total))
-        tops[i], log_totals[i] = top, log_total
+        sums[0, i], sums[1, i] = top, log_total
         t = target[i]
         if t == ignore_index:
             losses[i] = number(0)
@@ -182,16 +177,16 @@ def _cross_entropy(x, target, losses, tops, log_totals, ignore_index, smoothing)
             loss = number(1 - smoothing) * loss + number(smoothing) * uniform
         losses[i] = loss
         kept += 1
-    return -1, _total(losses), kept
+    return -1, _total(losses[first:end]), kept
 
 
 @kernel
-def _cross_entropy_backward(x, target, scales, tops, log_totals, out, ignore_index, smoothing):
-    """Fill out; return what `_for_rows` does, of which only the first counts."""
-    rows, classes = x.shape
+def _cross_entropy_backward(x, target, scales, sums, out, ignore_index, smoothing, first, end):
+    """Fill out from row `first` to `end`; return what `_for_rows` does, of which only the first counts."""
+    classes = x.shape[1]
     number = x.dtype.type
     everywhere = number(smoothing / classes)
-    for i in range(rows):
+    for i in range(first, end):
         row, result = x[i], out[i]
         t = target[i]
         if t == ignore_index:
@@ -199,7 +194,7 @@ def _cross_entropy_backward(x, target, scales, tops, log_totals, out, ignore_ind
             continue
         if t < 0 or t >= classes:
             return i, 0.0, 0
-        scale, top, log_total = scales[i], tops[i], log_totals[i]
+        scale, top, log_total = scales[i], sums[0, i], sums[1, i]
         for j in range(classes):
             result[j] = scale * (exp_of_negative(less_both(row[j], top, log_total)) - everywhere)
         result[t] -= scale * number(1 - smoothing)

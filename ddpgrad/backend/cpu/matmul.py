@@ -14,7 +14,7 @@ import numpy as np
 
 from ..elementary.linalg import matrices
 from ..registry import Unsupported
-from .threads import PER_ELEMENT, in_parts, threads
+from .threads import PER_ELEMENT, in_parts, team, threads
 from .vectormath import SMALL_PRODUCT, compiled_for
 
 COMPLETE = ("matmul",)
@@ -79,11 +79,7 @@ def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> n
 
         if worth_it(left, right):
             return product(left, right, out)
-    if (
-        multiplications > _MANY_OF_A_VECTOR
-        and threads() > 1
-        and left.__class__ is right.__class__ is np.ndarray
-    ):
+    if team.count != 1 and left.__class__ is right.__class__ is np.ndarray and _wants_threads(left, right):
         return by_blas(left, right, out)
     return left.dot(right) if out is None else left.dot(right, out)  # a sparse matrix takes no `out`
 

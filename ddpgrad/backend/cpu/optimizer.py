@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from . import numbers as on_numbers
-from .threads import in_parts, shared
+from .threads import in_parts, shared, threads
 from .vectormath import compiled_for, kernel, narrowed, widened
 
 _BLOCK = 1 << 14  # elements whose squares are summed before they join the total
@@ -50,7 +50,7 @@ def update_(
             if array.dtype is not dtype:
                 return NotImplemented
     number = kind.type
-    loop = _loop(rule, len(targets[0]) - 2)
+    loop = _loop(rule, len(targets[0]) - 2)[threads() > 1]
     scalars = (number(scale), number(decay), number(shrink), tuple(map(number, numbers)))
     for target in targets:
         loop(*target, *scalars)
@@ -79,13 +79,14 @@ def scale_(x: np.ndarray, factor: float) -> None:
 
 
 @functools.cache
-def _loop(rule: Callable[..., Any], states: int) -> Callable[..., None]:
-    """The compiled pass of a rule that has that many states."""
+def _loop(rule: Callable[..., Any], states: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The compiled pass of a rule that has that many states: by the calling thread, and by all."""
     code = rule.__code__
     # What is kept on disk is found by the values that the loop names and closes over. The rule counts by its
     # name there, so its text must count as well: it may change while the name stays.
     text = hashlib.sha256(code.co_code + repr((code.co_consts, code.co_names)).encode()).hexdigest()
-    return shared("param", "grad", *"abc"[:states])(kernel(_LOOPS[states](register_jitable(rule), text)))
+    loop = kernel(_LOOPS[states](register_jitable(rule), text))
+    return loop, shared("param", "grad", *"abc"[:states])(loop)
 
 
 def _without_state(rule: Any, text: str) -> Callable[..., None]:

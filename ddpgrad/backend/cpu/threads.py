@@ -98,35 +98,35 @@ class _Part(threading.local):
     inside = False
 
 
-_team, _part = _Team(), _Part()
+team, _part = _Team(), _Part()
 
 
 def blas_threads() -> int:
     """The number of threads that BLAS may use."""
-    with _team.lock:
+    with team.lock:
         libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-        _team.blas = tuple([(library, library.num_threads) for library in libraries])
-    return max((count for _, count in _team.blas), default=1)
+        team.blas = tuple([(library, library.num_threads) for library in libraries])
+    return max((count for _, count in team.blas), default=1)
 
 
 def threads() -> int:
     """The number of threads that the calling one may share a kernel between."""
-    count = _team.count
+    count = team.count
     if count is None:
-        count = _team.count = blas_threads()
+        count = team.count = blas_threads()
     return 1 if count == 1 or _part.inside else count
 
 
 def forget() -> None:
     """Ask anew how many threads there are: their number was changed."""
-    with _team.lock:
-        for helper in _team.helpers:
+    with team.lock:
+        for helper in team.helpers:
             helper.post(None)
-        _team.count, _team.helpers = None, ()
+        team.count, team.helpers = None, ()
 
 
 def _in_a_new_process() -> None:
-    _team.count, _team.helpers, _team.lock, _part.inside = None, (), threading.Lock(), False
+    team.count, team.helpers, team.lock, _part.inside = None, (), threading.Lock(), False
 
 
 os.register_at_fork(after_in_child=_in_a_new_process)
@@ -141,12 +141,12 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
     most = threads()
     count = min(most, length) if elements >= WORTH_SHARING else 1
     limits = blas and most > 1
-    if not ((count > 1 or limits) and _team.lock.acquire(blocking=False)):
+    if not ((count > 1 or limits) and team.lock.acquire(blocking=False)):
         work(0, length)
         return
     try:
         if limits:
-            for library, _ in _team.blas:
+            for library, _ in team.blas:
                 library.set_num_threads(1)
         if count > 1:
             _share(work, length, count)
@@ -154,15 +154,15 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
             work(0, length)
     finally:
         if limits:
-            for library, usual in _team.blas:
+            for library, usual in team.blas:
                 library.set_num_threads(usual)
-        _team.lock.release()
+        team.lock.release()
 
 
 def _share(work: Work, length: int, count: int) -> None:
-    _team.helpers += tuple([_Helper() for _ in range(len(_team.helpers), count - 1)])
+    team.helpers += tuple([_Helper() for _ in range(len(team.helpers), count - 1)])
     edges = [length * i // count for i in range(count + 1)]
-    helpers = _team.helpers[: count - 1]
+    helpers = team.helpers[: count - 1]
     core = helpers[0].here()
     for i, helper in enumerate(helpers, 1):
         helper.avoid(core)
