@@ -2,10 +2,11 @@
 
 By default three cases in which each model, both optimizers and three modes occur; `-m full` runs the 12 that
 have every pair of them, the 12 others, and those with micro-batches ("parts"), `fully_shard` ("sharded", and "hybrid" on a
-mesh of 4 x 2), which has the bits of DistributedDataParallel, or DiLoCo.
+mesh of 4 x 2), which has the bits of DistributedDataParallel, as captured steps have, or DiLoCo.
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ OTHER_KINDS = (
     "cnn-sgd-parts", "gpt-adamw-parts", "gpt-adamw-sharded", "gpt-adamw-plain", "mlp-sgd-sharded", "mlp-sgd-plain",
     "mlp-adamw-diloco", "gpt-sgd-diloco8",
     "cnn-sgd-shardedparts", "gpt-adamw-hybrid", "gpt-adamw-hybridparts",
+    "cnn-sgd-captured", "cnn-sgd-plain", "gpt-adamw-captured", "mlp-sgd-captured",
 )  # fmt: skip
 CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [
@@ -55,9 +57,10 @@ def read(output: str) -> dict[str, str]:
 
 
 def replicated(case: str) -> str:
-    """The case under DistributedDataParallel that has the same bits."""
+    """The case of eager steps under DistributedDataParallel that has the same bits."""
     model, optimizer, mode = case.split("-")
-    return f"{model}-{optimizer}-{mode.replace('sharded', '').replace('hybrid', '') or 'plain'}"
+    mode = re.sub("sharded|hybrid|captured", "", mode)
+    return f"{model}-{optimizer}-{mode or 'plain'}"
 
 
 @cache
@@ -65,7 +68,7 @@ def one_process(cases: tuple[str, ...], folder: Path) -> dict[str, str]:
     result = run(1, cases, folder)
     assert set(result) == set(cases)
     plain = {case: result[replicated(case)] for case in cases}
-    assert result == plain, "fully_shard has other bits"
+    assert result == plain, "fully_shard or a captured step has other bits"
     assert len(set(result.values())) == len(set(map(replicated, cases))), (
         "two cases that should differ do not"
     )

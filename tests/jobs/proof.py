@@ -61,6 +61,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     """The hash of the losses and of the parameters and buffers after `stop` steps."""
     model_name, optimizer_name, mode = case.split("-")
+    captured, mode = mode.endswith("captured"), mode.removesuffix("captured")
     rng = np.random.default_rng(0)
     data = TensorDataset(
         torch.tensor(rng.normal(size=(264, 24)).astype(np.float32)), torch.tensor(rng.integers(0, 5, 264))
@@ -96,32 +97,38 @@ def train(case: str, folder: Path, stop: int, resume: bool) -> str:
     saved = {"model": model, "optimizer": optimizer, "loader": loader, "losses": losses}
     checkpoints = Checkpointer(str(folder / case))
     step = (checkpoints.resume(**saved) or 0) if resume else 0
+
+    def train_step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = torch.zeros(())
+        if parts > 1:
+            for part, target in ddp.accumulate(parts, x, y):
+                part_loss = F.cross_entropy(ddp(part), target)
+                part_loss.backward()
+                loss += part_loss.detach() / parts
+        elif mode == "accumulate":
+            with ddp.no_sync():
+                (F.cross_entropy(ddp(x[:2]), y[:2]) / 2).backward()
+            loss = F.cross_entropy(ddp(x[2:]), y[2:]) / 2
+        else:
+            loss = F.cross_entropy(ddp(x), y)
+        if parts == 1:
+            loss.backward()
+        if mode == "clip":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach().clone()
+
+    run = torch.captured_step(train_step) if captured else train_step
     while step < stop:
         for x, y in loader:
-            loss = torch.zeros(())
-            if parts > 1:
-                for part, target in ddp.accumulate(parts, x, y):
-                    part_loss = F.cross_entropy(ddp(part), target)
-                    part_loss.backward()
-                    loss += part_loss.detach() / parts
-            elif mode == "accumulate":
-                with ddp.no_sync():
-                    (F.cross_entropy(ddp(x[:2]), y[:2]) / 2).backward()
-                loss = F.cross_entropy(ddp(x[2:]), y[2:]) / 2
-            else:
-                loss = F.cross_entropy(ddp(x), y)
-            if parts == 1:
-                loss.backward()
-            if mode == "clip":
-                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-            optimizer.step()
-            optimizer.zero_grad()
-            mean = loss.detach().clone()
+            mean = run(x, y)
             dist.all_reduce(mean, dist.ReduceOp.AVG)
             losses[str(step)] = float(mean.item()).hex()
             step += 1
             if step == stop:
                 break
+    assert not captured or run.code, run.why_not
     if stop < STEPS:
         checkpoints.save(step - 1, **saved)
     if averager is not None:
