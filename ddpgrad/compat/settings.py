@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from ..backend import dtype as dtypes
 from ..backend.cpu import threads
 from ..core.rank_local import RankLocal
@@ -29,7 +27,7 @@ _switches: RankLocal[_Switches] = RankLocal(_Switches)
 
 
 def get_num_threads() -> int:
-    """The number of threads that BLAS and large kernels may use. No kernel of this package gives other bits with another number."""
+    """The number of threads that BLAS and large kernels may use. Bits depend on it in products of few rows alone, by BLAS."""
     return threads.blas_threads()
 
 
@@ -39,8 +37,7 @@ def set_num_threads(num: int) -> None:
         raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
     if num < 1:
         raise RuntimeError("set_num_threads expects a positive integer")
-    threadpool_limits(num, "blas")
-    threads.forget()
+    threads.set_threads(num)
 
 
 def get_num_interop_threads() -> int:

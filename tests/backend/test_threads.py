@@ -16,7 +16,9 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn as nn
 import ddpgrad.nn.functional as F
+from ddpgrad.backend.cpu import threads
 from ddpgrad.backend.cpu.threads import in_parts
+from ddpgrad.distributed.ranks import host
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +74,8 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Callable[[Any], Any]]]] = {
 }
 
 
-def results(case: str, threads: int) -> list[bytes]:
-    torch.set_num_threads(threads)
+def results(case: str, count: int) -> list[bytes]:
+    torch.set_num_threads(count)
     torch.manual_seed(3)
     shape, make = CASES[case]
     function = make()
@@ -92,10 +94,29 @@ def test_results_do_not_depend_on_the_number_of_threads(case: str):
     assert results(case, 3) == alone
 
 
+def test_any_thread_of_a_program_computes_the_same_bits():
+    x = torch.randn(700, 700).double()
+    torch.set_num_threads(2)
+    here, there = x @ x, []
+    other = threading.Thread(target=lambda: there.append(x @ x))
+    other.start()
+    other.join()
+    torch.set_num_threads(1)
+    assert torch.equal(here, x @ x) and torch.equal(here, there[0])
+
+
+def test_ranks_have_one_thread_whatever_the_process_had_before_them():
+    torch.set_num_threads(2)
+    torch.relu(torch.ones(1 << 20))
+
+    assert host.simulate(threads.threads, 2) == [1, 1]
+    assert threads.threads() == 2
+
+
 @pytest.mark.parametrize("name", ["SGD", "AdamW", "RMSprop"])
 def test_steps_of_optimizers_do_not_depend_on_the_number_of_threads(name: str):
-    def stepped(threads: int) -> bytes:
-        torch.set_num_threads(threads)
+    def stepped(count: int) -> bytes:
+        torch.set_num_threads(count)
         torch.manual_seed(3)
         parameter = nn.Parameter(torch.randn(700, 513))
         optimizer = getattr(torch.optim, name)([parameter], lr=0.1)

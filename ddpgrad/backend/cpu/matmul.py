@@ -21,6 +21,8 @@ COMPLETE = ("matmul",)
 
 # Multiplications above which BLAS uses more threads, and those with a vector.
 _MANY, _MANY_OF_A_VECTOR = 1 << 18, 1 << 13
+# Rows at whose multiples a product can be divided without other bits, where a part is no small product. Columns cannot be.
+_UNIT, _LEAST = 96, 1 << 21
 
 _any_matmul = matrices(np)["matmul"]
 
@@ -137,12 +139,13 @@ def by_blas(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) 
         out = np.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
     rows, columns = out.shape[-2:]
     multiplications = out.size * left.shape[-1]
+    unit = _UNIT * max(1, _LEAST // (_UNIT * left.shape[-1] * max(rows, columns)))
     if left.ndim == right.ndim > 2 and len(left) == len(right):
         work, length = partial(_stacks, left, right, out), len(left)
-    elif rows >= columns:
-        work, length = partial(_rows, left, right, out), rows
+    elif rows >= 2 * unit:
+        work, length = partial(_rows, left, right, out, unit), -(-rows // unit)
     else:
-        work, length = partial(_columns, left, right, out), columns
+        work, length = partial(_columns, left, right, out, unit), -(-columns // unit)
     in_parts(work, length, multiplications // PER_ELEMENT, blas=True)
     return out
 
@@ -151,9 +154,11 @@ def _stacks(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, en
     np.matmul(left[first:end], right[first:end], out=out[first:end])
 
 
-def _rows(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
-    np.matmul(left[..., first:end, :], right, out=out[..., first:end, :])
+def _rows(left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int) -> None:
+    own = slice(first * unit, end * unit)
+    np.matmul(left[..., own, :], right, out=out[..., own, :])
 
 
-def _columns(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
-    np.matmul(left, right[..., first:end], out=out[..., first:end])
+def _columns(left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int) -> None:
+    own = slice(first * unit, end * unit)
+    np.matmul(left, right[..., own], out=out[..., own])

@@ -1,6 +1,7 @@
 """More threads for one large kernel, as many as BLAS has: parts of it that do not hold the GIL, beside one another.
 
-No result depends on their number: each element is computed by one of them, and sums have an order of their own.
+No result depends on their number: each element is computed by one of them, and sums have an order of their own. (BLAS's
+products of few rows are the exception: see `matmul.py`.)
 """
 
 from __future__ import annotations
@@ -83,12 +84,12 @@ class _Helper:
 class _Team:
     """count: threads with the one that asks, None until somebody does. lock: held by whom the helpers work for.
 
-    blas: the libraries that have so many threads as well, and how many each.
+    blas: what sets the number of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
     helpers: tuple[_Helper, ...] = ()
-    blas: tuple[tuple[Any, int], ...] = ()
+    blas: tuple[tuple[Callable[[int], Any], int], ...] = ()
     lock = threading.Lock()
 
 
@@ -105,8 +106,20 @@ def blas_threads() -> int:
     """The number of threads that BLAS may use."""
     with team.lock:
         libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-        team.blas = tuple([(library, library.num_threads) for library in libraries])
+        # What threadpoolctl offers since 3.6 does nothing in any thread but the first that uses it.
+        setters = [
+            getattr(library, "_real_set_num_threads", library.set_num_threads) for library in libraries
+        ]
+        team.blas = tuple(zip(setters, [library.num_threads for library in libraries], strict=True))
     return max((count for _, count in team.blas), default=1)
+
+
+def set_threads(count: int) -> None:
+    """Let BLAS and the kernels of this package use `count` threads."""
+    blas_threads()
+    for set_number, _ in team.blas:
+        set_number(count)
+    forget()
 
 
 def threads() -> int:
@@ -146,16 +159,16 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
         return
     try:
         if limits:
-            for library, _ in team.blas:
-                library.set_num_threads(1)
+            for set_number, _ in team.blas:
+                set_number(1)
         if count > 1:
             _share(work, length, count)
         else:
             work(0, length)
     finally:
         if limits:
-            for library, usual in team.blas:
-                library.set_num_threads(usual)
+            for set_number, usual in team.blas:
+                set_number(usual)
         team.lock.release()
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
+from ...backend.cpu import threads
 from ...core import environment, rank_local, spans
 from ...core.environment import Launch
 from ...core.errors import DistributedError, LaunchError
@@ -55,11 +54,11 @@ class World:
         self._chosen: dict[str | None, str] = {}
         self._ranks_here: list[int] | None = None
         self._lock = threading.Lock()  # of groups, which threads of several ranks may make at once
-        # One BLAS thread a process: ranks share the cores, and the bits must not depend on how many
-        # there are. Set here, in the main thread: once one thread has set it, OpenBLAS heeds no other.
-        self._one_thread: threadpool_limits | None = None
+        # One thread a process: ranks share the cores, and BLAS's bits must not depend on how many there are.
+        self._threads_before: int | None = None
         if launch.world_size > 1 and not environment.blas_threads_chosen():
-            self._one_thread = threadpool_limits(1, "blas")
+            self._threads_before = threads.blas_threads()
+            threads.set_threads(1)
         self.pid = os.getpid()
         self._exits: ExitWatch | None = None
         if environment.trace_folder() is not None:
@@ -165,9 +164,9 @@ class World:
 
     def free_threads(self) -> None:
         """Let BLAS use as many threads again as before. May be called again."""
-        if self._one_thread is not None:
-            self._one_thread.restore_original_limits()
-            self._one_thread = None
+        if self._threads_before is not None:
+            threads.set_threads(self._threads_before)
+            self._threads_before = None
 
     def leave(self) -> None:
         """The rank leaves the world that it has met, if it has met one: `join` may meet another."""

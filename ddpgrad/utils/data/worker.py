@@ -19,8 +19,8 @@ from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from ...backend.cpu import threads
 from ...core import environment
 from .fetch import Read, Recipe
 from .packing import pack, unpack
@@ -135,8 +135,8 @@ def main(connection: Any, start: Start) -> None:
     environment.be_worker(**start.ranks)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _yield_to_the_program()
-    with threadpool_limits(1, "blas"):
-        _Worker(connection, start).run()
+    threads.set_threads(1)
+    _Worker(connection, start).run()
 
 
 def _yield_to_the_program() -> None:
