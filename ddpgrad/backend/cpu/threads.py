@@ -6,6 +6,7 @@ products of few rows are the exception: see `matmul.py`.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -21,7 +22,6 @@ Work = Callable[[int, int], Any]
 # Elements of which one thread has done much before another has begun, where an element takes less than a nanosecond.
 WORTH_SHARING = 1 << 17
 PER_ELEMENT = 50  # multiplications of a product in the time of such an element
-_MOVES = hasattr(os, "sched_setaffinity")
 _DONE = 8  # the place of its count, a line of the cache away from that of parts that are posted
 
 
@@ -62,11 +62,12 @@ class _Helper:
 
     def avoid(self, core: int) -> None:
         """Run on other cores: of machines whose cores share no cache, Linux may wake a thread on that of who wakes it."""
-        if core != self._avoids and _MOVES:
+        if core != self._avoids:
             self._avoids = core
             others = os.sched_getaffinity(0) - {core}
             if others and self._thread.native_id is not None:
-                os.sched_setaffinity(self._thread.native_id, others)
+                with contextlib.suppress(OSError):  # where threads may not choose, it is only slower
+                    os.sched_setaffinity(self._thread.native_id, others)
 
     def _run(self) -> None:
         done = 0

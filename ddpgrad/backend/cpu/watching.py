@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import Any
 
@@ -30,9 +31,11 @@ def _look(typingctx: Any, address: Any) -> Any:
 
 @instruction
 def _core(typingctx: Any) -> Any:
-    """The number of the core that this runs on."""
+    """The number of the core that this runs on, -1 where the C library does not say."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if not hasattr(ctypes.CDLL(None), "sched_getcpu"):
+            return ir.Constant(ir.IntType(32), -1)
         return builder.call(intrinsic(builder, "sched_getcpu", ir.IntType(32), []), [])
 
     return types.int32(), codegen

@@ -111,9 +111,11 @@ def _convolve(input: Array, weight: Array, bias: Array | None, padding: Pair) ->
             matmul(weight, x_tiles[:, :, :tiles].swapaxes(0, 1), o_tiles[:, :, :tiles].swapaxes(0, 1))
             _tiles_to_output(o_tiles.reshape(outputs, -1), offset, first, rows, out)
 
-    # Of few groups the products are shared.
-    elements = len(groups) * 16 * _TILES * channels * outputs // PER_ELEMENT
-    in_parts(part, len(groups), elements if len(groups) >= 2 * threads() else 0, blas=True)
+    if len(groups) >= 2 * threads():
+        elements = len(groups) * 16 * _TILES * channels * outputs // PER_ELEMENT
+        in_parts(part, len(groups), elements, blas=True)
+    else:  # each product is shared
+        part(0, len(groups))
     return out
 
 
