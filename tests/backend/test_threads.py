@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ddpgrad as torch
@@ -92,6 +93,34 @@ def test_results_do_not_depend_on_the_number_of_threads(case: str):
     alone = results(case, 1)
     assert results(case, 2) == alone
     assert results(case, 3) == alone
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((3, 5), (5, 2)),
+        ((3, 5), (4, 5, 2)),
+        ((4, 3, 5), (5, 2)),
+        ((4, 1, 3, 5), (6, 5, 2)),
+        ((6, 3, 5), (4, 6, 5, 2)),
+        ((300, 70), (3, 70, 90)),
+        ((3, 300, 70), (70, 90)),
+        ((3, 300, 70), (3, 70, 90)),
+        ((3, 1, 300, 70), (2, 70, 90)),
+        ((1, 300, 70), (3, 70, 90)),
+        ((10, 3000), (3000, 400)),
+        ((1, 3000), (3000, 400)),
+        ((3000, 400), (400, 1)),
+        ((3000, 400), (400,)),
+        ((400,), (2, 400, 300)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_of_all_shapes_are_numpys(left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype):
+    torch.set_num_threads(3)
+    a, b = torch.randn(left, dtype=dtype), torch.randn(right, dtype=dtype)
+    expected = np.matmul(a.double().numpy(), b.double().numpy())
+    np.testing.assert_allclose((a @ b).numpy(), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_any_thread_of_a_program_computes_the_same_bits():

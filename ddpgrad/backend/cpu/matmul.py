@@ -133,7 +133,7 @@ def _wants_threads(left: np.ndarray, right: np.ndarray) -> bool:
 def by_blas(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """numpy.matmul of matrices, or of stacks of them, of one type."""
     if not _wants_threads(left, right):
-        return np.matmul(left, right, out=out) if left.ndim > 2 or out is not None else left.dot(right)
+        return np.matmul(left, right, out=out)
     if out is None:
         lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         out = np.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
