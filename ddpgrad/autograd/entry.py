@@ -10,7 +10,7 @@ from weakref import ref
 
 from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
-from ..core.errors import GraphError
+from ..core.errors import GraphError, warn_program
 from ..core.modes import mode
 from ..core.overrides import overridable
 from ..core.tensor import Size, Tensor, wrap
@@ -142,11 +142,10 @@ def grad(
     Source: torch.autograd.grad.
     """
     if not only_inputs:
-        warnings.warn(
+        warn_program(
             "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other "
             "parts of the graph, please use torch.autograd.backward.",
             FutureWarning,
-            stacklevel=2,
         )
     sources, wanted = _sequence(outputs), _sequence(inputs)
     if is_grads_batched:

@@ -1,4 +1,4 @@
-"""All exceptions of ddpgrad, in one tree.
+"""All exceptions of ddpgrad, in one tree; and warnings that name the line of the program.
 
     RuntimeError
     +-- DdpgradError                 base of everything below
@@ -26,6 +26,12 @@ where (rank, parameter, file and line), what was expected and found, and what to
 """
 
 from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parents[1]) + "/"
 
 
 class DdpgradError(RuntimeError):
@@ -105,3 +111,11 @@ class ExportError(DdpgradError):
 
 class LaunchError(DdpgradError):
     """The launcher was asked for something it cannot do."""
+
+
+def warn_program(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the program, however many functions of this package lie between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

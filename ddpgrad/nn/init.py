@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import Generator, Tensor, fill_, from_numpy, no_grad
+from ..core.errors import warn_program
 from ..core.overrides import overridable
 from ..ops.indexing.setitem import copy_
 from ..random import rank_generator
@@ -84,9 +85,8 @@ def trunc_normal_(
 ) -> Tensor:
     """Normal numbers within [a, b], others drawn again."""
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(
+        warn_program(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
-            stacklevel=3,
         )
     if tensor.is_meta:
         return tensor
@@ -220,7 +220,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 
 def _empty(tensor: Tensor) -> Tensor:
-    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
+    warn_program("Initializing zero-element tensors is a no-op")
     return tensor
 
 

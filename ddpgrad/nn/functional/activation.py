@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 from ... import Tensor, argmax, empty_like, float64, from_numpy, log, ones_like, reshape, scatter, tanh, where
+from ...core.errors import warn_program
 from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
@@ -87,30 +87,29 @@ def logsigmoid(input: Tensor) -> Tensor:
     return -softplus(-input, 1.0, float("inf"))
 
 
-def _chosen(name: str, dim: int | None, input: Tensor, stacklevel: int) -> int:
+def _chosen(name: str, dim: int | None, input: Tensor) -> int:
     """`dim`, or what PyTorch takes when it is not given: 1 for 2 or at least 4 dimensions, else 0."""
     if dim is not None:
         return dim
-    warnings.warn(
-        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
-        stacklevel=stacklevel + 1,
+    warn_program(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument."
     )
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(input) normalised to sum 1 along `dim`, computed in `dtype` if given."""
-    return activation.softmax(input, _chosen("softmax", dim, input, _stacklevel), dtype)
+    return activation.softmax(input, _chosen("softmax", dim, input), dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`, without underflow."""
-    return activation.log_softmax(input, _chosen("log_softmax", dim, input, _stacklevel), dtype)
+    return activation.log_softmax(input, _chosen("log_softmax", dim, input), dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax(-input)."""
-    return activation.softmax(-input, _chosen("softmin", dim, input, _stacklevel), dtype)
+    return activation.softmax(-input, _chosen("softmin", dim, input), dtype)
 
 
 def gumbel_softmax(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from ... import Tensor, dropout, ne, ones, zeros_like
+from ...core.errors import warn_program
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.dispatch.vocabulary import VOCABULARY as F
@@ -60,10 +60,9 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels of (N, C, H, W); (N, C, L) is taken for a batch too."""
     if input.ndim not in (3, 4):
-        warnings.warn(
+        warn_program(
             f"dropout2d: Received a {input.ndim}-D input to dropout2d, which is deprecated and will result in an "
             "error in a future release. Channels are taken to be dimension 1.",
-            stacklevel=2,
         )
     return _channels(input, p, training, inplace, -1)
 

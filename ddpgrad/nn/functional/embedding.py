@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ...autograd.function import Function
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from ...core.modes import exporting
 from ...core.tensor import Tensor
 from ...ops.creation.factories import arange, from_numpy
@@ -130,10 +130,9 @@ def embedding_bag(
     include_last_offset: `offsets` ends with L. padding_idx: rows that do not count. sparse: see `embedding`.
     """
     if weight.dtype is dtypes.int64 and input.is_floating_point():
-        warnings.warn(
+        warn_program(
             "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
             "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
-            stacklevel=3,
         )
         weight, input = input, weight
     flat, bounds = _bags(input, weight, offsets, include_last_offset, per_sample_weights)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ...backend import dtype as dtypes
 from ...backend.windows import Ints
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ...ops.elementwise.conversion import to
 from ...ops.elementwise.unary import clamp, clone, floor
@@ -157,6 +157,4 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
 
 def _deprecated(name: str) -> None:
-    warnings.warn(
-        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3
-    )
+    warn_program(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")

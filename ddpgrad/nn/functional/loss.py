@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import cast
 
 from ... import Tensor, clone, eq, exp, full_like, log, lt, no_grad, square, where
+from ...core.errors import warn_program
 from ...ops.elementwise.activation import softplus
 from ...ops.layers.bernoulli_loss import bernoulli_loss
 from ...ops.layers.loss import huber
@@ -15,10 +15,9 @@ from .reduction import KNOWN, chosen, reduced
 
 def _warn_about_shapes(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
-        warnings.warn(
+        warn_program(
             f"{name}(): the target size ({target.shape}) is different to the input size ({input.shape}). This will "
             "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
-            stacklevel=3,
         )
 
 

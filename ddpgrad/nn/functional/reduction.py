@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 
 KNOWN = ("none", "mean", "sum")
@@ -13,9 +12,8 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
     """The reduction asked for; PyTorch's former options `size_average` and `reduce` overrule it."""
     if size_average is not None or reduce is not None:
         meant = "none" if reduce is False else "sum" if size_average is False else "mean"
-        warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead.",
-            stacklevel=4,
+        warn_program(
+            f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead."
         )
         return meant
     if reduction not in KNOWN:
