@@ -218,3 +218,12 @@ def test_narrower_vectors_give_the_same_bits(tmp_path):
     np.testing.assert_array_equal(direct.convolve(x, w, None, g.shape, options), narrow["out"])
     np.testing.assert_array_equal(direct.convolve_input(g, w, x.shape, options), narrow["g_input"])
     np.testing.assert_array_equal(direct.convolve_weight(g, x, w.shape, options), narrow["g_weight"])
+
+
+def test_places_of_a_tile_beyond_the_last_lie_in_the_copy_of_the_image():
+    """A tile has eight; with those of the next image, which is not there, it would read memory of others, or of nobody."""
+    options = Options((2, 2, 1), (3, 1, 2), (2, 2, 3), 40)
+    g, w = np.ones((3, 40, 3, 1, 2), np.float32), np.ones((40, 1, 3, 2, 3), np.float32)
+    first = channels_alone.convolve_input(g, w, (3, 40, 3, 2, 4), options)
+    for _ in range(3000):
+        np.testing.assert_array_equal(channels_alone.convolve_input(g, w, (3, 40, 3, 2, 4), options), first)

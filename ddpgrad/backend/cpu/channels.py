@@ -144,13 +144,13 @@ def _correlation_weight() -> Any:
 
 def convolve(input: Array, weight: Array, bias: Array | None, shape: Ints, options: Options) -> Array:
     """Cross-correlation of input (N, C, D, H, W) with weight (C, 1, *kernel) plus bias (C,), of that shape."""
-    plan = patches.forward(input.shape, weight.shape, shape, options, 0)
+    plan = patches.forward(input.shape, weight.shape, shape, options, 0)  # one image at a time
     return _run(input, plan, weight, bias, np.empty(shape, np.float32))
 
 
 def convolve_input(g: Array, weight: Array, input_shape: Ints, options: Options) -> Array:
     """The gradient of `convolve` for its input, from g (N, C, *)."""
-    plan = patches.backward(g.shape, weight.shape, input_shape, options)
+    plan = patches.backward(g.shape, weight.shape, input_shape, options, 0)  # one image at a time
     # Places that no element of the kernel meets have no gradient.
     covered = int(plan.parts[:, 4].sum()) == math.prod(input_shape[2:])
     out = np.empty(input_shape, np.float32) if covered else np.zeros(input_shape, np.float32)

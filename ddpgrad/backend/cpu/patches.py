@@ -80,7 +80,9 @@ def forward(shape: Ints, weight_shape: Ints, result: Ints, options: Options, eno
     )
 
 
-def backward(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Options) -> Plan:
+def backward(
+    g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Options, enough: int = ENOUGH
+) -> Plan:
     """Of the gradient of a convolution's input, from g (N, O, *).
 
     Places of the input that are `stride` apart meet the same elements of the kernel: they are a part, and a convolution without stride.
@@ -88,7 +90,7 @@ def backward(g_shape: Ints, weight_shape: Ints, input_shape: Ints, options: Opti
     _check(input_shape, weight_shape, g_shape, options)
     each = weight_shape[0] // options.groups
     return _made_backward(math.prod(input_shape[2:]))(
-        g_shape[0], g_shape[1], each, g_shape[2:], weight_shape[2:], input_shape[2:], options
+        g_shape[0], g_shape[1], each, g_shape[2:], weight_shape[2:], input_shape[2:], options, enough
     )
 
 
@@ -137,6 +139,7 @@ def _backward(
     kernel: Ints,
     result: Ints,
     options: Options,
+    enough: int,
 ) -> Plan:
     stride, padding, dilation, _ = options
     # For each dimension, and each place below the stride: (how many places, elements of the kernel, how far each reaches).
@@ -150,7 +153,7 @@ def _backward(
         for b, n, dim in zip(before, size, phases, strict=True)
     )
     pitch = _pitch(padded)
-    count = _together(images, size, ENOUGH, planes * pitch)
+    count = _together(images, size, enough, planes * pitch)
     parts = []
     for firsts in itertools.product(*(range(len(dim)) for dim in phases)):
         chosen = [dim[r] for dim, r in zip(phases, firsts, strict=True)]

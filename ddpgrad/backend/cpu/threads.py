@@ -77,6 +77,7 @@ class _Helper:
             if part is None:
                 return
             error = _error_of(*part)
+            part = None  # or its arrays would be there until the next comes
             done += 1
             self._errors.put((done, error))
             self._counts[_DONE] = done
