@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad as torch
@@ -220,10 +220,27 @@ def test_narrower_vectors_give_the_same_bits(tmp_path):
     np.testing.assert_array_equal(direct.convolve_weight(g, x, w.shape, options), narrow["g_weight"])
 
 
-def test_places_of_a_tile_beyond_the_last_lie_in_the_copy_of_the_image():
-    """A tile has eight; with those of the next image, which is not there, it would read memory of others, or of nobody."""
-    options = Options((2, 2, 1), (3, 1, 2), (2, 2, 3), 40)
-    g, w = np.ones((3, 40, 3, 1, 2), np.float32), np.ones((40, 1, 3, 2, 3), np.float32)
-    first = channels_alone.convolve_input(g, w, (3, 40, 3, 2, 4), options)
-    for _ in range(3000):
-        np.testing.assert_array_equal(channels_alone.convolve_input(g, w, (3, 40, 3, 2, 4), options), first)
+@settings(deadline=None)
+@given(st.integers(1, 4), triples, st.tuples(triples, st.tuples(*[st.integers(0, 3)] * 3), triples), triples)
+@example(3, (3, 2, 3), ((2, 2, 1), (3, 1, 2), (2, 2, 3)), (3, 1, 2))
+def test_single_channels_read_within_the_copy_of_an_image(images, kernel, options, size):
+    """A tile has eight places. Those of the next image, which is not there, would be memory of others, or of nobody."""
+    options = Options(*options, 40)
+    shape = [
+        s * (n - 1) + d * (k - 1) + 1 - 2 * p
+        for n, k, s, p, d in zip(size, kernel, *options[:3], strict=True)
+    ]
+    assume(min(shape) > 0)
+    seen = []
+
+    def spy(x, size, before, padded, pitch, rows, taps, places, parts, *rest):
+        for row_at, tap_at, _, _, positions, length in parts:
+            read = rows[row_at : row_at + -(-positions // 8) * 8].max() + taps[tap_at : tap_at + length].max()
+            seen.append(int(read) < 4 * channels_alone.LANES * pitch)
+
+    g, w = np.ones((images, 40, *size), np.float32), np.ones((40, 1, *kernel), np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels_alone, "_correlation", lambda: spy)
+        channels_alone.convolve_input(g, w, (images, 40, *shape), options)
+        channels_alone.convolve(np.ones((images, 40, *shape), np.float32), w, None, g.shape, options)
+    assert seen and all(seen)
