@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
@@ -110,12 +109,11 @@ def backward(
         wanted = [_edge(t) for t in targets]
     edges, seeds = _roots(_sequence(tensors), grad_tensors)
     if create_graph:
-        warnings.warn(
+        warn_program(
             "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
             "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If "
             "you have to use this function, make sure to reset the .grad fields of your parameters to None after use to "
             "break the cycle and avoid the leak.",
-            stacklevel=3,
         )
     if mode.stand_in:
         seeds = [wrap(backend_for(g._array).full_like(g._array, 0)) for g in seeds]
@@ -316,5 +314,5 @@ __all__ = ["accumulator", "backward", "grad"]
 
 def volatile(tensor: Tensor) -> bool:
     """`tensor.volatile`, which old programs set where they now say `no_grad`: always False."""
-    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+    warn_program("volatile was removed (Variable.volatile is always False)")
     return False

@@ -6,7 +6,6 @@ class by `ops/methods.py`.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import ref
 
@@ -18,6 +17,7 @@ from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
+from .errors import warn_program
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
 from .size import Size
 from .view import View
@@ -238,12 +238,11 @@ class Tensor(_Attributed):
     @property
     def grad(self) -> Tensor | None:
         if self._grad is None and self._grad_fn is not None and not self._retains_grad:
-            warnings.warn(
+            warn_program(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
                 "be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
                 "non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by "
-                "mistake, make sure you access the leaf Tensor instead.",
-                stacklevel=2,
+                "mistake, make sure you access the leaf Tensor instead."
             )
         return self._grad
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
+from ...core.errors import warn_program
 from ...core.overrides import overridable
 from ...core.taping import taped
 from ...core.tensor import Tensor
@@ -109,10 +109,9 @@ def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
             )
         exact = largest_whole(kind)
         if kind.is_floating_point and not -exact <= value <= exact:
-            warnings.warn(
+            warn_program(
                 f"{name} is out of bounds [-{exact}, {exact}]. Due to precision limitations {kind.name} can support "
                 "discrete uniform distribution only within this range.",
-                stacklevel=4,
             )
     if kind.is_floating_point:
         digits = DIGITS[kind.name]

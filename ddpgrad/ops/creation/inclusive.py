@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from .factories import factory, number
 
 
 @factory
 def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """start, start + step, … up to `end`, which is among them; deprecated, with a warning. The default dtype is a float."""
-    warnings.warn(
+    warn_program(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
         "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
-        stacklevel=3,
     )
     start, end, step = number(start), number(end), number(step)
     if step == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend.dtype import uint8
 from ...backend.registry import backend_for
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from .overlap import refuse_overlap
 
@@ -115,10 +115,9 @@ def resize_out(name: str, out: Tensor, shape: tuple[int, ...], warns: bool = Tru
         out._array = backend_for(out._array).empty(shape, out.dtype)
         return
     if warns:
-        warnings.warn(
+        warn_program(
             f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
             f"which does not match the required output shape {list(shape)}. Give an empty tensor or one "
             "of the right shape.",
-            stacklevel=4,
         )
     out._array = out.detach().resize_(shape)._array

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, op, primitive
 from ..dispatch.explain import BOOL_MINUS, must_be_tensor
@@ -49,9 +49,8 @@ def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, .
         raise TypeError(
             f"{name}(): the arguments after the first, ({kinds}), are not {len(operands)} operands"
         )
-    warnings.warn(
+    warn_program(
         f"{name}(): the factor before the operands is deprecated; write {name}(..., {keyword}={factor})",
-        stacklevel=3,
     )
     return (*operands, factor)
 

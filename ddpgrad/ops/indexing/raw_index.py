@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for, constant_on, to_device
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.explain import require_one_kind
 
@@ -19,9 +19,8 @@ def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
     ndim: how many dimensions what is indexed has, those of `input` if not given.
     """
     if isinstance(index, list) and any(map(_is_several, index)):
-        warnings.warn(
+        warn_program(
             "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
-            stacklevel=3,
         )
         index = tuple(index)
     if not isinstance(index, tuple):

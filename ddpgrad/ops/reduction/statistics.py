@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.declare import op
 from ..dispatch.samples import reductions
@@ -33,10 +33,9 @@ def _moments(F: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> 
     freedom = count(input.shape, dim) - correction
     if freedom > 0:
         return F.asarray(squares / freedom), centre
-    warnings.warn(
+    warn_program(
         "var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
         "divided by output numel).",
-        stacklevel=2,
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         return F.asarray(squares / 0), centre

@@ -1,0 +1,30 @@
+"""Warnings name the line of the program, however many functions of the package lie between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+
+CASES: dict[str, Callable[[], Any]] = {
+    "a function of nn.functional": lambda: F.softmax(torch.ones(2, 3)),
+    "below it": lambda: F.mse_loss(torch.ones(2, 1), torch.ones(2, 3)),
+    "a module": lambda: torch.nn.MSELoss()(torch.ones(2, 1), torch.ones(2, 3)),
+    "an op with out": lambda: torch.add(torch.ones(3), 1, out=torch.ones(2)),
+    "a method": lambda: torch.ones(1).var(),
+    "a factory": lambda: torch.range(0, 3),
+    "backward": lambda: torch.ones(1, requires_grad=True).sum().backward(create_graph=True),
+    "a property": lambda: (torch.ones(1, requires_grad=True) * 2).grad,
+    "initial values": lambda: torch.nn.init.kaiming_uniform_(torch.empty(0, 3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_warning_names_the_line_of_the_program(case: str):
+    with pytest.warns(UserWarning) as caught:
+        CASES[case]()
+    assert [warning.filename for warning in caught] == [__file__]
