@@ -125,15 +125,20 @@ def _no_class(target: Any, input: np.ndarray) -> IndexError:
     return IndexError(f"Target {target} is out of bounds: there are {input.shape[1]} classes.")
 
 
-def _for_rows(loop: Any, x: np.ndarray, *args: Any) -> tuple[int, float, int]:
-    """loop(x, *args, first, end) for all rows, by all threads: (first bad target or -1, sum of losses, rows that count)."""
+def _for_rows(
+    loop: Any, x: np.ndarray, target: np.ndarray, each: np.ndarray, *args: Any
+) -> tuple[int, float, int]:
+    """loop(x, target, each, *args, first, end) for all rows, by all threads.
+
+    Returns (first bad target or -1, the sum of `each` if these are the losses, rows that count).
+    """
     if x.size < WORTH_SHARING or threads() == 1:
-        return loop(x, *args, 0, len(x))
+        return loop(x, target, each, *args, 0, len(x))
     found: list[tuple[int, float, int]] = []
-    in_parts(lambda first, end: found.append(loop(x, *args, first, end)), len(x))
+    in_parts(lambda first, end: found.append(loop(x, target, each, *args, first, end)), len(x))
     bad = min((bad for bad, _, _ in found if bad >= 0), default=-1)
     # Added up anew, in an order that does not depend on the parts.
-    return bad, _total(args[1]), sum(count for _, _, count in found)
+    return bad, _total(each), sum(count for _, _, count in found)
 
 
 @kernel

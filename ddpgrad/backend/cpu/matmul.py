@@ -82,7 +82,7 @@ def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> n
         if worth_it(left, right):
             return product(left, right, out)
     if team.count != 1 and left.__class__ is right.__class__ is np.ndarray and _wants_threads(left, right):
-        return by_blas(left, right, out)
+        return _divided(left, right, out)
     return left.dot(right) if out is None else left.dot(right, out)  # a sparse matrix takes no `out`
 
 
@@ -132,8 +132,11 @@ def _wants_threads(left: np.ndarray, right: np.ndarray) -> bool:
 
 def by_blas(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """numpy.matmul of matrices, or of stacks of them, of one type."""
-    if not _wants_threads(left, right):
-        return np.matmul(left, right, out=out)
+    return _divided(left, right, out) if _wants_threads(left, right) else np.matmul(left, right, out=out)
+
+
+def _divided(left: np.ndarray, right: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """`by_blas` of a large product."""
     if out is None:
         lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         out = np.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
