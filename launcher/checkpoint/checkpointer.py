@@ -70,9 +70,9 @@ class Checkpointer:
                  restarted the job (--max-restarts), `resume` goes on from the newest that all ranks have whole,
                  if no checkpoint is newer: at most so many steps are lost, and no file is read. A snapshot is
                  dealt to the ranks as with `sharded`; a rank takes three times the memory of its share, none of
-                 it in /dev/shm. On Linux, with all processes on ddprun's host; else a warning tells that none
-                 are kept. Of one Checkpointer at a time. Without --max-restarts nothing would read them, and
-                 none are kept.
+                 it in /dev/shm, and over several hosts twice more on the next host, for the loss of its own.
+                 On Linux; where the memory cannot be reached, a warning tells that none are kept. Of one
+                 Checkpointer at a time. Without --max-restarts nothing would read them, and none are kept.
     fall_back    resume from an older checkpoint, with a warning, if the newest is damaged. So it is
                  always when ddprun has restarted the job.
 
@@ -249,10 +249,7 @@ class Checkpointer:
         if source is not None and files and files[-1][0] > source.step:
             source = None
         step = None if source is None else source.step
-        if len(set(on_all_ranks(lambda: step))) > 1:
-            source = None
-        snapshots.go_on_from(None if source is None else source.step)
-        return source
+        return None if len(set(on_all_ranks(lambda: step))) > 1 else source
 
     def _in_memory(self) -> Snapshots | None:
         """The snapshots, where they are wanted and all ranks reach the launcher's memory."""
@@ -261,17 +258,20 @@ class Checkpointer:
             return self._snapshots
         rank, ranks = rank_and_world_size()
         try:
-            self._snapshots, reason = Snapshots(address, self.folder, rank, ranks), None
+            found = Snapshots(address, self.folder, rank, ranks, environment.restart_count())
+            reason, place = None, found.place
         except CheckpointError as error:
-            reason = str(error)
-        reasons = on_all_ranks(lambda: reason)
-        for other, found in enumerate(reasons):
-            if found is not None:
-                self._keeps, self._snapshots = False, None
-                if rank == other:
-                    warnings.warn(f"no snapshots are kept in memory: rank {rank}: {reason}", stacklevel=3)
-                break
-        return self._snapshots
+            found, reason, place = None, str(error), ""
+        reasons, places = zip(*on_all_ranks(lambda: (reason, place)), strict=True)
+        first = next((other for other, why in enumerate(reasons) if why is not None), None)
+        if found is None or first is not None:
+            self._keeps = False
+            if rank == first:
+                warnings.warn(f"no snapshots are kept in memory: rank {rank}: {reason}", stacklevel=3)
+            return None
+        found.meet(places)
+        self._snapshots = found
+        return found
 
     def _checkpoint(self) -> Source | None:
         """The checkpoint to resume from, every byte of which was checked on every rank."""

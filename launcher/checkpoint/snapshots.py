@@ -1,18 +1,24 @@
-"""Snapshots: checkpoints in memory that the launcher owns, for the next attempt of a job that failed.
+"""Snapshots: checkpoints in memory that outlives the ranks, for the next attempt of a job that failed.
 
 Every rank has two slots, each for one snapshot of its share of the state: files as a checkpoint has them, one after
 another, and before them a description, which is deleted first and written last. So one slot is whole while
 the other is written, and a rank that dies in between leaves none that looks whole. All bytes are under a checksum.
+
+In a job over several hosts each has such a memory, and a rank's share lies in the same slot of its own host's and of the
+next one's. What a host lacks of the snapshot to go on from is copied to it, and then read as on one host.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import mmap
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +27,8 @@ from ddpgrad.files import tensor_file
 from ddpgrad.files.plain import PlainFile, load_plain
 
 from ..job import snapshot_memory
+from ..job.keeper import Remote
+from .agreement import on_all_ranks
 from .background import Writer
 from .shards import Share, Source, Stored
 
@@ -31,21 +39,55 @@ _FILES = 1 << 24
 _BLANK = bytes(8)  # a description begins with its length
 
 
+class _Held(NamedTuple):
+    """A rank's share of a snapshot in the memory of a host. Of two shares of one step, that of the later attempt is newer."""
+
+    attempt: int
+    step: int
+    rank: int
+    slot: int
+    head: int
+    """The bytes of its description."""
+    end: int
+    """Those of the slot, up to the end of its last file."""
+    leader: int = 0
+    """The first rank on that host."""
+
+    @property
+    def begin(self) -> int:
+        return _place(self.rank, self.slot)
+
+
 class Snapshots:
     """The snapshots, at `address`, of the run with checkpoints in `folder`, as `rank` of `ranks` sees them.
 
-    CheckpointError where the memory cannot be reached.
+    All ranks call `meet` before anything else. CheckpointError where the memory cannot be reached.
     """
 
-    def __init__(self, address: str, folder: Path, rank: int, ranks: int) -> None:
-        self._file = snapshot_memory.opened(address)
+    def __init__(self, address: str, folder: Path, rank: int, ranks: int, attempt: int) -> None:
+        self._memory = snapshot_memory.opened(address)
+        self._file = self._memory.file
         self._run = {"folder": str(folder.absolute()), "ranks": ranks}
-        self._rank, self._ranks = rank, ranks
+        self._rank, self._ranks, self._attempt = rank, ranks, attempt
+        self._places: Sequence[str] = ()
+        self._copies_to = ""
+        self._remote: Remote | None = None
         self._room: dict[tuple[str, str], np.ndarray] = {}  # for copies of the state
         self._mapped: dict[int, mmap.mmap] = {}  # by slot, what this rank writes
-        self._slot: int | None = None  # the one to be written next
+        self._slot = 0  # the one to be written next
         self._full = False
         self._writer = Writer()
+
+    @property
+    def place(self) -> str:
+        """Where ranks of other hosts find the memory of this one."""
+        return self._memory.place
+
+    def meet(self, places: Sequence[str]) -> None:
+        """places: by rank."""
+        hosts = list(dict.fromkeys(places))
+        following = hosts[(hosts.index(self.place) + 1) % len(hosts)]
+        self._places, self._copies_to = places, "" if following == self.place else following
 
     def keep(self, step: int, shares: Sequence[Share]) -> None:
         """Begin to keep `shares`, the state after `step`; they may change once this has returned.
@@ -62,41 +104,70 @@ class Snapshots:
         """Return when the last snapshot is whole."""
         self._writer.wait()
 
-    def go_on_from(self, step: int | None) -> None:
-        """Forget this rank's snapshots, but for that of `step`, which stays until the next one is whole."""
-        self._slot = 0
-        for slot in range(_SLOTS):
-            description = self._description(self._rank, slot)
-            if description is None:
-                continue
-            if description["step"] == step:
-                self._slot = (slot + 1) % _SLOTS
-            else:
-                self._forget(slot)
-
     def newest(self) -> Source | None:
-        """The newest snapshot that all ranks have whole; a warning tells of one with other bytes than were written."""
-        found: list[dict[int, tuple[int, Any]]] = []
-        for rank in range(self._ranks):
-            slots = ((slot, self._description(rank, slot)) for slot in range(_SLOTS))
-            found.append(
-                {text["step"]: (_place(rank, slot), text) for slot, text in slots if text is not None}
-            )
-        for step in sorted(set.intersection(*map(set, found)), reverse=True):
-            try:
-                return self._verified(step, [snapshots[step] for snapshots in found])
-            except CheckpointError as error:
-                warnings.warn(f"{error}. Going back to the one before it", stacklevel=2)
+        """The newest snapshot that all ranks have whole, on whichever hosts. All ranks call it.
+
+        A warning tells of one that cannot be had, or has other bytes than were written.
+        """
+        leads = self._places.index(self.place) == self._rank
+        found: dict[tuple[int, int], dict[int, _Held]] = {}
+        for rows in on_all_ranks(lambda: [list(held) for held in self._held()] if leads else []):
+            for held in itertools.starmap(_Held, rows):
+                found.setdefault((held.attempt, held.step), {}).setdefault(held.rank, held)
+        for (_, step), shares in sorted(found.items(), reverse=True):
+            if len(shares) < self._ranks:
+                continue
+            sources: list[Source] = []
+            fetch = functools.partial(self._fetch, shares.values() if leads else ())
+            verify = functools.partial(self._verify, step, shares, sources)
+            if self._all_succeed(fetch) and self._all_succeed(verify):
+                self._slot = (shares[self._rank].slot + 1) % _SLOTS
+                return sources[0]
         return None
 
-    def _write(self, step: int, shares: Sequence[Share]) -> None:
-        if self._slot is None:
-            self.go_on_from(None)
-        slot = self._slot or 0
+    def _all_succeed(self, action: Callable[[], object]) -> bool:
+        problem = None
         try:
-            self._forget(slot)
+            action()
+        except (CheckpointError, OSError) as error:
+            problem = str(error)
+            warnings.warn(f"{problem}. Going back to the snapshot before it", stacklevel=3)
+        return not any(on_all_ranks(lambda: problem))
+
+    def _held(self) -> Iterator[_Held]:
+        """What the memory of this host holds of this run."""
+        for rank, slot in itertools.product(range(self._ranks), range(_SLOTS)):
+            description = self._description(rank, slot)
+            if description is not None:
+                head = self._file.tell() - _place(rank, slot)
+                yield _Held(
+                    description["attempt"],
+                    description["step"],
+                    rank,
+                    slot,
+                    head,
+                    description["end"],
+                    self._rank,
+                )
+
+    def _fetch(self, shares: Iterable[_Held]) -> None:
+        """Copy those of `shares` to this host's memory that are elsewhere only."""
+        for held in shares:
+            place = self._places[held.leader]
+            mine = self._description(held.rank, held.slot)
+            if place == self.place or (mine and (mine["attempt"], mine["step"]) == held[:2]):
+                continue
+            with contextlib.closing(Remote(place)) as remote:
+                os.pwrite(self._file.fileno(), _BLANK, held.begin)
+                remote.read_into(held.begin + _FILES, held.end - _FILES, self._file)
+                remote.read_into(held.begin, held.head, self._file)
+
+    def _write(self, step: int, shares: Sequence[Share]) -> None:
+        slot = self._slot
+        try:
+            os.pwrite(self._file.fileno(), _BLANK, _place(self._rank, slot))
             size = 2 * max(_FILES, sum(share.nbytes for share in shares))
-            while not self._fits(step, shares, self._map(slot, size)):
+            while (written := self._written(step, shares, self._map(slot, size))) is None:
                 size *= 2  # there are more words than numbers
         except OSError as error:
             self._full = True
@@ -106,10 +177,12 @@ class Snapshots:
                 stacklevel=2,
             )
             return
+        if self._copies_to:
+            self._copy(slot, *written)
         self._slot = (slot + 1) % _SLOTS
 
-    def _fits(self, step: int, shares: Sequence[Share], memory: mmap.mmap) -> bool:
-        """Write a snapshot; False where `memory` ends before."""
+    def _written(self, step: int, shares: Sequence[Share], memory: mmap.mmap) -> tuple[int, int] | None:
+        """Write a snapshot; where its description and its last file end, or None where `memory` ends before."""
         objects = {}
         memory.seek(_FILES)
         for share in shares:
@@ -119,10 +192,30 @@ class Snapshots:
             except ValueError as error:
                 if "out of range" not in str(error):  # which mmap says at its end
                     raise
-                return False
+                return None
+        end = memory.tell()
         memory.seek(0)
-        PlainFile({**self._run, "step": step, "objects": objects}).write(memory)  # pyright: ignore[reportArgumentType]
-        return True
+        said = {**self._run, "attempt": self._attempt, "step": step, "objects": objects, "end": end}
+        PlainFile(said).write(memory)  # pyright: ignore[reportArgumentType]
+        return memory.tell(), end
+
+    def _copy(self, slot: int, head: int, end: int) -> None:
+        """Copy what has just been written to the memory of the next host."""
+        begin = _place(self._rank, slot)
+        try:
+            self._remote = remote = self._remote or Remote(self._copies_to)
+            with memoryview(self._mapped[slot]) as memory:
+                remote.write(begin, _BLANK)
+                remote.write(begin + _FILES, memory[_FILES:end])
+                remote.write(begin, memory[:head])
+                remote.sync()
+        except OSError as error:
+            where, self._copies_to = self._copies_to.rpartition("@")[2], ""
+            warnings.warn(
+                f"rank {self._rank} keeps no copy of its state on {where} any more: {error}. If this host is lost, the job "
+                "goes on from a file",
+                stacklevel=2,
+            )
 
     def _map(self, slot: int, size: int) -> mmap.mmap:
         """At least `size` bytes of a slot. What has been written once is written several times as fast."""
@@ -133,9 +226,6 @@ class Snapshots:
             self._mapped[slot] = mmap.mmap(self._file.fileno(), size, offset=begin)
         return self._mapped[slot]
 
-    def _forget(self, slot: int) -> None:
-        os.pwrite(self._file.fileno(), _BLANK, _place(self._rank, slot))
-
     def _description(self, rank: int, slot: int) -> Any:
         """What the slot holds; None if there is no whole snapshot of this run."""
         self._file.seek(_place(rank, slot))
@@ -145,15 +235,16 @@ class Snapshots:
             return None  # it is empty, or was being written
         return description if self._run.items() <= description.items() else None
 
-    def _verified(self, step: int, descriptions: Sequence[tuple[int, Any]]) -> Source:
-        """The snapshot with these descriptions by rank, after a check of every byte."""
+    def _verify(self, step: int, shares: Mapping[int, _Held], sources: list[Source]) -> None:
+        """Add the snapshot of `step`, whose `shares` are all in the memory of this host, after a check of every byte."""
         objects: dict[str, tuple[str, list[str]]] = {}
         places: dict[str, int] = {}
         digests: dict[str, str] = {}
-        for slot, description in descriptions:
+        for _, held in sorted(shares.items()):
+            description = self._description(held.rank, held.slot)
             for name, (layout, file, begin, digest) in description["objects"].items():
                 objects.setdefault(name, (layout, []))[1].append(file)
-                places[file] = slot + begin
+                places[file] = held.begin + begin
                 if digests.setdefault(name, digest) != digest:
                     raise CheckpointError(
                         f"the snapshot of step {step} has other tensors of {name!r} by rank"
@@ -166,7 +257,7 @@ class Snapshots:
 
         for file in places:
             stored(file)
-        return Source(f"the snapshot of step {step}", step, self._ranks, objects, stored)
+        sources.append(Source(f"the snapshot of step {step}", step, self._ranks, objects, stored))
 
 
 def _place(rank: int, slot: int) -> int:

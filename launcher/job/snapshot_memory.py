@@ -1,43 +1,71 @@
-"""Memory of the launcher in which the ranks of a job keep snapshots of their state for the next attempt.
+"""Memory in which the ranks of a job keep snapshots of their state for the next attempt.
 
-It is a file without a name (Linux's memfd), which the ranks open through the launcher's entry in /proc. So it takes
-nothing of /dev/shm, whose size it does not share, and is gone with the launcher and the ranks, however they end.
+It is a file without a name (Linux's memfd), which ranks open through its owner's entry in /proc. So it takes nothing of
+/dev/shm, whose size it does not share, and is gone with its owner and the ranks, however they end. Its owner is the
+launcher or, in a job over several hosts, the keeper of each host (keeper.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
+import selectors
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO
 
 from ddpgrad.core.errors import CheckpointError
 
+from . import keeper
+from .listener import Listener
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of this host."""
+
+    file: IO[bytes]
+    """With a position of its own."""
+    place: str = ""
+    """Where ranks of other hosts reach it, for `keeper.Remote`; '' where the job has one host."""
+
 
 @contextlib.contextmanager
-def made(wanted: bool) -> Iterator[str]:
-    """Memory as long as the job lasts; yields its address, for `opened`. '' where it is not wanted or there is none."""
-    if not wanted or sys.platform != "linux":
+def made(plan: Plan, selector: selectors.BaseSelector) -> Iterator[str]:
+    """Memory as long as the job of `plan` lasts; yields its address, for `opened`. '' where nothing would read it."""
+    if plan.max_restarts == 0 or sys.platform != "linux":
         yield ""
         return
-    name = f"ddpgrad-{secrets.token_hex(6)}"
-    memory = os.memfd_create(name)
+    with contextlib.ExitStack() as stack:
+        if plan.hosts or plan.slurm:
+            # Keepers connect, and end when the launcher does.
+            held = stack.enter_context(contextlib.ExitStack())
+            listener = Listener(plan, selector, lambda fd, pid: held.callback(os.close, fd))
+            stack.callback(listener.close)
+            yield listener.address
+        else:
+            address, descriptor = keeper.memory()
+            stack.callback(os.close, descriptor)
+            yield address
+
+
+def opened(address: str) -> Memory:
+    """This host's memory of the job with `address`; CheckpointError where it cannot be reached."""
     try:
-        yield f"{os.getpid()}:{memory}:{name}"
-    finally:
-        os.close(memory)
+        if not address.startswith("tcp:"):
+            return Memory(_opened(address))
+        found, place = keeper.on_this_host(address)
+        return Memory(_opened(found), place)
+    except OSError as error:
+        raise CheckpointError(f"the memory for snapshots cannot be reached: {error}") from None
 
 
-def opened(address: str) -> IO[bytes]:
-    """The memory at `address`, as a file with a position of its own; CheckpointError where it cannot be reached."""
+def _opened(address: str) -> IO[bytes]:
     pid, descriptor, name = address.split(":")
     path = f"/proc/{pid}/fd/{descriptor}"
-    try:
-        # On another host, or in another container, the number may belong to another process.
-        if os.readlink(path) == f"/memfd:{name} (deleted)":
-            return open(path, "r+b", buffering=0)
-    except OSError as error:
-        raise CheckpointError(f"the launcher's memory cannot be opened: {error}") from None
-    raise CheckpointError("the launcher's memory cannot be opened: this process runs on another host")
+    # In another container the number may belong to another process.
+    if os.readlink(path) != f"/memfd:{name} (deleted)":
+        raise OSError(f"process {pid} does not hold it: it may be one of another container")
+    return open(path, "r+b", buffering=0)

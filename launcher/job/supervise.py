@@ -75,7 +75,7 @@ def run(plan: Plan) -> int:
         selectors.DefaultSelector() as selector,
         Signals(selector) as signals,
         Logs(plan.log_dir) as logs,
-        snapshot_memory.made(plan.max_restarts > 0) as snapshots,
+        snapshot_memory.made(plan, selector) as snapshots,
         contextlib.closing(Spares()) as spares,
         Control(selector) as control,
         control.status.served(selector, plan.metrics),

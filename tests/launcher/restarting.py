@@ -1,6 +1,6 @@
 """A program that can be started again: its last line is a hash of all that it has computed.
 
-    script.py CHECKPOINTS TROUBLE
+    script.py CHECKPOINTS TROUBLE [MEMORY_EVERY]
 
 At step TROUBLE of the first attempt each rank writes its process number to the file ready-RANK, and waits.
 """
@@ -20,9 +20,11 @@ ddp = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 torch.manual_seed(10 + rank)
 losses = []
-checkpoints = Checkpointer(folder, every=2)
+checkpoints = Checkpointer(folder, every=2, memory_every=int(sys.argv[3]) if sys.argv[3:] else None)
 state = {"model": model, "optimizer": optimizer, "losses": losses}
-for step in range(checkpoints.resume(**state) or 0, 8):
+first = checkpoints.resume(**state) or 0
+print("first", first)
+for step in range(first, 8):
     if attempt == 0 and step == trouble:
         open(f"writing-{rank}", "w").write(str(os.getpid()))
         os.replace(f"writing-{rank}", f"ready-{rank}")

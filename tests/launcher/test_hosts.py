@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -123,10 +124,11 @@ class Training:
         ddprun.environment |= hosts.variables
         assert len(self.undisturbed) == 4
 
-    def run(self, trouble: Callable[[], object], *options: str) -> Result:
+    def run(self, trouble: Callable[[], object], *options: str, memory_every: int | None = None) -> Result:
         slots = [f"{host}:{count}" for host, count in zip(self.hosts.addresses, (2, 1, 1), strict=True)]
         hosts = ["--hosts", ",".join(slots), "--max-restarts", "1", *options]
-        running = self.ddprun.start("-n", "4", *hosts, self.script, "checkpoints", "5")
+        memory = [] if memory_every is None else [str(memory_every)]
+        running = self.ddprun.start("-n", "4", *hosts, self.script, "checkpoints", "5", *memory)
         trouble()
         return self.ddprun.end(running)
 
@@ -150,6 +152,19 @@ def test_a_job_goes_on_without_a_host_that_is_lost(training, how, number, ranks,
     assert f"ddprun: {ranks} failed (host {lost} was lost); all ranks were ended." in result.said
     assert f"ddprun: going on without {lost}: 4 ranks in {procs} processes on " in result.err
     assert results(result.out) == training.undisturbed
+
+
+@pytest.mark.parametrize("number", thinned([0, 1], 1))
+def test_what_a_lost_host_had_in_memory_its_neighbour_has(training, number):
+    lost = training.hosts.addresses[number]
+    trouble = functools.partial(training.hosts.kill, lost)
+    result = training.run(trouble, "--min-procs", "2", memory_every=1)
+    assert result.code == 0, result.err
+    assert f"ddprun: going on without {lost}: " in result.err
+    firsts = sorted(line for line in result.out.splitlines() if "] first " in line)
+    assert firsts == [f"[rank {rank}] first {step}" for rank in range(4) for step in (0, 5)]
+    assert results(result.out) == training.undisturbed
+    training.ddprun.check_nothing_left()
 
 
 @pytest.mark.full

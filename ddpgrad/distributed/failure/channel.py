@@ -32,7 +32,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -102,7 +102,7 @@ class Sender:
                 self.fd = connection.detach()
         elif kind == "tcp":
             token, port, hosts = rest.split("@")
-            with _connect(hosts.split(","), int(port)) as connection:
+            with connect(hosts.split(","), int(port)) as connection:
                 connection.settimeout(None)
                 # The launcher may be stopped for a while (Ctrl-Z), and read nothing.
                 tcp_keepalive.enable(connection, peer_reads=False)
@@ -117,6 +117,11 @@ class Sender:
     def forked(self) -> bool:
         """Whether this is a forked copy."""
         return os.getpid() != self._pid
+
+    def own_address(self) -> str:
+        """The address of this host in the network to the launcher's; of a TCP channel."""
+        with socket.socket(fileno=os.dup(self.fd)) as connection:
+            return connection.getsockname()[0]
 
     def cut_off(self) -> bool:
         """Whether the launcher's host no longer answers, though the connection has not ended."""
@@ -208,7 +213,7 @@ def _encoded(message: dict[str, Any]) -> bytes:
     return b"\n" + json.dumps(message).encode() + b"\n"
 
 
-def _connect(hosts: list[str], port: int) -> socket.socket:
+def connect(hosts: Sequence[str], port: int) -> socket.socket:
     """A connection to the first of `hosts` that can be reached."""
     for host in hosts[:-1]:
         try:
