@@ -24,24 +24,20 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import IO
+from io import BufferedIOBase
+from typing import IO, BinaryIO, cast
 
 from ddpgrad.core import environment
 from ddpgrad.distributed.failure import tcp_keepalive
 from ddpgrad.distributed.failure.channel import Sender, connect
+
+from . import snapshot_memory
 
 _PIECE = 1 << 20
 _LONGEST_LINE = 256
 # A keeper is there, or has ended, before that.
 _START_S = 20.0
 _LOOK_S = 0.02
-
-
-def memory() -> tuple[str, int]:
-    """New memory of this process: its address, as ranks of this host need it, and its descriptor."""
-    name = f"ddpgrad-{secrets.token_hex(6)}"
-    descriptor = os.memfd_create(name)
-    return f"{os.getpid()}:{descriptor}:{name}", descriptor
 
 
 def on_this_host(address: str) -> tuple[str, str]:
@@ -116,7 +112,7 @@ class Remote:
         self._connection.close()
 
 
-def _copy(source: IO[bytes], place: int, size: int, to: int) -> None:
+def _copy(source: BinaryIO | BufferedIOBase, place: int, size: int, to: int) -> None:
     """Write the next `size` bytes of `source` at `place` of the file `to`."""
     while size:
         piece = source.read(min(size, _PIECE))
@@ -129,26 +125,28 @@ def _copy(source: IO[bytes], place: int, size: int, to: int) -> None:
 
 
 class _Requests(socketserver.StreamRequestHandler):
-    server: _Server
+    timeout = _START_S  # until it has shown the token
 
     def handle(self) -> None:
         tcp_keepalive.enable(self.connection, peer_reads=True)
-        token = self.server.token.encode() + b"\n"
+        server = cast(_Server, self.server)
+        token = server.token.encode() + b"\n"
         if not secrets.compare_digest(self.rfile.readline(len(token)), token):
             return
+        self.connection.settimeout(None)
         with contextlib.suppress(OSError):  # the other host has gone
             while line := self.rfile.readline(_LONGEST_LINE):
-                self._obey(*line.decode().split())
+                self._obey(server.memory, *line.decode().split())
 
-    def _obey(self, what: str, place: str, size: str) -> None:
+    def _obey(self, memory: int, what: str, place: str, size: str) -> None:
         if what == "write":
             try:
-                _copy(self.rfile, int(place), int(size), self.server.memory)
+                _copy(self.rfile, int(place), int(size), memory)
             except OSError as error:
                 self.wfile.write(f"{error}\n".encode())
                 raise
         elif what == "read":
-            with open(self.server.memory, "rb", closefd=False) as file:
+            with open(memory, "rb", closefd=False) as file:
                 self.connection.sendfile(file, int(place), int(size))
         else:
             self.wfile.write(b"ok\n")
@@ -174,7 +172,7 @@ def main(argv: Sequence[str]) -> int:
         asked.bind(_name(address))
     except OSError:  # another rank of this host has started it, too
         return 0
-    found, descriptor = memory()
+    found, descriptor = snapshot_memory.new()
     launcher = Sender(address)
     here = launcher.own_address()
     near = here == "127.0.0.1"

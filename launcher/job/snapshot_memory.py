@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from typing import IO
 
 from ddpgrad.core.errors import CheckpointError
 
-from . import keeper
 from .listener import Listener
 from .plan import Plan
 
@@ -46,9 +46,16 @@ def made(plan: Plan, selector: selectors.BaseSelector) -> Iterator[str]:
             stack.callback(listener.close)
             yield listener.address
         else:
-            address, descriptor = keeper.memory()
+            address, descriptor = new()
             stack.callback(os.close, descriptor)
             yield address
+
+
+def new() -> tuple[str, int]:
+    """Memory of this process: its address, as others of this host need it, and its descriptor."""
+    name = f"ddpgrad-{secrets.token_hex(6)}"
+    descriptor = os.memfd_create(name)
+    return f"{os.getpid()}:{descriptor}:{name}", descriptor
 
 
 def opened(address: str) -> Memory:
@@ -56,6 +63,8 @@ def opened(address: str) -> Memory:
     try:
         if not address.startswith("tcp:"):
             return Memory(_opened(address))
+        from . import keeper  # which this module's other users, launchers, do without
+
         found, place = keeper.on_this_host(address)
         return Memory(_opened(found), place)
     except OSError as error:
