@@ -15,7 +15,7 @@ from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure import exit_codes
 
-from ..job import hosts, run_config, screen, spawn, supervise
+from ..job import hosts, run_config, screen, spawn
 from ..job.plan import Plan, usable_cores
 from ..job.screen import Screen
 from . import joining, options
@@ -34,7 +34,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
     allocation = environment.slurm_allocation()
     slurm = chosen.slurm or (
         allocation is not None
-        and not (chosen.standalone or chosen.debug or chosen.mpi or chosen.hosts or chosen.hostfile)
+        and not (chosen.standalone or chosen.debug or chosen.mpi or _names_hosts(chosen))
     )
     nnodes = _nnodes(chosen, slurm)
     tasks = nnodes if chosen.slurm else allocation.tasks if allocation and slurm else None
@@ -47,15 +47,20 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
         ranks *= nnodes if chosen.nproc_per_node else 1
     if not chosen.slurm and (others := options.given_of(chosen, options.SLURM)):
         raise LaunchError(f"{others[0]} has a meaning only with --slurm")
+    places = _hosts(chosen)
+    most = chosen.procs if chosen.procs is not None else (1 if chosen.debug else ranks)
+    waits_for_hosts = chosen.hosts_from and chosen.min_procs is not None
     plan = Plan(
         world_size=ranks,
-        procs=chosen.procs if chosen.procs is not None else (1 if chosen.debug else ranks),
+        procs=max(chosen.min_procs, min(most, hosts.slots(places))) if waits_for_hosts else most,
+        most_procs=most,
+        hosts_from=chosen.hosts_from,
         target=rest[0],
         arguments=tuple(rest[1:]),
         module=chosen.module,
         debug=chosen.debug,
         only_rank=chosen.only_rank,
-        mpi=chosen.mpi or slurm or bool(chosen.hosts or chosen.hostfile),
+        mpi=chosen.mpi or slurm or _names_hosts(chosen),
         slurm=slurm,
         nnodes=nnodes,
         node_rank=chosen.node_rank,
@@ -64,7 +69,7 @@ def _plan(argv: Sequence[str], chosen: argparse.Namespace, rest: Sequence[str]) 
         timeout=chosen.timeout,
         threads=chosen.threads,
         as_torch=chosen.as_torch,
-        hosts=_hosts(chosen),
+        hosts=places,
         watchdog=chosen.watchdog,
         max_restarts=chosen.max_restarts,
         min_procs=chosen.min_procs,
@@ -91,12 +96,19 @@ def _check_word(word: str, module: bool) -> None:
         )
 
 
+def _names_hosts(chosen: argparse.Namespace) -> bool:
+    return bool(chosen.hosts or chosen.hostfile or chosen.hosts_from)
+
+
 def _hosts(chosen: argparse.Namespace) -> tuple[hosts.Host, ...]:
-    if chosen.hosts and chosen.hostfile:
-        raise LaunchError("--hosts and --hostfile say the same in two ways; give one of them")
+    named = [
+        f"--{name.replace('_', '-')}" for name in ("hosts", "hostfile", "hosts_from") if getattr(chosen, name)
+    ]
+    if len(named) > 1:
+        raise LaunchError(f"{' and '.join(named)} say where to run in several ways; give one of them")
     if chosen.hosts:
         return hosts.parse(chosen.hosts)
-    return hosts.read(chosen.hostfile) if chosen.hostfile else ()
+    return hosts.read(chosen.hostfile or chosen.hosts_from, named[0]) if named else ()
 
 
 def _screen(chosen: argparse.Namespace) -> Screen:
@@ -120,7 +132,7 @@ def _nnodes(chosen: argparse.Namespace, slurm: bool) -> int:
         raise LaunchError(f"--node-rank {chosen.node_rank} must be below --nnodes {nnodes}")
     if nnodes == 1 or slurm:
         return nnodes
-    if chosen.hosts or chosen.hostfile or chosen.mpi or chosen.debug or chosen.standalone:
+    if _names_hosts(chosen) or chosen.mpi or chosen.debug or chosen.standalone:
         raise LaunchError(
             f"--nnodes {nnodes} is for a ddprun on each host; with --hosts, --hostfile or --mpi one alone starts all "
             "ranks, and --standalone and --debug have one host"
@@ -188,9 +200,10 @@ def _run(plan: Plan) -> int:
     """Carry out `plan`, alone or as one of several nodes."""
     if plan.debug:
         spawn.replace_this_process(run_config.described(plan))
+    from ..job import nodes, supervise
+
     if not plan.awaits_nodes:
         return supervise.run(plan)
-    from ..job import nodes
 
     endpoint, wait = (plan.address, plan.port), plan.timeout or environment.timeout()
     if not nodes.is_first(endpoint, plan.node_rank):

@@ -127,6 +127,9 @@ _OPTIONS: dict[str, Sequence[Row]] = {
         row("--mpiexec", metavar="PATH", help="the mpiexec to use with --mpi"),
         row("--hosts", metavar="A:4,B:4", help="let mpiexec start so many processes on each of these hosts"),
         row("--hostfile", metavar="FILE", help="the same from a file, with a line A:4 or A slots=4 for each"),
+        row("--hosts-from", metavar="FILE",
+             help="the same, and when the file changes the job goes on on the hosts that it names then, with the same ranks "
+             "and bits, in as many processes as have slots (--min-procs at least); the program calls Checkpointer.step"),
         row("--nnodes", default="1", metavar="N",
              help="ddprun is started on each of N hosts, with the same --rdzv-endpoint (needs MPICH); in a Slurm "
              "allocation: once, for N of its hosts"),

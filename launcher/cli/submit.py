@@ -16,7 +16,7 @@ from ..job.plan import Plan
 from . import options
 
 _OTHERWISE = (
-    "debug", "standalone", "mpi", "mpiexec", "hosts", "hostfile", "node_rank", "rdzv_endpoint", "master_addr", "master_port"
+    "debug", "standalone", "mpi", "mpiexec", "hosts", "hostfile", "hosts_from", "node_rank", "rdzv_endpoint", "master_addr", "master_port"
 )  # fmt: skip
 
 # What the batch file gets from options of ddprun, or is found again by.

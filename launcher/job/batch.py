@@ -25,7 +25,7 @@ from ddpgrad.distributed.failure import exit_codes
 SEED = "{seed}"
 """In arguments: the number of a job in an array."""
 
-# The ranks have 30 s to save (supervise.py), and Slurm may send its signal late.
+# The ranks have 30 s to save (attempt.py), and Slurm may send its signal late.
 _SIGNAL = "B:USR1@60"
 _POLL_S = 1.0
 # The output of a host may come late to a network file system.

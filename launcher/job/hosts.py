@@ -29,10 +29,13 @@ def parse(text: str) -> tuple[Host, ...]:
         raise LaunchError(f"--hosts takes HOST:PROCESSES,..., got {text!r}") from None
 
 
-def read(file: str) -> tuple[Host, ...]:
-    """The hosts of a file with a line for each: `A:4`, as MPICH writes it, or `A slots=4`, as Open MPI does."""
+def read(file: str, option: str = "--hostfile") -> tuple[Host, ...]:
+    """The hosts of a file with a line for each: `A:4`, as MPICH writes it, or `A slots=4`, as Open MPI does.
+
+    option: what named the file, for errors.
+    """
     if not Path(file).is_file():
-        raise LaunchError(f"--hostfile {file}: there is no such file")
+        raise LaunchError(f"{option} {file}: there is no such file")
     hosts = []
     for number, line in enumerate(Path(file).read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -42,10 +45,10 @@ def read(file: str) -> tuple[Host, ...]:
             hosts.append(_host(":".join(words).replace(":slots=", ":")))
         except ValueError:
             raise LaunchError(
-                f"--hostfile {file}, line {number}: give HOST, HOST:PROCESSES or HOST slots=PROCESSES, got {line.strip()!r}"
+                f"{option} {file}, line {number}: give HOST, HOST:PROCESSES or HOST slots=PROCESSES, got {line.strip()!r}"
             ) from None
     if not hosts:
-        raise LaunchError(f"--hostfile {file} names no host")
+        raise LaunchError(f"{option} {file} names no host")
     return _merged(hosts)
 
 

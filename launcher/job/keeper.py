@@ -167,6 +167,8 @@ class _Server(socketserver.ThreadingTCPServer):
 def main(argv: Sequence[str]) -> int:
     """Be the keeper of this host for the job at the address `argv[0]`, to its end; at once where there is one already."""
     [address] = argv
+    # mpiexec waits for the ends of what the rank has from it, which started this process.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     asked = socket.socket(socket.AF_UNIX)
     try:
         asked.bind(_name(address))

@@ -60,9 +60,9 @@ class Listener:
         """As `_on_this_host`, for processes of other hosts. Anybody may connect, so each begins with the token."""
         token = secrets.token_hex(16)
         self._token = f"{token}\n".encode()
-        # If all hosts are this one, no port needs to be open to others.
+        # If all hosts are this one, now and later, no port needs to be open to others.
         names = [host.name for host in plan.hosts] or [""]
-        near = all(name in ("localhost", "127.0.0.1") for name in names)
+        near = plan.hosts_from is None and all(name in ("localhost", "127.0.0.1") for name in names)
         listening = socket.create_server(("127.0.0.1" if near else "", 0), backlog=max(128, plan.procs))
         here = ["127.0.0.1"] if near else [address_towards(names[0]), socket.gethostname()]
         if plan.nodes is not None:

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpgrad.core.errors import LaunchError
 
-from .hosts import deal, spelt
+from .hosts import Host, deal, spelt
 from .listener import address_towards
 from .plan import Plan
 from .spawn import Child, popen_in_group
@@ -71,30 +72,7 @@ def flavour(mpiexec: str) -> str:
 
 def start(plan: Plan, report: str) -> Child:
     """Start mpiexec, whose processes will connect to `report`."""
-    mpiexec = find(plan.mpiexec)
-    command, environment = [mpiexec], plan.environment(None)
-    openmpi = flavour(mpiexec) == "openmpi"
-    if plan.nodes is not None:
-        if openmpi:
-            raise LaunchError(
-                f"--nnodes {plan.nodes.count} needs MPICH's mpiexec, and {mpiexec} is Open MPI's: start ddprun once, "
-                "with --hosts A:4,B:4, which reaches the others by ssh"
-            )
-        # The nodes run the commands that it would run by ssh.
-        command += ["-launcher", "manual", "-localhost", plan.nodes.address]
-    elif plan.hosts and not openmpi:
-        command += _localhost(plan.hosts[0].name)
-    agent = plan.command(report, agent=True)
-    if openmpi:
-        # Containers run as root. A rank more than there are cores is no mistake when ranks wait politely.
-        # Bound to one core, a process and its communication thread would starve each other.
-        environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-        command += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-    if openmpi and plan.hosts:
-        command += _on_each_host(plan, agent, environment)
-    else:
-        where = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
-        command += [*where, "-n", str(plan.procs), *agent]
+    command, environment = _command(plan, plan.command(report, agent=True))
     popen = popen_in_group(
         command,
         environment,
@@ -108,8 +86,41 @@ def start(plan: Plan, report: str) -> Child:
     return Child(popen, range(plan.world_size), prefix="")
 
 
-def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The arguments for Open MPI that run `agent` on each host.
+def try_host(plan: Plan, host: Host, said: int) -> subprocess.Popen[bytes]:
+    """Start mpiexec with a program that imports what a process of the job does, on `host` alone. said: a file for its output."""
+    alone = replace(plan, world_size=1, procs=1, hosts=(host,))
+    words = [sys.executable, "-P", "-c", "import ddpgrad.launcher.job.run_script"]
+    return popen_in_group(*_command(alone, words), stdout=said, stderr=said, at_launcher_death=signal.SIGTERM)
+
+
+def _command(plan: Plan, words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """mpiexec's command line, and its environment, for `words` in each process of `plan`."""
+    mpiexec = find(plan.mpiexec)
+    command, environment = [mpiexec], plan.environment(None)
+    openmpi = flavour(mpiexec) == "openmpi"
+    if plan.nodes is not None:
+        if openmpi:
+            raise LaunchError(
+                f"--nnodes {plan.nodes.count} needs MPICH's mpiexec, and {mpiexec} is Open MPI's: start ddprun once, "
+                "with --hosts A:4,B:4, which reaches the others by ssh"
+            )
+        # The nodes run the commands that it would run by ssh.
+        command += ["-launcher", "manual", "-localhost", plan.nodes.address]
+    elif plan.hosts and not openmpi:
+        command += _localhost(plan.hosts[0].name)
+    if openmpi:
+        # Containers run as root. A rank more than there are cores is no mistake when ranks wait politely.
+        # Bound to one core, a process and its communication thread would starve each other.
+        environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+        command += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    if openmpi and plan.hosts:
+        return [*command, *_on_each_host(plan, words, environment)], environment
+    where = ["-hosts", spelt(plan.hosts)] if plan.hosts else []
+    return [*command, *where, "-n", str(plan.procs), *words], environment
+
+
+def _on_each_host(plan: Plan, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The arguments for Open MPI that run `words` on each host.
 
     Given all hosts at once, Open MPI may not begin with the first, and the launcher would mistake one lost host for another.
     """
@@ -117,7 +128,7 @@ def _on_each_host(plan: Plan, agent: Sequence[str], environment: Mapping[str, st
     names = [name for name in environment if name.startswith(_EXPORTED) or name.endswith("_NUM_THREADS")]
     exported = [word for name in names for word in ("-x", name)]
     contexts = [
-        ["--host", f"{host.name}:{len(procs)}", *exported, "-n", str(len(procs)), *agent]
+        ["--host", f"{host.name}:{len(procs)}", *exported, "-n", str(len(procs)), *words]
         for host, procs in deal(plan.hosts, plan.procs)
     ]
     return [word for context in contexts for word in (":", *context)][1:]

@@ -54,6 +54,10 @@ class Plan:
     restart_count: int = 0
     hosts: tuple[Host, ...] = ()
     """The hosts on which mpiexec starts the processes; none: this host, or those that Slurm chooses."""
+    hosts_from: str | None = None
+    """The file with the hosts, where it is read again when it has changed."""
+    most_procs: int = 0
+    """In how many processes the job goes on when hosts join; 0: in as many as it began with."""
     metrics: tuple[str, int] | None = None
     """Host and port where the launcher tells of the job, if it is to; port 0: any free one."""
     log_dir: Path | None = None

@@ -205,3 +205,58 @@ def test_a_node_that_is_cut_off_ends_and_the_others_go_on(training):
     assert f"ddprun: lost the first node at {first}:29500" in said
     assert results(out) == training.undisturbed
     ddprun.check_nothing_left()
+
+
+# At a step the file of hosts changes, and that step is the last on the present hosts.
+MOVES = """
+import hashlib
+import ddpgrad as torch
+from ddpgrad import distributed, nn
+from ddpgrad.launcher import Checkpointer
+
+distributed.init_process_group()
+attempt = int(os.environ["DDPRUN_RESTART_COUNT"])
+moves = json.loads(sys.argv[1])
+torch.manual_seed(1)
+model = nn.Linear(5, 3)
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+checkpoints = Checkpointer("checkpoints", memory_every=1)
+state = {"model": model, "optimizer": optimizer}
+if rank == 0 and attempt: os.rename("checkpoints", f"away-{attempt}")  # what comes from memory needs no file
+wait()
+first = checkpoints.resume(**state) or 0
+print(f"attempt {attempt}: from {first} by {os.environ['DDPGRAD_PROCS']}")
+for step in range(first, 9):
+    loss = ddp(torch.full((2, 5), float(rank + step))).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    checkpoints.step(step, **state)
+    if attempt < len(moves) and step == 2 * attempt + 1:
+        if rank == 0:
+            open("new", "w").write(moves[attempt])
+            os.replace("new", "hosts")
+        while True:
+            checkpoints.step(step, **state)
+            time.sleep(0.05)
+print("result", hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest())
+"""
+
+
+def test_hosts_join_and_leave_when_their_file_changes(ddprun, hosts):
+    script = ddprun.script("import json\n" + MOVES)
+    undisturbed = results(ddprun.run("-n", "4", "--procs", "1", script, "[]").out)
+    ddprun.environment |= hosts.variables
+    one, two = hosts.addresses
+    # To both, with one that is not there and cannot join; to the second alone, after a file that says nothing.
+    moves = [f"{one}:2\n{two} slots=2\n198.51.100.1:4\n", f"{two}:2\n"]
+    (ddprun.folder / "hosts").write_text(f"{one}:2\n")
+    options = ["-n", "4", "--hosts-from", "hosts", "--min-procs", "2", "--max-restarts", "1"]
+    result = ddprun.run(*options, script, json.dumps(moves))
+    assert result.code == 0, result.err
+    said = sorted({line.partition("] ")[2] for line in result.out.splitlines() if "] attempt " in line})
+    assert said == ["attempt 0: from 0 by 2", "attempt 1: from 2 by 4", "attempt 2: from 4 by 2"]
+    assert f"whose checkpoint is saved; going on in 4 processes on {one}:2,{two}:2." in result.err
+    assert results(result.out) == undisturbed
+    ddprun.check_nothing_left()

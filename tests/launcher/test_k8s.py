@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddpgrad.launcher.cli import ddprun
-from ddpgrad.launcher.job import supervise
+from ddpgrad.launcher.job import attempt
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
@@ -84,7 +84,7 @@ def test_a_pod_has_what_its_ranks_need(resource, pod):
     ranks_here = resource["kind"] != "PyTorchJob" and "--hostfile=/etc/mpi/hostfile" not in args
     assert mounts["runs"] == "/runs" and ("/dev/shm" in mounts.values()) == ranks_here
     # Time for the ranks to save, and to be ended.
-    assert spec["terminationGracePeriodSeconds"] >= supervise._SIGNAL_GRACE_S + 20
+    assert spec["terminationGracePeriodSeconds"] >= attempt._SIGNAL_GRACE_S + 20
     assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
     name, _, target = container["image"].partition(":")
