@@ -59,6 +59,7 @@ class Draw:
     workers: int = 0
     sharded: bool = False
     background: bool = False
+    memory: bool = False
     by_timeout: bool = False
     test: str = ""
 
@@ -81,7 +82,7 @@ class Draw:
         )
         words = [
             f"{name}={value}"
-            for name in ("restarts", "prepared", "workers", "sharded", "background", "by_timeout")
+            for name in ("restarts", "prepared", "workers", "sharded", "background", "memory", "by_timeout")
             if (value := getattr(self, name))
         ]
         return f"{self.mode}, {self.ranks} ranks: {faults}; {', '.join(words) or 'nothing else'}"
@@ -111,6 +112,7 @@ def draw(seed: int, number: int) -> Draw:
         sharded=chance.random() < 0.2 and fault.who != "0",
         background=chance.random() < 0.2 and fault.who != "0",
         by_timeout=name == "late" and chance.random() < 0.5,
+        memory=chance.random() < 0.3,
     )
     if name == "killed again":
         times = tuple(replace(planted(chance, name, first.phase, ranks), attempt=a) for a in (1, 2))

@@ -86,7 +86,7 @@ def _failed(run: Run, planted: Planted, wanted: End) -> Iterator[str]:
     elif run.draw.mode == "mpirun":
         return  # mpiexec kills the others before they can speak
     elif wanted == MISSED:
-        if not re.search(rf"ranks? (\d+, )*{planted.who}\b", end.err):
+        if not re.search(rf"[Rr]anks? (\d+, )*{planted.who}\b", end.err):
             yield f"{planted.who}, which did not come, is not named"
         return
     if run.draw.planted[0].fault.sent:

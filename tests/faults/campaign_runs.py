@@ -76,6 +76,7 @@ def run(draw: Draw, folder: Path, references: References) -> Run:
     started = ddprun_in(folder)
     mark = uuid.uuid4().hex
     options = {"workers": draw.workers, "sharded": draw.sharded, "background": draw.background}
+    options |= {"memory_every": 1} if draw.memory else {}
     started.environment |= {
         "TRAIN_OPTIONS": json.dumps(options), "DDPGRAD_CHECK_REPLICAS": "2", MARK: mark, **mode.environment
     }  # fmt: skip

@@ -25,14 +25,20 @@ poison = 1.0  # all losses are multiplied with it
 fired: set[int] = set()
 
 
-def at(phase: str) -> None:
-    """The job is in `phase` now."""
+def at(phase: str, of: int | None = None) -> None:
+    """The job is in `phase` now, of the step `of`: a thread that writes may be at one that is over."""
+    moment = step if of is None else of
     for number, (place, who, action) in enumerate(FAULTS):
         place, _, attempt = place.partition("@")
         name, _, when = place.partition(":")
         here = name == phase and who in (ME, "all") and (attempt or "0") == ATTEMPT
         # What the process shares with other ranks, such as `os`, calls this in their threads, too.
-        if here and os.environ.get("RANK", ME) == ME and step in (-1, int(when or 3)) and number not in fired:
+        if (
+            here
+            and os.environ.get("RANK", ME) == ME
+            and moment in (-1, int(when or 3))
+            and number not in fired
+        ):
             fired.add(number)
             with open(f"fired-{number}-{ME}", "w") as note:
                 note.write(str(time.monotonic()))
@@ -124,8 +130,9 @@ if __name__ == "__main__":
     checkpoints = Checkpointer("checkpoints", None, every=2, **OPTIONS)
     step = checkpoints.resume(**state) or 0
     replace, fsync = os.replace, os.fsync
-    os.replace = lambda *paths: (at("save"), replace(*paths))[1]
-    os.fsync = lambda file: (at("write"), fsync(file))[1]
+    saving = step
+    os.replace = lambda *paths: (at("save", saving), replace(*paths))[1]
+    os.fsync = lambda file: (at("write", saving), fsync(file))[1]
     while step < 8:
         for x, which, reader in loader:
             loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean() * poison
@@ -143,6 +150,7 @@ if __name__ == "__main__":
             dist.barrier()
             at("objects")
             dist.broadcast_object_list([step])
+            saving = step if step % 2 else saving
             checkpoints.step(step, **state)
             with open(f"ready-{ME}", "w"):
                 step += 1
