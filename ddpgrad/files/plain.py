@@ -101,7 +101,9 @@ class _Encoder:
         if obj is None or kind in (bool, int, str):
             return obj
         if isinstance(obj, Tensor) and not hasattr(kind, "full_tensor"):  # of which this rank has a part
-            return {"tensor": [self._store(obj._array, where), str(obj.device), obj.requires_grad]}
+            array = obj._array
+            device = "cpu" if type(array) is np.ndarray else str(obj.device)
+            return {"tensor": [self._store(array, where), device, obj.requires_grad]}
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}
         if kind in _PLAIN:

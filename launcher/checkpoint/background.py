@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,23 @@ _LOOK_S = 0.02
 
 
 class Writer:
-    """One thread at a time. `wait` raises its error."""
+    """A thread that writes one thing at a time. `wait` raises its error."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: CheckpointError | None = None
+        self._pool = ThreadPoolExecutor(1, "checkpoint writer")  # which Python's end waits for
+        self._begun: Future[None] | None = None
         self._given_up = threading.Event()
 
     def start(self, write: Callable[[], None]) -> None:
-        """Run `write` in a thread. Python does not end before it has."""
+        """Run `write` in the thread."""
         self._given_up.clear()
-        self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint writer")
-        self._thread.start()
+        self._begun = self._pool.submit(_told, write)
 
     def wait(self) -> None:
         """Return when nothing is being written; raises an error that came since the last call."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.result()
 
     def give_up(self) -> None:
         """Wait for no more reports of other ranks."""
@@ -67,13 +64,14 @@ class Writer:
             reports.append(report["result"])
         return reports
 
-    def _run(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except CheckpointError as error:
-            self._error = error
-            # The program may never ask again.
-            print(f"checkpoint writer: {error}", file=sys.stderr)
+
+def _told(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except Exception as error:
+        # The program may never ask again.
+        print(f"checkpoint writer: {error}", file=sys.stderr)
+        raise
 
 
 def report(folder: Path, rank: int, action: Callable[[], Any]) -> None:

@@ -46,7 +46,8 @@ def own_shares(objects: Mapping[str, Any], rank: int, ranks: int, sharded: bool)
     for name, obj in objects.items():
         if isinstance(obj, nn.Module):
             _refuse_nan(name, obj)
-    shared = {name: obj for name, obj in objects.items() if name not in _own(objects)}
+    apart = {*_own(objects)}
+    shared = {name: obj for name, obj in objects.items() if name not in apart}
     own = small_states(objects) if sharded or ranks == 1 else {}
     return shards.shares(shared, {**own, **_large_states(objects)}, rank, ranks, sharded)
 
@@ -56,7 +57,7 @@ def _refuse_nan(name: str, model: nn.Module) -> None:
     for parameter, p in model.named_parameters():
         local: Tensor = getattr(p, "to_local", p.detach)()
         # The sum is one pass without memory of its own; it is NaN for infinities of both signs, too.
-        if p.requires_grad and local.sum().isnan() and local.isnan().any():
+        if p.requires_grad and (total := local.sum().item()) != total and local.isnan().any():
             if is_initialized():
                 world.current().last_checks.raise_error()  # which knows the rank and step where that began
             raise CheckpointError(
@@ -69,6 +70,8 @@ def _own(objects: Mapping[str, Any]) -> list[str]:
     own = [name for name, obj in objects.items() if getattr(obj, "state_is_per_rank", False)]
     groups = [group for name in own for group in getattr(objects[name], "param_groups", ())]
     trained = {id(p) for group in groups for p in group["params"]}
+    if not trained:
+        return own
     models = {name: obj for name, obj in objects.items() if isinstance(obj, nn.Module) and name not in own}
     return own + [name for name, m in models.items() if any(id(p) in trained for p in m.parameters())]
 

@@ -85,32 +85,29 @@ def shares(
     """
     found = []
     for name, obj in objects.items():
-        state = _spread(obj, rank)
-        if state is not None:
+        large = isinstance(obj, (nn.Module, Optimizer))
+        if hasattr(obj, "sharded_state_dict"):
+            state, spread = obj.sharded_state_dict(), True
+        else:
+            state = obj.state_dict() if large else None
+            if spread := _has_dtensors(state):
+                state = _by_rows(state, rank == 0)
+        if spread:
             alone = ranks == 1
             found.append(
                 whole(name, _whole_rows(state), "one") if alone else part(name, "parts", state, rank, ranks)
             )
-        elif sharded and ranks > 1 and isinstance(obj, (nn.Module, Optimizer)):
-            found.append(_split(name, obj, rank, ranks))
+        elif sharded and ranks > 1 and large:
+            found.append(_split(name, obj, state, rank, ranks))
         elif rank == 0:
-            state = obj.state_dict() if hasattr(obj, "state_dict") else obj
+            if not large:
+                state = obj.state_dict() if hasattr(obj, "state_dict") else obj
             found.append(whole(name, state, "one"))
     if ranks == 1:
         found += [whole(name, [state], "list") for name, state in own.items()]
     else:
         found += [part(name, "each", state, rank, ranks) for name, state in own.items()]
     return found
-
-
-def _spread(obj: Any, rank: int) -> Any:
-    """The part of this rank in the state of `obj`, if that is spread over the ranks; None if it is not."""
-    if hasattr(obj, "sharded_state_dict"):
-        return obj.sharded_state_dict()
-    if not isinstance(obj, (nn.Module, Optimizer)):
-        return None
-    state = obj.state_dict()
-    return _by_rows(state, rank == 0) if _has_dtensors(state) else None
 
 
 def _has_dtensors(state: Any) -> bool:
@@ -149,8 +146,8 @@ def part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
     return Share(name, layout, file_name(name, rank, ranks), arrays, metadata, {})
 
 
-def _split(name: str, obj: Any, rank: int, ranks: int) -> Share:
-    arrays, metadata = _pack(name, obj.state_dict())
+def _split(name: str, obj: Any, state: Any, rank: int, ranks: int) -> Share:
+    arrays, metadata = _pack(name, state)
     sizes = {key: array.nbytes for key, array in arrays.items()}
     dealt = _deal(sizes, _differing(obj, arrays), ranks)
     mine = {key: array for key, array in arrays.items() if dealt[key] == rank}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,6 +12,12 @@ from typing import Any
 import numpy as np
 
 Array = Any
+
+# CPython: NumPy's struct of an array has the address of its elements first, after what all objects begin with.
+_pointer_at = ctypes.c_void_p.from_address
+_HEAD = object.__basicsize__
+_probe = np.empty(1)
+_IS_AFTER_HEAD = _pointer_at(id(_probe) + _HEAD).value == _probe.__array_interface__["data"][0]
 
 
 def shapes(xp: ModuleType) -> dict[str, Any]:
@@ -190,4 +197,8 @@ def bytes_before(array: Array, owner: Array) -> int:
 
 def address_of(array: Array) -> int:
     """Where the first element of a raw array lies in memory."""
-    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    if not isinstance(array, np.ndarray):
+        return array.data.ptr
+    if _IS_AFTER_HEAD:  # in a tenth of the time that the interface takes
+        return _pointer_at(id(array) + _HEAD).value or 0
+    return array.__array_interface__["data"][0]

@@ -18,6 +18,7 @@ from numba.np.numpy_support import carray
 
 from ...backend.cpu.half import is_half, stored
 from ...backend.cpu.vectormath import cached, instruction, narrowed, widened
+from ...backend.elementary.shape import address_of
 from .tree import plan
 
 _CHUNK = 1 << 14
@@ -65,7 +66,7 @@ class _Narrow:
 
 
 def _addresses(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
+    return np.array([address_of(array) for array in arrays], np.int64)
 
 
 # No option of fast mathematics anywhere here: the order of the sum is promised.

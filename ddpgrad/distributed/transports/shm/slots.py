@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....backend.elementary.shape import address_of
 from ..calls import Call
 from .control import DEPTH
-from .windows import address_of
 
 SMALL = 1 << 12
 """Bytes of a small slot."""

@@ -8,6 +8,7 @@ from mmap import mmap
 
 import numpy as np
 
+from ....backend.elementary.shape import address_of
 from ....core.environment import Launch
 from ....core.errors import TransportError
 from ...protocol import tree
@@ -135,8 +136,3 @@ def _all_succeed(gather: Gather, succeeded: bool, size: int) -> None:
     for row in gather(status):
         if not row[0]:
             raise TransportError(segments.out_of_room(size, int(row[1])))
-
-
-def address_of(array: np.ndarray) -> int:
-    """Where the elements of `array` begin in this process's memory."""
-    return array.__array_interface__["data"][0]
