@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from campaign_draws import Planted
 from campaign_runs import Run, limit
-from campaign_table import BEFORE, FINE, MISSED, MODES, End
+from campaign_table import BEFORE, FINE, LAST, MISSED, MODES, End
 from patience import patience
 from running import Result
 from training import result
@@ -83,8 +83,8 @@ def _failed(run: Run, planted: Planted, wanted: End) -> Iterator[str]:
         code = 1 if run.draw.mode == "by hand" else code
         if end.code != code:
             yield f"exit code {end.code} instead of {code}"
-    elif run.draw.mode == "mpirun":
-        return  # mpiexec kills the others before they can speak
+    elif run.draw.mode == "mpirun" or planted.phase in LAST:
+        return  # mpiexec kills the others before they can speak; by hand, they have no need of it any more
     elif wanted == MISSED:
         if not re.search(rf"[Rr]anks? (\d+, )*{planted.who}\b", end.err):
             yield f"{planted.who}, which did not come, is not named"
