@@ -352,7 +352,7 @@ class Attempt:
             if self._following is not None and self._stopped_by is None:
                 on = f"; going on in {self._following.procs} processes"
                 on += f" on {spelt(self._following.hosts)}" if self._following.hosts else ""
-            self._say(f"preempted after step {step}, whose checkpoint is saved{on}")
+            self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved{on}.\n")
             return exit_codes.PREEMPTED
         if self._stopped_by is not None:
             self._relay.say(summary.describe_signal(self._stopped_by, self._failures))
