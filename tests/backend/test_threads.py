@@ -47,6 +47,23 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Callable[[Any], Any]]]] = {
     "where": ((513, 700), lambda: lambda x: torch.where(x > 0, x, 3.0) + torch.where(x > 0.5, x, x * 2)),
     "dropout": ((513, 700), lambda: lambda x: (torch.manual_seed(0), F.dropout(x, 0.3))[1]),
     "sums": ((513, 700), lambda: lambda x: x.sum(0) + x.sum(1)[:1] + x.sum()),
+    "arithmetic of numpy": (
+        (513, 700),
+        lambda: (
+            lambda x: (
+                (x.exp() * 2 + x.double() / 3 - (x > 0.5) * x.sin().tanh()).clamp(-2, 2).float().half().sqrt()
+            )
+        ),
+    ),
+    "transposed": ((513, 700), lambda: lambda x: (x.t() + x.t().abs()).floor() - 0.3 * x.bfloat16().t()),
+    "running sums and orders": (
+        (513, 700),
+        lambda: (
+            lambda x: (
+                x.cumsum(1) + x.cumprod(0) + x.sort(1)[0] + x.topk(5)[0].sum() + x.amax(1, True) + x.erf()
+            )
+        ),
+    ),
     "layer_norm": ((513, 700), lambda: nn.LayerNorm(700)),
     "rms_norm": ((513, 700), lambda: nn.RMSNorm(700)),
     "group_norm": ((8, 12, 50, 70), lambda: nn.GroupNorm(3, 12)),
@@ -123,6 +140,40 @@ def test_products_of_all_shapes_are_numpys(left: tuple[int, ...], right: tuple[i
     np.testing.assert_allclose((a @ b).numpy(), expected, rtol=1e-4, atol=1e-3)
 
 
+def test_loops_of_numpy_that_feed_themselves_or_find_infinities_are_shared_as_one_thread_does_them():
+    torch.set_num_threads(3)
+    torch.relu(torch.ones(1 << 20))
+    x = np.ones(1 << 20)
+    assert x.cumsum()[-1] == np.add.reduce(x) == 1 << 20
+    x += x
+    np.add(x[:-1], x[1:], out=x[1:])
+    assert x[-1] == 4 and x.max() == 4
+    x[-1] = 0
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero"):
+        1 / x  # found by a helper
+    zeros = np.zeros(1 << 20, np.int64)
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        zeros // zeros
+
+
+def test_a_loop_that_keeps_the_gil_may_follow_a_part_of_pythons():
+    program = """
+import ddpgrad as torch
+from ddpgrad.backend.cpu import threads, watching
+import numpy as np
+
+torch.set_num_threads(3)
+torch.relu(torch.ones(1 << 20))
+watching.STATE[watching.LEAST] = 0  # of so few elements NumPy keeps the GIL
+x = np.ones(400)
+for _ in range(300):
+    threads.in_parts(lambda first, end: None, 3)
+    x += 1
+assert (x == 301).all()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def test_any_thread_of_a_program_computes_the_same_bits():
     x = torch.randn(700, 700).double()
     torch.set_num_threads(2)
@@ -193,17 +244,15 @@ def test_a_part_that_fails_fails_the_op():
 
 def test_an_interrupted_wait_leaves_no_part_for_the_next_kernel():
     torch.set_num_threads(2)
-    release = threading.Event()
 
     def interrupts(first: int, end: int) -> None:
         if first:
             _thread.interrupt_main()
-            release.wait(5)
+            time.sleep(0.1)
 
     done = []
 
     def next_kernel(first: int, end: int) -> None:
-        release.set()
         time.sleep(0.2 * first)  # so that it would be missed
         done.append(first)
 

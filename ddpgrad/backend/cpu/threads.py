@@ -6,91 +6,85 @@ products of few rows are the exception: see `matmul.py`.)
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+
+from ...core import environment
 
 Work = Callable[[int, int], Any]
 
 # Elements of which one thread has done much before another has begun, where an element takes less than a nanosecond.
 WORTH_SHARING = 1 << 17
 PER_ELEMENT = 50  # multiplications of a product in the time of such an element
-_DONE = 8  # the place of its count, a line of the cache away from that of parts that are posted
+
+
+def _nothing(first: int, end: int) -> None:
+    pass
 
 
 class _Helper:
-    """A thread that computes parts. It watches for the next for a while, as does who waits for it, before either sleeps."""
+    """A thread that computes parts, of Python's and of NumPy's loops, and waits for them as `watching.py` says."""
 
     def __init__(self) -> None:
-        from .watching import watch  # Numba
+        from . import watching  # Numba
 
-        self._watch = watch()
-        self._counts = np.zeros(2 * _DONE, np.int64)
-        self._address = self._counts.ctypes.data
-        self._posted = 0
-        self._parts: SimpleQueue[tuple[Work, int, int] | None] = SimpleQueue()
-        self._errors: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
-        self._avoids = -1  # a core
+        self.cells = watching.new_cells(watching.CELLS)
+        self.address = self.cells.ctypes.data
+        self.cells[watching.AVOIDS] = -1
+        for place in (watching.SEMAPHORE, watching.OTHER_SEMAPHORE):
+            if ctypes.CDLL(None).sem_init(ctypes.c_void_p(self.address + 8 * place), 0, 0):
+                raise OSError("the system gives no semaphore for a thread to sleep on")
+        self._post, self._until_done, self._serve = [
+            watching.compiled(name) for name in ("post_part", "until_done", "serve")
+        ]
+        self._part: tuple[Work, int, int] | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="ddpgrad-helper", daemon=True)
         self._thread.__dict__["holds_no_lock"] = True  # so a loader may fork the process
         self._thread.start()
+        self.cells[watching.THREAD] = self._thread.native_id or 0
+        # From here on it waits without the GIL, which a loop of NumPy's may have while it waits for parts.
+        self.post((_nothing, 0, 0))
+        self.error()
 
     def post(self, part: tuple[Work, int, int] | None) -> None:
         """Compute a part; None: end."""
-        self._posted += 1
-        self._parts.put(part)
-        self._counts[0] = self._posted
+        self._until_done(self.address)  # a part for which an interrupt ended the wait
+        self._part, self._error = part, None
+        self._post(self.address)
 
     def error(self) -> BaseException | None:
         """What the part raised, when it is done."""
-        self._watch(self._address + 8 * _DONE, self._posted)
-        while True:
-            number, error = self._errors.get()
-            if number == self._posted:  # no one from before, for which an interrupt ended the wait
-                return error
-
-    def here(self) -> int:
-        """The core of the calling thread."""
-        return self._watch(self._address, self._posted)
-
-    def avoid(self, core: int) -> None:
-        """Run on other cores: of machines whose cores share no cache, Linux may wake a thread on that of who wakes it."""
-        if core != self._avoids:
-            self._avoids = core
-            others = os.sched_getaffinity(0) - {core}
-            if others and self._thread.native_id is not None:
-                with contextlib.suppress(OSError):  # where threads may not choose, it is only slower
-                    os.sched_setaffinity(self._thread.native_id, others)
+        self._until_done(self.address)
+        return self._error
 
     def _run(self) -> None:
-        done = 0
+        finishes = False
         while True:
-            self._watch(self._address, done + 1)
-            part = self._parts.get()
+            self._serve(self.address, finishes)
+            part, self._part = self._part, None
             if part is None:
                 return
-            error = _error_of(*part)
+            self._error = _error_of(*part)
             part = None  # or its arrays would be there until the next comes
-            done += 1
-            self._errors.put((done, error))
-            self._counts[_DONE] = done
+            finishes = True
 
 
 class _Team:
-    """count: threads with the one that asks, None until somebody does. lock: held by whom the helpers work for.
+    """count: threads with the one that asks, None until somebody does. lock: held by whom they work for.
 
-    blas: what sets the number of threads of each library that has so many, and how many it has.
+    helpers: those of them that NumPy's loops may ask as well, who then hold the lock in `watching.STATE`. blas: what sets the number of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
     helpers: tuple[_Helper, ...] = ()
+    watching: Any = None  # the module, which is Numba's
     blas: tuple[tuple[Callable[[int], Any], int], ...] = ()
     lock = threading.Lock()
 
@@ -106,6 +100,8 @@ team, _part = _Team(), _Part()
 
 def blas_threads() -> int:
     """The number of threads that BLAS may use."""
+    from threadpoolctl import ThreadpoolController
+
     with team.lock:
         libraries = ThreadpoolController().select(user_api="blas").lib_controllers
         # What threadpoolctl offers since 3.6 does nothing in any thread but the first that uses it.
@@ -128,19 +124,60 @@ def threads() -> int:
     """The number of threads that the calling one may share a kernel between."""
     count = team.count
     if count is None:
-        count = team.count = blas_threads()
+        count = _gather(blas_threads())
     return 1 if count == 1 or _part.inside else count
+
+
+def expect(array: Any) -> Any:
+    """A new array. Where it is large, the threads that will compute with it are gathered."""
+    if team.count is None and array.__class__ is np.ndarray and array.size >= WORTH_SHARING // 2:
+        threads()
+    return array
+
+
+def _gather(count: int) -> int:
+    """Have `count` threads with the calling one, and let NumPy's loops be shared by them."""
+    with team.lock:
+        if team.count is None:
+            if count > 1 and environment.numba_enabled():
+                from . import shared_loops, watching
+
+                count = min(count, watching.MOST_HELPERS + 1)
+                shared_loops.install()
+                team.helpers = tuple([_Helper() for _ in range(count - 1)])
+                for i, helper in enumerate(team.helpers):
+                    watching.STATE[watching.FIRST_HELPER + i] = helper.address
+                watching.STATE[watching.HELPERS] = count - 1
+                # Without the GIL they begin sooner than a part of Python's.
+                watching.STATE[watching.LEAST] = max(WORTH_SHARING // 2, 4 * watching.GRAIN)
+                team.watching = watching
+            team.count = count
+        return team.count
 
 
 def forget() -> None:
     """Ask anew how many threads there are: their number was changed."""
     with team.lock:
-        for helper in team.helpers:
-            helper.post(None)
+        if team.helpers:
+            state = _say_that_none_help()
+            team.watching.compiled("lock")(state, True)  # until a loop that they work at is done
+            for helper in team.helpers:
+                helper.post(None)
+            team.watching.compiled("unlock")(state)
         team.count, team.helpers = None, ()
 
 
+def _say_that_none_help() -> int:
+    """End the sharing of NumPy's loops. Returns the address of what says so."""
+    state = team.watching.STATE
+    state[team.watching.LEAST] = team.watching.NEVER
+    return state.ctypes.data
+
+
 def _in_a_new_process() -> None:
+    if team.helpers:
+        _say_that_none_help()
+        team.watching.STATE[team.watching.LOCK] = 0
     team.count, team.helpers, team.lock, _part.inside = None, (), threading.Lock(), False
 
 
@@ -163,9 +200,7 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
         if limits:
             for set_number, _ in team.blas:
                 set_number(1)
-        if count > 1:
-            _share(work, length, count)
-        else:
+        if count == 1 or not _share(work, length, count):
             work(0, length)
     finally:
         if limits:
@@ -174,18 +209,23 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
         team.lock.release()
 
 
-def _share(work: Work, length: int, count: int) -> None:
-    team.helpers += tuple([_Helper() for _ in range(len(team.helpers), count - 1)])
-    edges = [length * i // count for i in range(count + 1)]
-    helpers = team.helpers[: count - 1]
-    core = helpers[0].here()
-    for i, helper in enumerate(helpers, 1):
-        helper.avoid(core)
-        helper.post((work, edges[i], edges[i + 1]))
-    errors = [_error_of(work, 0, edges[1]), *[helper.error() for helper in helpers]]
+def _share(work: Work, length: int, count: int) -> bool:
+    """Do the parts, of which helpers do all but the first. False where a loop of NumPy's in another thread has them."""
+    watching, helpers = team.watching, team.helpers[: count - 1]
+    state = watching.STATE.ctypes.data
+    if not watching.compiled("lock")(state, False):
+        return False
+    try:
+        edges = [length * i // count for i in range(count + 1)]
+        for i, helper in enumerate(helpers, 1):
+            helper.post((work, edges[i], edges[i + 1]))
+        errors = [_error_of(work, 0, edges[1]), *[helper.error() for helper in helpers]]
+    finally:
+        watching.compiled("unlock")(state)
     for error in errors:
         if error is not None:
             raise error
+    return True
 
 
 def _error_of(work: Work, first: int, end: int) -> BaseException | None:

@@ -1,4 +1,8 @@
-"""Watching a number that another thread will count up, without the GIL: to sleep and be woken takes longer than many kernels."""
+"""How threads of compiled code wait for one another, without the GIL, and share an inner loop of NumPy's.
+
+Who waits watches a number that another thread counts up, for a while, before it sleeps: to sleep and be woken takes longer
+than many kernels. All that a helper and who asks it have in common lies in an array of int64, its *cells*.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,33 @@ import ctypes
 from functools import cache
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
+from .inner_loops import address_of, call, feeds_itself, few_words, pointer
 from .register_tile import intrinsic
 from .vectormath import _OPTIONS, cached, instruction
 
 _LOOKS = 1 << 9  # 0.1 to 0.2 ms
+
+# Places in a helper's cells, where a line of the cache is 8 of them: parts that were posted, and whether the helper sleeps;
+# parts that are done, whether who asked sleeps, and what a loop found of infinities and the like; what to do, where a loop of
+# 0 is Python's; the operands; what both sleep on; cores.
+_POSTED, _ASLEEP = 0, 1
+_DONE, _WAITING, _FLAGS = 8, 9, 10
+_LOOP, _DATA, _COUNT, THREAD, AVOIDS = 16, 17, 18, 19, 20
+_PLACES, _STEPS = 24, 28
+SEMAPHORE, OTHER_SEMAPHORE = 32, 36
+_CORES, _CORES_END = 40, 56
+CELLS = 56
+
+# Places in what all loops are told: whether the helpers work for somebody, elements that are worth their while, and who they are.
+LOCK, LEAST, HELPERS, FIRST_HELPER = 0, 1, 2, 8
+NEVER, MOST_HELPERS = 1 << 62, 248
+GRAIN = 1 << 8  # parts end where vectors do, whatever their width, so that no element is computed otherwise
+
+_EXCEPTIONS = 0x3F  # all of <fenv.h>, whatever the processor
 
 
 @instruction
@@ -30,6 +54,41 @@ def _look(typingctx: Any, address: Any) -> Any:
 
 
 @instruction
+def _swap(typingctx: Any, address: Any, value: Any) -> Any:
+    """What was at an address, where `value` is from here on; what was written before is seen by who sees that."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("xchg", place, args[1], "seq_cst")
+
+    return types.int64(types.intp, types.int64), codegen
+
+
+def _of_c(name: str, *bits: int) -> Any:
+    """A function of the C library that returns an int: of integers of so many bits."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds: list[Any] = [ir.IntType(n) for n in bits]
+        given = [
+            builder.trunc(x, kind) if kind.width < 64 else x for x, kind in zip(args, kinds, strict=True)
+        ]
+        return builder.call(intrinsic(builder, name, ir.IntType(32), kinds), given)
+
+    def one(typingctx: Any, a: Any) -> Any:
+        return types.int32(types.int64), build
+
+    def three(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+        return types.int32(*[types.int64] * 3), build
+
+    return instruction(one if len(bits) == 1 else three)
+
+
+_sem_wait, _sem_post = _of_c("sem_wait", 64), _of_c("sem_post", 64)
+_clear, _raised, _raise = _of_c("feclearexcept", 32), _of_c("fetestexcept", 32), _of_c("feraiseexcept", 32)
+_cores_of, _set_cores = _of_c("sched_getaffinity", 32, 64, 64), _of_c("sched_setaffinity", 32, 64, 64)
+
+
+@instruction
 def _core(typingctx: Any) -> Any:
     """The number of the core that this runs on, -1 where the C library does not say."""
 
@@ -41,17 +100,158 @@ def _core(typingctx: Any) -> Any:
     return types.int32(), codegen
 
 
-def _watch(address: Any, value: Any) -> Any:
-    for _ in range(_LOOKS):
-        if _look(address) >= value:
-            break
-    return _core()
+@njit(**_OPTIONS)
+def _wait(count, value, asleep, semaphore):
+    """Return when the int64 at `count` is `value` or more."""
+    while True:
+        for _ in range(_LOOKS):
+            if _look(count) >= value:
+                return
+        _swap(asleep, 1)
+        if _look(count) >= value:
+            return
+        _sem_wait(semaphore)
+
+
+@njit(**_OPTIONS)
+def _avoid(at, core):
+    """Have a helper run on other cores: of machines whose cores share no cache, Linux may wake a thread on that of who wakes it."""
+    cells = pointer(at, 0)
+    if cells[AVOIDS] == core or cells[THREAD] == 0:
+        return
+    cells[AVOIDS] = core
+    others = 0
+    for i in range(_CORES, _CORES_END):
+        cells[i] = 0
+    _cores_of(0, 8 * (_CORES_END - _CORES), at + 8 * _CORES)
+    if 0 <= core < 64 * (_CORES_END - _CORES):
+        cells[_CORES + core // 64] &= ~(1 << (core % 64))
+    for i in range(_CORES, _CORES_END):
+        others |= cells[i]
+    if others != 0:  # where threads may not choose, it is only slower
+        _set_cores(cells[THREAD], 8 * (_CORES_END - _CORES), at + 8 * _CORES)
+
+
+@njit(**_OPTIONS)
+def _post(at, core):
+    """Have the helper do what its cells say. core: of who asks."""
+    _avoid(at, core)
+    _swap(at + 8 * _POSTED, pointer(at, 0)[_POSTED] + 1)
+    if _swap(at + 8 * _ASLEEP, 0) == 1:
+        _sem_post(at + 8 * SEMAPHORE)
+
+
+@njit(**_OPTIONS)
+def _finish(at):
+    """Say that the part is done."""
+    _swap(at + 8 * _DONE, pointer(at, 0)[_DONE] + 1)
+    if _swap(at + 8 * _WAITING, 0) == 1:
+        _sem_post(at + 8 * OTHER_SEMAPHORE)
+
+
+def _until_done(at):
+    _wait(at + 8 * _DONE, pointer(at, 0)[_POSTED], at + 8 * _WAITING, at + 8 * OTHER_SEMAPHORE)
+
+
+def _serve(at, finishes):
+    cells = pointer(at, 0)
+    if finishes:
+        _finish(at)
+    while True:
+        _wait(at + 8 * _POSTED, cells[_DONE] + 1, at + 8 * _ASLEEP, at + 8 * SEMAPHORE)
+        if cells[_LOOP] == 0:
+            return
+        _clear(_EXCEPTIONS)
+        call(cells[_LOOP], at + 8 * _PLACES, at + 8 * _COUNT, at + 8 * _STEPS, cells[_DATA])
+        cells[_FLAGS] = _raised(_EXCEPTIONS)
+        _finish(at)
+
+
+def _post_part(at):
+    pointer(at, 0)[_LOOP] = 0
+    _post(at, _core())
+
+
+def _lock(state, patient):
+    while _swap(state + 8 * LOCK, 1) != 0:
+        if not patient:
+            return False
+        _look(state)
+    return True
+
+
+def _unlock(state):
+    _swap(state + 8 * LOCK, 0)
+
+
+_compile: Any = njit(**_OPTIONS)
+_until_done_, _lock_, _unlock_ = _compile(_until_done), _compile(_lock), _compile(_unlock)
+
+
+@njit(**_OPTIONS)
+def share(args, count, steps, loop, data, inputs, operands, state_at):
+    """Have helpers do parts of an inner loop. False where it has to be done at once, or they are busy."""
+    state = pointer(state_at, 0)
+    if feeds_itself(args, steps, inputs, operands, count) or not _lock_(state_at, False):
+        return False
+    parts, core = state[HELPERS] + 1, _core()
+    first = count // parts // GRAIN * GRAIN
+    begin = first
+    for k in range(parts - 1):
+        end = count if k == parts - 2 else count * (k + 2) // parts // GRAIN * GRAIN
+        at = state[FIRST_HELPER + k]
+        cells = pointer(at, 0)
+        if cells[_DONE] != cells[_POSTED]:
+            _until_done_(at)  # with a part for which an interrupt ended the wait
+        cells[_LOOP], cells[_DATA], cells[_COUNT] = loop, data, end - begin
+        for i in range(operands):
+            cells[_PLACES + i], cells[_STEPS + i] = args[i] + begin * steps[i], steps[i]
+        _post(at, core)
+        begin = end
+    size = few_words()
+    pointer(size, 0)[0] = first
+    call(loop, address_of(args), size, address_of(steps), data)
+    raised = 0
+    for k in range(parts - 1):
+        at = state[FIRST_HELPER + k]
+        _until_done_(at)
+        raised |= pointer(at, 0)[_FLAGS]
+    _unlock_(state_at)
+    if raised != 0:
+        _raise(raised)
+    return True
+
+
+_ADDRESS, _YES = types.intp, types.boolean
+_FOR_PYTHON = {
+    "serve": (_serve, _ADDRESS, _YES),
+    "post_part": (_post_part, _ADDRESS),
+    "until_done": (_until_done, _ADDRESS),
+    "lock": (_lock, _ADDRESS, _YES),
+    "unlock": (_unlock, _ADDRESS),
+}
 
 
 @cache
-def watch() -> Any:
-    """watch(address, value): the core that this runs on, when the int64 there is `value` or more, or after a while."""
-    compiled = cached(njit(**_OPTIONS)(_watch))
-    compiled.compile((types.intp, types.intp))
-    compiled.disable_compile()
-    return compiled
+def compiled(name: str) -> Any:
+    """A function of this file for Python.
+
+    Of a helper's cells: serve(at, finishes) says that a part is done, where one is, and returns when the next of Python's is there;
+    post_part(at); until_done(at). Of the state: lock(at, patient) whether it has it; unlock(at).
+    """
+    body, *arguments = _FOR_PYTHON[name]
+    function = cached(njit(**_OPTIONS)(body))
+    function.compile(tuple(arguments))
+    function.disable_compile()
+    return function
+
+
+def new_cells(count: int) -> np.ndarray[Any, Any]:
+    """int64 that begin a line of the cache."""
+    room = np.zeros(count + 8, np.int64)
+    start = -room.ctypes.data % 64 // 8
+    return room[start : start + count]
+
+
+STATE = new_cells(FIRST_HELPER + MOST_HELPERS)
+STATE[LEAST] = NEVER

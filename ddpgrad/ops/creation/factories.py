@@ -12,6 +12,7 @@ import numpy as np
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...backend.cpu.threads import expect
 from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
@@ -27,10 +28,8 @@ from ..dispatch.out import resize_out, write_out
 
 def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A leaf around a fresh array, moved to `device` (the default device when None)."""
-    out = wrap(to_device(array, devices.of(device if device is not None else devices.default())))
-    if requires_grad:
-        out.requires_grad = True
-    return out
+    out = wrap(to_device(expect(array), devices.of(device if device is not None else devices.default())))
+    return out.requires_grad_() if requires_grad else out
 
 
 def no_numpy_type(array: Any) -> TypeError:
@@ -52,7 +51,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
             "currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
-    return wrap(np.asarray(array))
+    return wrap(expect(np.asarray(array)))
 
 
 def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -151,10 +150,10 @@ def _filled(
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend, shape = backend_of(where.type), shape_of(name, size)
-    given = (shape, kind) if value is None else (shape, as_element(value, kind), kind)
     make = backend.empty if value is None else backend.full
+    given = (shape, kind) if value is None else (shape, as_element(value, kind), kind)
     call = make if taping.now is None else functools.partial(now, make)
-    out = wrap(call(*given) if where.index is None else backend.on(where, make, *given))
+    out = wrap(expect(call(*given)) if where.index is None else backend.on(where, make, *given))
     return out.requires_grad_() if requires_grad else out
 
 
