@@ -14,9 +14,7 @@ def warned_anew(monkeypatch):
     monkeypatch.setattr(torch.compat.settings, "_said", set())
 
 
-@pytest.mark.parametrize(
-    "wrap", [torch.compile, torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(2))]
-)
+@pytest.mark.parametrize("wrap", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(2))])
 def test_pass_throughs_return_the_model_and_say_so_once(wrap, warned_anew):
     model = torch.nn.Linear(2, 2)
     with pytest.warns(UserWarning, match="has no effect in ddpgrad") as said:

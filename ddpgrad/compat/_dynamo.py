@@ -8,6 +8,7 @@ from typing import Any
 
 from . import absent
 from .compiler import (
+    OptimizedModule,
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -18,9 +19,7 @@ from .compiler import (
 
 __path__: list[str] = []  # absent modules are found below
 
-PART = absent.Part(
-    "nothing is compiled here; programs run as they are", "OptimizedModule explain export optimize"
-)
+PART = absent.Part("nothing is compiled here; programs run as they are", "explain export optimize")
 globals().update(absent.stand_ins("_dynamo", PART))
 __getattr__ = absent.looks_below(__name__)
 
@@ -58,6 +57,6 @@ def mark_dynamic(t: Any, index: Any, *args: Any, **kwargs: Any) -> None:
 mark_static = maybe_mark_dynamic = mark_dynamic
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "config", "disable", "is_compiling", "list_backends", "mark_dynamic",
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "is_compiling", "list_backends", "mark_dynamic",
     "mark_static", "mark_static_address", "maybe_mark_dynamic", "reset",
 ]  # fmt: skip

@@ -14,6 +14,8 @@ MODULES = {
     "_C": "compat._C",
     "__config__": "compat.__config__",
     "_dynamo": "compat._dynamo",
+    "_dynamo.eval_frame": "compat.compiler",
+    "_dynamo.exc": "compat.compile_options",
     "_prims_common": "compat._prims_common",
     "_tensor": "core.tensor",
     "_utils": "compat._utils",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ..backend import dtype as dtypes
 from ..backend.cpu import threads
+from ..core.errors import warn_program
 from ..core.rank_local import RankLocal
 from ..ops.creation.interop import TYPED
 
@@ -127,4 +127,4 @@ def say_once(what: str, text: str) -> None:
     """Warn, once in this process for each `what`, that something does less than in PyTorch."""
     if what not in _said or _switches.get().warn_always:
         _said.add(what)
-        warnings.warn(text, stacklevel=3)
+        warn_program(text)

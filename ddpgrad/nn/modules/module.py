@@ -57,6 +57,7 @@ class Module(Tree, state.ExtraState):
     # No annotations: fastai evaluates those of modules among names of its own.
     _hooks = cast("hooks.Hooks | None", None)
     _state_hooks = cast("state.StateHooks | None", None)
+    _compiled_call_impl = cast("Any", None)  # what programs ask whether `compile` was called
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -83,8 +84,11 @@ class Module(Tree, state.ExtraState):
         return hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Accepted for PyTorch's sake: kernels are compiled ahead, and the module runs as it is."""
-        warnings.warn("Module.compile() has no effect in ddpgrad: the module runs as it is", stacklevel=2)
+        """Check the arguments, which are those of `torch.compile`; the module runs as it is."""
+        from ...compat.compile_options import check
+
+        check(*args, **kwargs)
+        self._compiled_call_impl = type(self).__call__
 
     # -- modes, dtype and device -----------------------------------------------------------
 
