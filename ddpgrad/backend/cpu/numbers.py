@@ -31,8 +31,8 @@ def abs(x: Any) -> Any:
 
 @register_jitable
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; NaN of NaN."""
-    return where(x > 0, 1, where(x < 0, -1, x))
+    """-1, 0 or 1; 0 of NaN."""
+    return where(x > 0, 1, where(x < 0, -1, where(x == x, x, 0)))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

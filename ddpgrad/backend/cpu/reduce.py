@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .threads import in_parts
-from .vectormath import compiled_for, kernel, widened
+from .threads import in_parts, shared
+from .vectormath import compiled_for, from_ordered, kernel, to_ordered, widened
 
 # Below this many elements NumPy's own sum is done before a compiled one has started.
 _WORTH_IT = 4096
@@ -121,6 +121,8 @@ def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
     # Without the questions that the method asks first.
     if not compiled_for(input):
         return NotImplemented
+    if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, True)) is not None:
+        return out
     return np.maximum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
 
 
@@ -128,7 +130,41 @@ def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
     """The smallest element over `dim`, NaN where there is one."""
     if not compiled_for(input):
         return NotImplemented
+    if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, False)) is not None:
+        return out
     return np.minimum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
+
+
+def prod(
+    input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
+) -> np.ndarray:
+    """The product over `dim`, where that is the last dimensions."""
+    if dtype is not None or input.size < _WORTH_IT or not compiled_for(input):
+        return NotImplemented
+    dims = _dims(dim, input.ndim)
+    split = _split(input.shape, dims) if input.flags.c_contiguous else None
+    if split is None or split[0] != 1:
+        return NotImplemented
+    out = np.empty(split[1], input.dtype)
+    _products_of_rows(input.reshape(split[1:]), out)
+    return out.reshape(_shape(input.shape, dims, keepdim))
+
+
+# Elements of rows whose extremes NumPy finds no later.
+_LONG = 2048
+
+
+def _of_short_rows(input: np.ndarray, dim: Any, keepdim: bool, largest: bool) -> np.ndarray | None:
+    """The extreme of rows, where they lie one after another and are short; else None."""
+    if not input.flags.c_contiguous:
+        return None
+    dims = _dims(dim, input.ndim)
+    split = _split(input.shape, dims)
+    if split is None or split[0] != 1 or not 1 < split[2] <= _LONG:
+        return None
+    out = np.empty(split[1], input.dtype)
+    _extremes(input.reshape(split[1:]), largest, out)
+    return out.reshape(_shape(input.shape, dims, keepdim))
 
 
 def _dims(dim: int | tuple[int, ...] | None, ndim: int) -> set[int]:
@@ -155,6 +191,31 @@ def _shape(shape: tuple[int, ...], dims: set[int], keepdim: bool) -> tuple[int, 
     if keepdim:
         return tuple(1 if d in dims else n for d, n in enumerate(shape))
     return tuple(n for d, n in enumerate(shape) if d not in dims)
+
+
+@shared("x", "out")
+@kernel
+def _products_of_rows(x, out):
+    for i in range(x.shape[0]):
+        row, total = x[i], out.dtype.type(1)
+        for j in range(row.size):
+            total *= row[j]
+        out[i] = total
+
+
+@shared("x", "out")
+@kernel
+def _extremes(x, largest, out):
+    turn = x.dtype.type(1 if largest else -1)
+    for i in range(x.shape[0]):
+        row = x[i]
+        key, nan = to_ordered(turn * row[0]), False
+        for j in range(row.size):
+            value = turn * row[j]
+            k = to_ordered(value)
+            key = k if k > key else key
+            nan |= value != value
+        out[i] = x.dtype.type(np.nan) if nan else turn * from_ordered(key)
 
 
 @kernel

@@ -97,6 +97,10 @@ def guarded(xp: ModuleType) -> dict[str, Any]:
             return xp.where(other < 0, inverse, xp.power(input, xp.maximum(other, 0))).astype(other.dtype)
         if _are_bools(input, other):
             raise NotImplementedError("pow: not implemented for bools")
+        if (kind := other.__class__) is float or kind is int:
+            alike = _POWERS.get(other)
+            if alike is not None and input.dtype.kind == "f":
+                return alike(xp, input)
         return xp.power(input, other)
 
     def square(input: Array) -> Array:
@@ -107,6 +111,17 @@ def guarded(xp: ModuleType) -> dict[str, Any]:
     } | {f"bitwise_{name}": shift(name) for name in ("left_shift", "right_shift")} | {
         "pow": pow, "square": square,
     }  # fmt: skip
+
+
+# Powers that are as PyTorch's, and sooner, without logarithms.
+_POWERS: dict[float, Any] = {
+    0.5: lambda xp, x: xp.sqrt(x),
+    2: lambda xp, x: xp.square(x),
+    3: lambda xp, x: xp.square(x) * x,
+    -0.5: lambda xp, x: 1 / xp.sqrt(x),
+    -1: lambda xp, x: 1 / x,
+    -2: lambda xp, x: 1 / xp.square(x),
+}
 
 
 def composed(xp: ModuleType) -> dict[str, Any]:
@@ -181,6 +196,8 @@ def composed(xp: ModuleType) -> dict[str, Any]:
     def sign(input: Array) -> Array:
         if input.dtype.kind == "c":
             raise NotImplementedError("sign: not meant for complex numbers. Use sgn.")
+        if input.dtype.kind == "f":  # 0 for a nan, where NumPy has nan
+            return (input > 0).astype(input.dtype) - (input < 0).astype(input.dtype)
         return input.copy() if input.dtype.kind == "b" else xp.sign(input)
 
     def logaddexp(input: Array, other: Array) -> Array:

@@ -77,7 +77,9 @@ def _np_norm(x: Any, ord: float, dim: Any, keepdim: bool = False) -> Any:
 )  # fmt: skip
 def vector_norm(F: Any, x: Tensor, ord: float, dim: tuple[int, ...], keepdim: bool = False) -> Tensor:
     """(sum |x|^ord)^(1 / ord) over the dimensions `dim`, of which there is at least one."""
-    size = F.abs(x)
+    size: Any = x
+    if ord != 2 or size.dtype.kind == "c":
+        size = F.abs(x)
     wide = F.cast(size, widened(size.dtype))
     if math.isinf(ord):
         out = (F.amax if ord > 0 else F.amin)(wide, dim, keepdim)
