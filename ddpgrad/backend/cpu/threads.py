@@ -37,13 +37,14 @@ class _Helper:
         self.cells = watching.new_cells(watching.CELLS)
         self.address = self.cells.ctypes.data
         self.cells[watching.AVOIDS] = -1
+        self._ends = watching.POSTED, watching.DONE
         for place in (watching.SEMAPHORE, watching.OTHER_SEMAPHORE):
             if ctypes.CDLL(None).sem_init(ctypes.c_void_p(self.address + 8 * place), 0, 0):
                 raise OSError("the system gives no semaphore for a thread to sleep on")
-        self._post, self._until_done, self._serve = [
-            watching.compiled(name) for name in ("post_part", "until_done", "serve")
+        self._post, self._take_back, self._until_done, self._serve = [
+            watching.compiled(name) for name in ("post_part", "take_back", "until_done", "serve")
         ]
-        self._part: tuple[Work, int, int] | None = None
+        self._part: tuple[Work, int, int] | None = None  # None: end
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="ddpgrad-helper", daemon=True)
         self._thread.__dict__["holds_no_lock"] = True  # so a loader may fork the process
@@ -51,18 +52,29 @@ class _Helper:
         self.cells[watching.THREAD] = self._thread.native_id or 0
         # From here on it waits without the GIL, which a loop of NumPy's may have while it waits for parts.
         self.post((_nothing, 0, 0))
-        self.error()
+        self._until_done(self.address)
 
-    def post(self, part: tuple[Work, int, int] | None) -> None:
-        """Compute a part; None: end."""
-        self._until_done(self.address)  # a part for which an interrupt ended the wait
+    def post(self, part: tuple[Work, int, int]) -> bool:
+        """Compute a part. False where the helper is not awake yet since it was asked before."""
+        if self.cells[self._ends[0]] != self.cells[self._ends[1]]:
+            return False
         self._part, self._error = part, None
         self._post(self.address)
+        return True
 
-    def error(self) -> BaseException | None:
-        """What the part raised, when it is done."""
+    def error(self, part: tuple[Work, int, int]) -> BaseException | None:
+        """What the part that was posted raised, when it is done: here, where the helper has not begun."""
+        if self._take_back(self.address):
+            self._part = None
+            return _error_of(*part)
         self._until_done(self.address)
         return self._error
+
+    def end(self) -> None:
+        """Let the thread end."""
+        self._until_done(self.address)
+        self._part = None
+        self._post(self.address)
 
     def _run(self) -> None:
         finishes = False
@@ -79,7 +91,8 @@ class _Helper:
 class _Team:
     """count: threads with the one that asks, None until somebody does. lock: held by whom they work for.
 
-    helpers: those of them that NumPy's loops may ask as well, who then hold the lock in `watching.STATE`. blas: what sets the number of threads of each library that has so many, and how many it has.
+    helpers: of which NumPy's loops may ask, too, so whoever does holds the lock in `watching.STATE`. blas: what sets the number
+    of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
@@ -162,7 +175,7 @@ def forget() -> None:
             state = _say_that_none_help()
             team.watching.compiled("lock")(state, True)  # until a loop that they work at is done
             for helper in team.helpers:
-                helper.post(None)
+                helper.end()
             team.watching.compiled("unlock")(state)
         team.count, team.helpers = None, ()
 
@@ -217,9 +230,11 @@ def _share(work: Work, length: int, count: int) -> bool:
         return False
     try:
         edges = [length * i // count for i in range(count + 1)]
-        for i, helper in enumerate(helpers, 1):
-            helper.post((work, edges[i], edges[i + 1]))
-        errors = [_error_of(work, 0, edges[1]), *[helper.error() for helper in helpers]]
+        parts = [(work, edges[i], edges[i + 1]) for i in range(count)]
+        posted = [helper.post(part) for helper, part in zip(helpers, parts[1:], strict=True)]
+        errors = [_error_of(*parts[0])]
+        for helper, part, there in zip(helpers, parts[1:], posted, strict=True):
+            errors.append(helper.error(part) if there else _error_of(*part))
     finally:
         watching.compiled("unlock")(state)
     for error in errors:

@@ -21,10 +21,11 @@ from .vectormath import _OPTIONS, cached, instruction
 _LOOKS = 1 << 9  # 0.1 to 0.2 ms
 
 # Places in a helper's cells, where a line of the cache is 8 of them: parts that were posted, and whether the helper sleeps;
-# parts that are done, whether who asked sleeps, and what a loop found of infinities and the like; what to do, where a loop of
+# parts that are done, whether who asked sleeps, what a loop found of infinities and the like, whether somebody has begun the
+# part, and whether it was posted; what to do, where a loop of
 # 0 is Python's; the operands; what both sleep on; cores.
-_POSTED, _ASLEEP = 0, 1
-_DONE, _WAITING, _FLAGS = 8, 9, 10
+POSTED, _ASLEEP = 0, 1
+DONE, _WAITING, _FLAGS, _BEGUN, _IS_POSTED = 8, 9, 10, 11, 12
 _LOOP, _DATA, _COUNT, THREAD, AVOIDS = 16, 17, 18, 19, 20
 _PLACES, _STEPS = 24, 28
 SEMAPHORE, OTHER_SEMAPHORE = 32, 36
@@ -136,7 +137,7 @@ def _avoid(at, core):
 def _post(at, core):
     """Have the helper do what its cells say. core: of who asks."""
     _avoid(at, core)
-    _swap(at + 8 * _POSTED, pointer(at, 0)[_POSTED] + 1)
+    _swap(at + 8 * POSTED, pointer(at, 0)[POSTED] + 1)
     if _swap(at + 8 * _ASLEEP, 0) == 1:
         _sem_post(at + 8 * SEMAPHORE)
 
@@ -144,13 +145,13 @@ def _post(at, core):
 @njit(**_OPTIONS)
 def _finish(at):
     """Say that the part is done."""
-    _swap(at + 8 * _DONE, pointer(at, 0)[_DONE] + 1)
+    _swap(at + 8 * DONE, pointer(at, 0)[DONE] + 1)
     if _swap(at + 8 * _WAITING, 0) == 1:
         _sem_post(at + 8 * OTHER_SEMAPHORE)
 
 
 def _until_done(at):
-    _wait(at + 8 * _DONE, pointer(at, 0)[_POSTED], at + 8 * _WAITING, at + 8 * OTHER_SEMAPHORE)
+    _wait(at + 8 * DONE, pointer(at, 0)[POSTED], at + 8 * _WAITING, at + 8 * OTHER_SEMAPHORE)
 
 
 def _serve(at, finishes):
@@ -158,18 +159,24 @@ def _serve(at, finishes):
     if finishes:
         _finish(at)
     while True:
-        _wait(at + 8 * _POSTED, cells[_DONE] + 1, at + 8 * _ASLEEP, at + 8 * SEMAPHORE)
-        if cells[_LOOP] == 0:
-            return
-        _clear(_EXCEPTIONS)
-        call(cells[_LOOP], at + 8 * _PLACES, at + 8 * _COUNT, at + 8 * _STEPS, cells[_DATA])
-        cells[_FLAGS] = _raised(_EXCEPTIONS)
+        _wait(at + 8 * POSTED, cells[DONE] + 1, at + 8 * _ASLEEP, at + 8 * SEMAPHORE)
+        if _swap(at + 8 * _BEGUN, 1) == 0:
+            if cells[_LOOP] == 0:
+                return
+            _clear(_EXCEPTIONS)
+            call(cells[_LOOP], at + 8 * _PLACES, at + 8 * _COUNT, at + 8 * _STEPS, cells[_DATA])
+            cells[_FLAGS] = _raised(_EXCEPTIONS)
         _finish(at)
 
 
 def _post_part(at):
-    pointer(at, 0)[_LOOP] = 0
+    cells = pointer(at, 0)
+    cells[_LOOP] = cells[_BEGUN] = 0
     _post(at, _core())
+
+
+def _take_back(at):
+    return _swap(at + 8 * _BEGUN, 1) == 0
 
 
 def _lock(state, patient):
@@ -189,33 +196,49 @@ _until_done_, _lock_, _unlock_ = _compile(_until_done), _compile(_lock), _compil
 
 
 @njit(**_OPTIONS)
+def _end_of_part(count, k, parts):
+    return count if k == parts - 1 else count * (k + 1) // parts // GRAIN * GRAIN
+
+
+@njit(**_OPTIONS)
 def share(args, count, steps, loop, data, inputs, operands, state_at):
-    """Have helpers do parts of an inner loop. False where it has to be done at once, or they are busy."""
+    """Have helpers do parts of an inner loop. False where it has to be done at once, or they are busy.
+
+    A part that its helper has not begun when the first is done, as its core is busy, is done here.
+    """
     state = pointer(state_at, 0)
     if feeds_itself(args, steps, inputs, operands, count) or not _lock_(state_at, False):
         return False
     parts, core = state[HELPERS] + 1, _core()
-    first = count // parts // GRAIN * GRAIN
-    begin = first
-    for k in range(parts - 1):
-        end = count if k == parts - 2 else count * (k + 2) // parts // GRAIN * GRAIN
-        at = state[FIRST_HELPER + k]
+    for k in range(1, parts):
+        at = state[FIRST_HELPER + k - 1]
         cells = pointer(at, 0)
-        if cells[_DONE] != cells[_POSTED]:
-            _until_done_(at)  # with a part for which an interrupt ended the wait
-        cells[_LOOP], cells[_DATA], cells[_COUNT] = loop, data, end - begin
-        for i in range(operands):
-            cells[_PLACES + i], cells[_STEPS + i] = args[i] + begin * steps[i], steps[i]
-        _post(at, core)
-        begin = end
-    size = few_words()
-    pointer(size, 0)[0] = first
+        cells[_IS_POSTED] = (
+            cells[DONE] == cells[POSTED]
+        )  # if not, it is not awake since a part that was done elsewhere
+        if cells[_IS_POSTED]:
+            begin = _end_of_part(count, k - 1, parts)
+            cells[_LOOP], cells[_DATA] = loop, data
+            cells[_COUNT], cells[_BEGUN] = _end_of_part(count, k, parts) - begin, 0
+            for i in range(operands):
+                cells[_PLACES + i], cells[_STEPS + i] = args[i] + begin * steps[i], steps[i]
+            _post(at, core)
+    size, places = few_words(), few_words()
+    pointer(size, 0)[0] = _end_of_part(count, 0, parts)
     call(loop, address_of(args), size, address_of(steps), data)
     raised = 0
-    for k in range(parts - 1):
-        at = state[FIRST_HELPER + k]
-        _until_done_(at)
-        raised |= pointer(at, 0)[_FLAGS]
+    for k in range(1, parts):
+        at = state[FIRST_HELPER + k - 1]
+        cells = pointer(at, 0)
+        if cells[_IS_POSTED] and _swap(at + 8 * _BEGUN, 1) == 1:
+            _until_done_(at)
+            raised |= cells[_FLAGS]
+        else:
+            begin = _end_of_part(count, k - 1, parts)
+            pointer(size, 0)[0] = _end_of_part(count, k, parts) - begin
+            for i in range(operands):
+                pointer(places, 0)[i] = args[i] + begin * steps[i]
+            call(loop, places, size, address_of(steps), data)
     _unlock_(state_at)
     if raised != 0:
         _raise(raised)
@@ -226,6 +249,7 @@ _ADDRESS, _YES = types.intp, types.boolean
 _FOR_PYTHON = {
     "serve": (_serve, _ADDRESS, _YES),
     "post_part": (_post_part, _ADDRESS),
+    "take_back": (_take_back, _ADDRESS),
     "until_done": (_until_done, _ADDRESS),
     "lock": (_lock, _ADDRESS, _YES),
     "unlock": (_unlock, _ADDRESS),
@@ -237,7 +261,7 @@ def compiled(name: str) -> Any:
     """A function of this file for Python.
 
     Of a helper's cells: serve(at, finishes) says that a part is done, where one is, and returns when the next of Python's is there;
-    post_part(at); until_done(at). Of the state: lock(at, patient) whether it has it; unlock(at).
+    post_part(at); take_back(at), False where the helper has begun; until_done(at). Of the state: lock(at, patient) whether it has it; unlock(at).
     """
     body, *arguments = _FOR_PYTHON[name]
     function = cached(njit(**_OPTIONS)(body))
