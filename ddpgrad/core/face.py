@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 _IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
@@ -63,6 +63,8 @@ class Face(ModuleType):
         value = _load(*self._homes[name])
         if self._adapt is not None:
             value = self._adapt(name, value)
+        if isinstance(value, FunctionType):
+            _let_pickle_find(value, self.__name__, name)
         _attributes(self)[name] = value
         return value
 
@@ -76,6 +78,13 @@ class Face(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*_attributes(self), *self._homes})
+
+
+def _let_pickle_find(function: FunctionType, package: str, name: str) -> None:
+    """Say that a function which is not where it says that it is, such as a wrapper, is the package's: pickles name its place."""
+    home = sys.modules.get(function.__module__)
+    if home is None or _attributes(home).get(function.__qualname__) is not function:
+        function.__module__, function.__qualname__ = package, name
 
 
 def _load(home: str, name: str) -> Any:
