@@ -66,7 +66,9 @@ def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
 
 def real(array: Array) -> Array:
     """Complex numbers as pairs of real ones, which optimizers treat independently."""
-    return array.view(array.real.dtype) if array.dtype.kind == "c" else array
+    if array.dtype.kind != "c":
+        return array
+    return (array if array.ndim else array.reshape(1)).view(array.real.dtype)
 
 
 def zeros_like(parameter: Tensor) -> Tensor:

@@ -141,9 +141,11 @@ class LBFGS(Optimizer):
         start = 0
         for p in self.param_groups[0]["params"]:
             array = p._array
-            size = array.size * (2 if array.dtype.kind == "c" else 1)
+            pairs = array.dtype.kind == "c"
+            size = array.size * (2 if pairs else 1)
             change = step * direction[start : start + size]
-            array += change.view(array.dtype).reshape(array.shape)
+            # The direction of 16-bit parameters may have become float32.
+            array += (change.view(array.dtype) if pairs else change.astype(array.dtype)).reshape(array.shape)
             p._versions[0] += 1
             start += size
 

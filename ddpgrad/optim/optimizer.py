@@ -44,7 +44,7 @@ class Optimizer(HasHooks):
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if all(value is not required for value in defaults.values()):
-            self._check_options({"params": (), **defaults})
+            self._check_all_options({"params": (), **defaults})
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got one Tensor"
@@ -125,7 +125,7 @@ class Optimizer(HasHooks):
                     f"parameter group didn't specify a value of required optimization parameter {option}"
                 )
             param_group.setdefault(option, default)
-        self._check_options(param_group)
+        self._check_all_options(param_group)
         named = "param_names" in param_group
         if self.param_groups and named is not ("param_names" in self.param_groups[0]):
             raise ValueError(
@@ -152,11 +152,14 @@ class Optimizer(HasHooks):
         if not known.isdisjoint(params):
             raise ValueError("some parameters appear in more than one parameter group")
 
+    def _check_all_options(self, group: Mapping[str, Any]) -> None:
+        lr = group.get("lr")
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        self._check_options(group)
+
     def _check_options(self, group: Mapping[str, Any]) -> None:
         """`ValueError` for options that make no sense, such as a negative one. Subclasses add theirs."""
-        lr = group.get("lr")
-        if self._not_negative and isinstance(lr, Tensor) and lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
         for option in self._not_negative:
             if option in group and not group[option] >= 0:
                 name = {"lr": "learning rate", "eps": "epsilon value"}.get(option, f"{option} value")

@@ -235,6 +235,25 @@ def test_half_precision_and_complex_parameters() -> None:
     assert number.tolist() == pytest.approx([0.5 + 2.5j])  # real and imaginary part go their own ways
 
 
+def test_state_of_a_single_complex_number_and_a_direction_for_half_precision() -> None:
+    for kind, expected in ((optim.Adagrad, 0.9 + 2.1j), (optim.Rprop, 0.9 + 2.1j)):
+        number = nn.Parameter(torch.tensor(1 + 2j))
+        number.grad = torch.tensor(3 - 1j)
+        kind([number], lr=0.1).step()
+        assert number.item() == pytest.approx(expected)
+    half = nn.Parameter(torch.ones(2, 3, dtype=torch.bfloat16))
+    optimizer = optim.LBFGS([half])
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (half * half).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert half.abs().max().item() < 0.01
+
+
 def course(optimizer: Any, schedule: Any, steps: int) -> list[float]:
     rates = []
     for _ in range(steps):
