@@ -6,6 +6,8 @@ each is loaded when it is first used.
 
 from __future__ import annotations
 
+import warnings
+
 from .compat import finder
 from .core.environment import export_rank
 from .core.face import serve
@@ -26,6 +28,8 @@ def _unlisted(name: str) -> object:
     return None
 
 
+# NumPy warns of infinities and NaN within kernels, and within its own functions that they call; PyTorch computes them quietly.
+warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning, r"ddpgrad\.|numpy\._core\.")
 finder.install()
 export_rank()
 serve(__name__, unlisted=_unlisted)

@@ -56,7 +56,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "minus of a mask": (
         lambda: -torch.tensor([True]),
         RuntimeError,
-        "neg([1] bool): the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use "
+        "neg([1] bool): Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
         "the `~` or `logical_not()` operator instead.",
     ),
     "nested lists of unequal lengths": (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,3 +30,23 @@ def test_a_warning_names_the_line_of_the_program(case: str):
     with pytest.warns(UserWarning) as caught:
         CASES[case]()
     assert [warning.filename for warning in caught] == [__file__]
+
+
+QUIET = """
+import ddpgrad as torch
+x = torch.zeros(2, requires_grad=True)
+(x * x.log()).sum().backward()
+torch.full((4000,), 3e38).sum(), torch.tensor([1e300]), torch.tensor([5]) / 0.0, torch.tensor([5.0]) % 0, torch.exp(x + 1e3)
+import numpy as np
+try:
+    np.log(np.zeros(1))
+except RuntimeWarning as warning:
+    print(warning)
+"""
+
+
+def test_infinities_are_computed_quietly_and_the_program_is_still_warned_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", QUIET], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("divide by zero encountered in log\n", "")

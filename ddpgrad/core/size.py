@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..backend.layout import CHANNELS_LAST, begin_use
@@ -41,6 +42,17 @@ class Size(tuple):
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
+
+
+def of_dimension(sizes: Sequence[int], dim: int) -> int:
+    """What belongs to dimension `dim` of a tensor, which may count from the back; `IndexError` where there is none."""
+    try:
+        return sizes[dim]
+    except IndexError:
+        limit = max(len(sizes), 1)
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})"
+        ) from None
 
 
 class Layout:

@@ -19,7 +19,7 @@ from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .errors import warn_program
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
-from .size import Size
+from .size import Size, of_dimension
 from .view import View
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Tensor(_Attributed):
     def size(self, dim: int) -> int: ...
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the length of dimension `dim`."""
-        return Size(self._array.shape) if dim is None else self._array.shape[dim]
+        return Size(self._array.shape) if dim is None else of_dimension(self._array.shape, dim)
 
     @property
     def ndim(self) -> int:
@@ -163,7 +163,7 @@ class Tensor(_Attributed):
             for d in reversed(range(len(steps))):
                 if nothing or (not steps[d] and array.shape[d] == 1):
                     steps[d] = steps[d + 1] * max(array.shape[d + 1], 1) if d + 1 < len(steps) else 1
-        return tuple(steps) if dim is None else steps[dim]
+        return tuple(steps) if dim is None else of_dimension(steps, dim)
 
     def data_ptr(self) -> int:
         """Address of the first element."""

@@ -83,7 +83,7 @@ def test_gradient_penalty_at_zero_stays_finite():
     [lambda m: 1 - m, lambda m: m - 1.0, lambda m: torch.ones(2) - m, lambda m: m - m, lambda m: torch.ones(2).sub_(m)],
 )  # fmt: skip
 def test_masks_are_not_subtracted(call: Callable[[Any], Any]):
-    with pytest.raises(RuntimeError, match="`-` operator with a bool tensor"):
+    with pytest.raises(RuntimeError, match="the `-` operator, with"):
         call(torch.tensor([True, False]))
 
 

@@ -184,7 +184,7 @@ def test_gather_and_scatter_of_part():
         ("a", "only integers, slices"),
         (slice(None, None, -1), "step must be greater than zero"),
         (torch.tensor([1.0]), "must be long, int, byte or bool tensors, got float32"),
-        (torch.tensor([True, False]), "boolean index did not match"),
+        (torch.tensor([True, False]), "The shape of the mask"),
         (([0, 1], [0, 1, 2]), "shape mismatch"),
     ],
 )

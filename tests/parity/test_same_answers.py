@@ -110,6 +110,17 @@ windows.exponential(5, center=1.)
 windows.hann(3, dtype=torch.float16)
 [torch.xlogy(torch.ones(2), 2), torch.xlogy(2.5, torch.ones(2)), torch.special.xlog1py(torch.tensor([2]), 3)]
 torch.addcmul(torch.tensor([1]), torch.tensor([1]), torch.tensor([2]), value=.5)
+x = torch.arange(12.).view(3, 4); x[:] = x[0]; x[1] = x[0, 1]; x
+x = torch.ones(2); torch.add(torch.ones(3, 2), x, out=x)
+x = torch.ones(2); x.copy_(torch.ones(1, 2))
+x = torch.ones(2); x.fill_(torch.ones(1))
+x = torch.ones(2); x.fill_("a")
+torch.tensor(1.).var(1)
+torch.tensor([1])[torch.tensor([0], dtype=torch.int8)]
+x = torch.tensor([float("nan"), -2., 0.]); y = x.clone().requires_grad_(); (y.relu() + y.abs()).sum().backward(); [x.sign(), x.sgn(), x.half().sign(), torch.tensor(float("nan")).sign(), y.grad]
+x = torch.tensor([float("nan"), -2., 0.] * 2000, requires_grad=True); (x.relu() + x.abs()).sum().backward(); x.grad[:3]
+pickle.loads(pickle.dumps(nn.TransformerEncoderLayer(4, 2, 8)))(torch.zeros(1, 2, 4)).shape
+[pickle.loads(pickle.dumps(f)) is f for f in (torch.abs_, torch.atleast_1d, torch.tril_indices, F.relu, F.conv2d, F.cross_entropy)]
 import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
 """
 PLACES = {

@@ -44,10 +44,10 @@ def relu(input: Array) -> Array:
 
 
 def relu_backward(g: Array, out: Array) -> Array:
-    """g where `out`, the result of `relu`, is above 0, else 0."""
+    """0 where `out`, the result of `relu`, is 0, else g, also where `out` is NaN."""
     if out.size < _SMALL:
         zero = np.zeros((), out.dtype)  # compared with faster than a number
-        return np.where(np.greater(out, zero), g, zero)
+        return np.where(np.less_equal(out, zero), zero, g)
     return _map_pair(_relu_backward, g, out, 0.0)
 
 
@@ -276,7 +276,7 @@ def _relu(x, zero):
 
 
 def _relu_backward(g, y, zero):
-    return where(y > zero, g, zero)
+    return where(y <= zero, zero, g)
 
 
 def _gelu(x):

@@ -196,9 +196,12 @@ def composed(xp: ModuleType) -> dict[str, Any]:
     def sign(input: Array) -> Array:
         if input.dtype.kind == "c":
             raise NotImplementedError("sign: not meant for complex numbers. Use sgn.")
-        if input.dtype.kind == "f":  # 0 for a nan, where NumPy has nan
-            return (input > 0).astype(input.dtype) - (input < 0).astype(input.dtype)
-        return input.copy() if input.dtype.kind == "b" else xp.sign(input)
+        if input.dtype.kind == "b":
+            return input.copy()
+        result = xp.asarray(xp.sign(input))
+        if input.dtype.kind not in "iu":
+            result[result != result] = 0  # of NaN, as in PyTorch
+        return result
 
     def logaddexp(input: Array, other: Array) -> Array:
         if input.dtype.kind != "c":

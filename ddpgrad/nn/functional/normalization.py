@@ -32,12 +32,12 @@ def batch_norm(
                 f"batch_norm(): expected channels in dimension 1, got input size {list(input.shape)}"
             )
         return clone(input)
+    if training and eps <= 0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     if eps < 0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
     require_parameters("batch_norm", input, input._array.shape[1:2], weight, bias, running_mean, running_var)
     if training:
-        if eps <= 0:
-            raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
         count = math.prod((input.shape[0], *input.shape[2:]))
         if not count:  # an empty batch has no statistics, and leaves the running ones as they are
             return _scaled(input, weight, bias)

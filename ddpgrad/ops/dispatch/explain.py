@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
-BOOL_MINUS = (
-    "the `-` operator with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-    "`logical_not()` operator instead."
+_NOT_BOOL = (
+    "on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator "
+    "instead."
+)
+NEGATED_BOOL = f"Negation, the `-` operator, {_NOT_BOOL}"
+BOOL_MINUS = f"Subtraction, the `-` operator, {_NOT_BOOL.replace('on a', 'with a', 1)}"
+BOOLS_MINUS = (
+    "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator "
+    "instead."
 )
 
 
@@ -68,7 +74,8 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if isinstance(error, NoElementsError):
         return NoElementsError(f"{said(op)}(): {error}")
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
-    called, hint = f"{said(op)}({shapes})", _hint(op, args, tensors)
+    called = f"{said(op)}({shapes})"
+    hint = _index_hint(args, str(error)) if isinstance(error, IndexError) else _hint(op, args, tensors)
     if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
         return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
     text = f"{called}: {hint or _in_our_words(str(error))}"
@@ -138,6 +145,33 @@ def _flatten(args: Sequence[Any]) -> list[Any]:
     return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
 
 
+def _index_hint(args: Sequence[Any], text: str) -> str | None:
+    """What is wrong with an index, args[1], of args[0], where NumPy said `text`; in PyTorch's words."""
+    if len(args) < 2:
+        return None
+    parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+    if "boolean index did not match" in text:
+        dim = int(text.partition(";")[0].rpartition(" ")[2])
+        mask = next(list(p.shape) for p in parts if getattr(p, "dtype", None) == np.bool_)
+        return (
+            f"The shape of the mask {mask} at index {dim if len(mask) > 1 else 0} does not match the shape of the indexed tensor "
+            f"{list(args[0].shape)} at index {dim}"
+        )
+    if "too many indices" in text:
+        return f"too many indices for tensor of dimension {args[0].ndim}"
+    if "are valid indices" in text:
+        wrong = [
+            type(p).__name__
+            for p in parts
+            if not isinstance(p, (int, slice, np.ndarray, type(None), type(...)))
+        ]
+        return (
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+            f"{wrong[0] if wrong else 'others'})"
+        )
+    return None
+
+
 def _in_our_words(text: str) -> str:
     """NumPy's message with PyTorch's terms."""
     text = (
@@ -152,10 +186,14 @@ def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
     """What is wrong, where it is known."""
     if op.name == "cat":
         return _cat_hint(tensors, args[1])
-    if op.name in ("sub", "neg") and any(t.dtype.category == 0 for t in tensors):
-        return BOOL_MINUS
-    elementwise = op.promotion is not None or op.name == "masked_fill"
-    return _broadcast_hint(tensors) if len(tensors) == 2 and elementwise else None
+    if op.name == "neg" and tensors[0].dtype.category == 0:
+        return NEGATED_BOOL
+    shapes = [tuple(t.shape) for t in tensors]
+    if len(shapes) != 2:
+        return None
+    if op.name == "matmul":
+        return _broadcast_hint(shapes[0][:-2], shapes[1][:-2])
+    return _broadcast_hint(*shapes) if op.promotion is not None or op.name == "masked_fill" else None
 
 
 def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
@@ -173,9 +211,8 @@ def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
     return None
 
 
-def _broadcast_hint(tensors: Sequence[Tensor]) -> str | None:
-    """For two tensors that do not broadcast: which dimension disagrees, as PyTorch says it."""
-    a, b = tensors[0].shape, tensors[1].shape
+def _broadcast_hint(a: Sequence[int], b: Sequence[int]) -> str | None:
+    """For two shapes that do not broadcast: which dimension disagrees, as PyTorch says it."""
     for back in range(1, min(len(a), len(b)) + 1):
         if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
             return (

@@ -98,6 +98,10 @@ def _write(
             )
     refuse_overlap(name, out, given)
     if result._array.shape != out._array.shape:
+        if op is not None and op.promotion is not None and any(value is out for value in given):
+            raise RuntimeError(
+                f"{name}(): output with shape {list(out.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            )
         resize_out(name, out, result._array.shape, warns)
     out._array[...] = result._array
     out._versions[0] += 1

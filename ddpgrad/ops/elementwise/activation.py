@@ -33,8 +33,8 @@ def relu(F: Any, input: Tensor) -> Tensor:
 
 @composite
 def relu_backward(F: Any, g: Any, out: Any) -> Any:
-    """The gradient of `relu`: `g` where the output is positive."""
-    return F.where(out > 0, g, F.full_like(g, 0))
+    """The gradient of `relu`: `g` where the output is positive or NaN."""
+    return F.where(out <= 0, F.full_like(g, 0), g)
 
 
 @op(

@@ -10,7 +10,7 @@ from ...backend import dtype as dtypes
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, op, primitive
-from ..dispatch.explain import BOOL_MINUS, must_be_tensor
+from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS, must_be_tensor
 from ..dispatch.out import write_out
 from ..dispatch.samples import two
 from ..dispatch.tensor_function import tensor_function
@@ -82,8 +82,9 @@ def add(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 
 def _check_sub(input: TensorLike, other: TensorLike) -> None:
-    if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype.category == 0) for x in (input, other)):
-        raise RuntimeError(BOOL_MINUS)
+    bools = [isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype.category == 0) for x in (input, other)]
+    if any(bools):
+        raise RuntimeError(BOOLS_MINUS if all(bools) else BOOL_MINUS)
 
 
 def _sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import dtype as dtypes
 from ...backend.registry import backend_for, constant_on, to_device
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.explain import require_one_kind
+
+_INDEXING = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_))
 
 
 def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
@@ -53,8 +54,11 @@ def _raw_part(input: Tensor, part: Any) -> Any:
     if isinstance(part, Tensor):
         array = part._array
         if array.dtype == np.uint8:
+            warn_program(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
+            )
             return beside(input, array.astype(np.bool_))  # PyTorch's old masks
-        if dtypes.BY_NUMPY[array.dtype].category > 1:
+        if array.dtype not in _INDEXING:
             raise IndexError(
                 f"tensors used as indices must be long, int, byte or bool tensors, got {part.dtype.name}"
             )

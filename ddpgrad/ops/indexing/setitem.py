@@ -48,7 +48,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         given = given.to(self.device)  # a number in a tensor may come from another device
     if given is not None and given._versions is self._versions:
         if is_basic(raw):
-            refuse_overlap("copy_", self, (given,), self._array[raw])
+            # NumPy reads what it broadcasts before it writes, and PyTorch does not look into it.
+            if given._array.size == (region := self._array[raw]).size:
+                refuse_overlap("copy_", self, (given,), region)
         else:
             refuse_overlap("index_put", self, (given,))
     if given is not None and given._array.dtype != self._array.dtype and not is_basic(raw):
@@ -90,12 +92,23 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             f"copy_() between dense and sparse Tensors is not implemented! Found self type = {self.type()} and src type "
             f"= {src.type()}"
         )
+    if isinstance(src, Tensor) and src.ndim > self.ndim:
+        raise RuntimeError(
+            f"copy_(): output with shape {list(self.shape)} doesn't match the broadcast shape {list(src.shape)}"
+        )
     setitem(self, Ellipsis, src)
     return self
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Overwrite with one value."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
+            )
+    elif not isinstance(value, (bool, int, float, complex, np.generic)):
+        raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
     if value.__class__ is Tensor or (self._requires_grad and mode.enabled):
         setitem(self, Ellipsis, value)
     else:
@@ -116,7 +129,7 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     try:
         target._array[index] = value
     except Exception as error:
-        raise explain(op, (target,), error) from error
+        raise explain(op, (target, index), error) from error
     target._versions[0] += 1
     if recorders:
         recorders[0].on_write(target._array, index, value)

@@ -66,7 +66,9 @@ def _adapt_var(
         )
     if correction is None:
         correction = 1
-    dims = None if input.ndim == 0 else wrap_dims("var", dim, input.ndim)
+    dims = wrap_dims("var", dim, input.ndim)
+    if input.ndim == 0:
+        dims = None
     return input, dims, int(correction) if isinstance(correction, bool) else correction, keepdim, unbiased
 
 
