@@ -121,6 +121,13 @@ x = torch.tensor([float("nan"), -2., 0.]); y = x.clone().requires_grad_(); (y.re
 x = torch.tensor([float("nan"), -2., 0.] * 2000, requires_grad=True); (x.relu() + x.abs()).sum().backward(); x.grad[:3]
 pickle.loads(pickle.dumps(nn.TransformerEncoderLayer(4, 2, 8)))(torch.zeros(1, 2, 4)).shape
 [pickle.loads(pickle.dumps(f)) is f for f in (torch.abs_, torch.atleast_1d, torch.tril_indices, F.relu, F.conv2d, F.cross_entropy)]
+F.nll_loss(torch.ones(0, 0), torch.zeros(0).long(), weight=torch.ones(0).half())
+F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1], dtype=torch.int32))
+[F.max_pool1d_with_indices(torch.arange(4.)[None], 2)[1], F.max_pool2d_with_indices(torch.arange(16.).view(1, 4, 4), 2)[1]]
+import warnings; warnings.simplefilter("error", UserWarning); F.kl_div(torch.zeros(2), torch.ones(2))
+import warnings; warnings.simplefilter("error", UserWarning); F.grid_sample(torch.ones(1, 1, 2, 2), torch.zeros(1, 2, 2, 2))
+import warnings; warnings.simplefilter("error", UserWarning); nn.InstanceNorm1d(3)(torch.ones(2, 4, 5))
+import warnings; warnings.simplefilter("error", UserWarning); torch.arange(3)[torch.tensor([1, 0, 1], dtype=torch.uint8)]
 import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
 """
 PLACES = {

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ...core.modes import exporting
 from ...core.tensor import wrap
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
-from .by_dims import SIZES, named
+from .by_dims import SIZES, named, with_indices
 
 
 def _adaptive_sizes(name: str, dims: int, input: Tensor, output_size: Any) -> tuple[Ints, Ints]:
@@ -125,17 +124,9 @@ adaptive_max_pool2d = _adaptive_max(2, " in the flattened image")
 adaptive_max_pool3d = _adaptive_max(3, " in the flattened volume")
 
 
-def _with_indices(pool: Callable[..., Any]):
-    @named(f"{pool.__name__}_with_indices", f"`{pool.__name__}` with `return_indices`.")
-    def function(input: Tensor, output_size: Any) -> Any:
-        return pool(input, output_size, True)
-
-    return function
-
-
-adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
-adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
-adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
+adaptive_max_pool1d_with_indices = with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = with_indices(adaptive_max_pool3d)
 
 
 def _random_starts(samples: np.ndarray, n: int, size: int, kernel: int) -> np.ndarray:

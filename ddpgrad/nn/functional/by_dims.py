@@ -20,3 +20,13 @@ def named(name: str, text: str) -> Callable[[F], F]:
         return function
 
     return give
+
+
+def with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
+    """The function `pool` of a face with `return_indices`, as a function of its own."""
+
+    @named(f"{pool.__name__}_with_indices", f"`{pool.__name__}` with `return_indices`.")
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return pool(*args, **{**kwargs, "return_indices": True})
+
+    return function

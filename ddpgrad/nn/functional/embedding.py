@@ -301,13 +301,17 @@ def _largest(rows: Tensor, owner: np.ndarray[Any, Any], counted: np.ndarray[Any,
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 (*, num_classes): 1 at the index that `tensor` (*) holds, 0 elsewhere; -1: as many as occur."""
     if tensor.dtype is not dtypes.int64:
-        raise RuntimeError(f"one_hot is only applicable to index tensor of type int64, got {tensor.dtype!r}")
+        raise RuntimeError(
+            f"one_hot is only applicable to index tensor of type LongTensor, int64, got {tensor.dtype!r}"
+        )
     if num_classes < 0:
         if not tensor.numel():
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(tensor.max()) + 1
     if tensor.numel() and tensor.is_cpu:
         low, high = int(tensor.min()), int(tensor.max())
-        if low < 0 or high >= num_classes:
-            raise RuntimeError(f"Class values must be in [0, {num_classes}), got values from {low} to {high}")
+        if low < 0:
+            raise RuntimeError(f"Class values must be non-negative, got {low}")
+        if high >= num_classes:
+            raise RuntimeError(f"Class values must be smaller than num_classes={num_classes}, got {high}")
     return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(dtypes.int64)

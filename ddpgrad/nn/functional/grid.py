@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ...ops.creation.factories import linspace, zeros
 from ...ops.dispatch.dtype_lists import refuse_dtypes
@@ -53,6 +54,7 @@ def grid_sample(
     if input.dtype in (dtypes.float16, dtypes.bfloat16):  # coordinates need the precision
         wide = [to(x, dtypes.float32) for x in (input, grid)]
         return to(grid_sample(wide[0], wide[1], mode, padding_mode, align_corners), input.dtype)
+    _say_that_corners_are_free(align_corners)
     n, channels, *image = input.shape
     corners = bool(align_corners)
     flat_grid = reshape(grid, (n, math.prod(grid.shape[1:-1]), dims))
@@ -77,6 +79,14 @@ def grid_sampler(
     """`grid_sample` with its modes as numbers: (bilinear, nearest, bicubic) and (zeros, border, reflection)."""
     modes = ("bilinear", "nearest", "bicubic")[interpolation_mode], tuple(_PADDING)[padding_mode]
     return grid_sample(input, grid, *modes, align_corners)
+
+
+def _say_that_corners_are_free(align_corners: bool | None) -> None:
+    if align_corners is None:
+        warn_program(
+            "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
+            "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details."
+        )
 
 
 def _check(input: Tensor, grid: Tensor, dims: int, mode: str) -> None:
@@ -193,6 +203,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {tuple(size)}. Got "
             f"{tuple(theta.shape)}."
         )
+    _say_that_corners_are_free(align_corners)
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     image = list(size[2:])

@@ -139,7 +139,8 @@ def binary_cross_entropy_with_logits(
 def _same_size(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
         raise ValueError(
-            f"{name}(): target size ({target.shape}) must be the same as input size ({input.shape})"
+            f"{name}(): a target size ({target.shape}) that is different to the input size ({input.shape}): target size "
+            f"({target.shape}) must be the same as input size ({input.shape})"
         )
 
 
@@ -181,7 +182,14 @@ def kl_div(
         raise ValueError(
             f"{reduction!r} is not a valid value for reduction; expected batchmean, {', '.join(KNOWN)}"
         )
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    reduction = chosen(reduction, size_average, reduce)
+    if reduction == "mean":
+        warn_program(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides only "
+            "by the batch size, and aligns with the KL div math definition. 'mean' will be changed to behave the same as "
+            "'batchmean' in the next major release."
+        )
+    return reduced(losses, reduction)
 
 
 def poisson_nll_loss(

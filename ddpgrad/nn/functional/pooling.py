@@ -14,7 +14,7 @@ from ...backend.dtype import int64
 from ...backend.windows import Ints, per_dimension
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.layers import pool, resample
-from .by_dims import named
+from .by_dims import named, with_indices
 
 
 def _kernel_and_stride(dims: int, kernel_size: Any, stride: Any) -> tuple[Ints, Ints]:
@@ -55,6 +55,9 @@ def _max_pool(dims: int, where: str = ""):
 max_pool1d = _max_pool(1)
 max_pool2d = _max_pool(2, " in the flattened image")
 max_pool3d = _max_pool(3, " in the flattened volume")
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
+    with_indices, (max_pool1d, max_pool2d, max_pool3d)
+)
 
 
 def avg_pool1d(

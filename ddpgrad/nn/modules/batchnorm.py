@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.errors import warn_program
 from ...core.face import also_in
 from ...core.tensor import Tensor
 from ...ops.creation.factories import ones, zeros
@@ -156,10 +157,15 @@ class _InstanceNorm(_NormBase):
         self._check_input_dim(input)
         unbatched = input.ndim == self._dims[0]
         channels = input.shape[0 if unbatched else 1]
-        if channels != self.num_features and self.affine:
-            raise ValueError(
-                f"expected input's size at dim={0 if unbatched else 1} to match num_features ({self.num_features}), "
-                f"but got: {channels}."
+        if channels != self.num_features:
+            dim = 0 if unbatched else 1
+            if self.affine:
+                raise ValueError(
+                    f"expected input's size at dim={dim} to match num_features ({self.num_features}), but got: {channels}."
+                )
+            warn_program(
+                f"input's size at dim={dim} does not match num_features. You can silence this warning by not passing in "
+                "num_features, which is not used because affine=False"
             )
         out = F.instance_norm(
             input.unsqueeze(0) if unbatched else input,

@@ -244,9 +244,9 @@ class Tree:
         if not isinstance(name, str):
             raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name:
-            raise KeyError(f'{what} name must not contain ".", got: {name}')
+            raise KeyError(f'{what} name can\'t contain ".", got: {name}')
         if name == "":
-            raise KeyError(f'{what} name must not be the empty string ""')
+            raise KeyError(f'{what} name can\'t be empty string ""')
         if name not in self.__dict__[kind] and hasattr(self, name):
             raise KeyError(f"attribute '{name}' already exists")
 

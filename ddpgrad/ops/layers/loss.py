@@ -41,6 +41,10 @@ def _weight_of(name: str, input: Tensor, weight: Any) -> Any:
             f"{name}(): weight tensor should be defined either for all {input.shape[1]} classes or no classes but got "
             f"weight tensor of shape: {list(array.shape)}"
         )
+    if isinstance(weight, Tensor) and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}(): expected scalar type {input.dtype.name} but found {weight.dtype.name}, the dtype of weight"
+        )
     return array
 
 
@@ -59,8 +63,10 @@ def _classes(name: str, input: Tensor, target: Any) -> Any:
             f"({array.shape[0] if array.ndim else 0}): input {list(input.shape)}, target {list(array.shape)}"
         )
     require_one_kind(name, input._array, array)
-    if array.dtype.kind not in "iu":
-        raise RuntimeError(f"{name}(): expected class indices of dtype int64 as target, got {array.dtype}")
+    if array.dtype.char not in "lB":
+        raise RuntimeError(
+            f"{name}(): expected target dtype to be Long or Byte, class indices of int64 or uint8, but got {array.dtype}"
+        )
     return array if array.dtype.char == "l" else array.astype(np.int64)
 
 

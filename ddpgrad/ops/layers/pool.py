@@ -41,7 +41,7 @@ def check_windows(
         # In ceil_mode the one window that there is may reach beyond the image, by less than a step.
         if n + 2 * p + (s - 1 if ceil_mode else 0) < d * (k - 1) + 1:
             raise RuntimeError(
-                f"{name}(): kernel {kernel} is larger than the padded input {list(input.shape)}"
+                f"{name}(): Output size is too small: kernel {kernel} is larger than the padded input {list(input.shape)}"
             )
 
 
