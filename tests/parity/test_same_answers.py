@@ -128,6 +128,7 @@ import warnings; warnings.simplefilter("error", UserWarning); F.kl_div(torch.zer
 import warnings; warnings.simplefilter("error", UserWarning); F.grid_sample(torch.ones(1, 1, 2, 2), torch.zeros(1, 2, 2, 2))
 import warnings; warnings.simplefilter("error", UserWarning); nn.InstanceNorm1d(3)(torch.ones(2, 4, 5))
 import warnings; warnings.simplefilter("error", UserWarning); torch.arange(3)[torch.tensor([1, 0, 1], dtype=torch.uint8)]
+x = torch.linspace(-2, 2, 99).bfloat16(); y = torch.linspace(1, 3, 99).half(); r = torch.zeros(99); [(r.addcmul(x, y, value=.1) - .1 * x.float() * y.float()).abs().max() < 1e-6, torch.addcdiv(x.double(), y, y * 3).dtype, torch.addcmul(torch.tensor([1], dtype=torch.uint8), torch.tensor([True]), torch.tensor([True]), value=2)]
 import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
 """
 PLACES = {

@@ -190,15 +190,29 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return binary.pow(*(to(x, dtype) if isinstance(x, Tensor) else x for x in (input, exponent)))
 
 
+def _in_one_dtype(compute: Any, *tensors: Tensor) -> Tensor:
+    """`compute` of the tensors in the dtype that they all promote to; 16-bit floats in float32, and rounded once."""
+    first = tensors[0].dtype
+    if first.category > 1 and first.itemsize > 2 and all(t.dtype is first for t in tensors):
+        return compute(*tensors)
+    dtype = dtypes.result_type([(t._array.dtype, t._array.ndim) for t in tensors], [])
+    half = dtype in (dtypes.float16, dtypes.bfloat16)
+    out = compute(*(to(t, dtypes.float32 if half else dtype) for t in tensors))
+    return to(out, dtype) if half else out
+
+
 @tensor_function(inplace=True, out=True)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     if former:
         tensor1, tensor2, value = factor_first("addcmul", "value", (tensor1, tensor2, *former))
-    product = tensor1 * tensor2
-    if isinstance(value, float) and max(input.dtype.category, product.dtype.category) < 2:
+    if isinstance(value, float) and max(map(_category, (input, tensor1, tensor2))) < 2:
         value = int(value)  # as PyTorch
-    return input + (product if value == 1 else product * value)
+
+    def compute(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return a + (b * c if value == 1 else b * c * value)
+
+    return _in_one_dtype(compute, input, tensor1, tensor2)
 
 
 @tensor_function(inplace=True, out=True)
@@ -211,8 +225,11 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value
             f"addcdiv(): Integer division with addcdiv is not supported, got {tensor1.dtype.name} and "
             f"{tensor2.dtype.name}. Use torch.div(tensor1, tensor2, rounding_mode='trunc') or convert to floats."
         )
-    quotient = tensor1 / tensor2
-    return input + (quotient if value == 1 else quotient * value)
+
+    def compute(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return a + (b / c if value == 1 else b / c * value)
+
+    return _in_one_dtype(compute, input, tensor1, tensor2)
 
 
 @tensor_function(inplace=True, out=True)
