@@ -129,6 +129,8 @@ import warnings; warnings.simplefilter("error", UserWarning); F.grid_sample(torc
 import warnings; warnings.simplefilter("error", UserWarning); nn.InstanceNorm1d(3)(torch.ones(2, 4, 5))
 import warnings; warnings.simplefilter("error", UserWarning); torch.arange(3)[torch.tensor([1, 0, 1], dtype=torch.uint8)]
 x = torch.linspace(-2, 2, 99).bfloat16(); y = torch.linspace(1, 3, 99).half(); r = torch.zeros(99); [(r.addcmul(x, y, value=.1) - .1 * x.float() * y.float()).abs().max() < 1e-6, torch.addcdiv(x.double(), y, y * 3).dtype, torch.addcmul(torch.tensor([1], dtype=torch.uint8), torch.tensor([True]), torch.tensor([True]), value=2)]
+m = nn.ConvTranspose2d(2, 3, 1, output_padding=1, dilation=2); x = torch.ones(2, 2, 4, 4, requires_grad=True); m(x).sum().backward(); [m(x).shape, x.grad.shape, m.weight.grad[0, 0]]
+x = torch.ones(0, 2, 6, 6, 6, requires_grad=True); y = F.max_pool3d(x, 2); y.sum().backward(); [y.shape, x.grad.shape]
 import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
 """
 PLACES = {

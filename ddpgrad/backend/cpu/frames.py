@@ -55,6 +55,11 @@ def _is_product(weight_shape: Ints, options: Options) -> bool:
     return max(weight_shape[2:]) == max(options.stride) == 1 and not any(options.padding)
 
 
+def _beginning(shape: Ints) -> tuple[slice, ...]:
+    """Of a result that a transposed convolution has padded, what it is made of: (N, O, *) is the shape of that."""
+    return (slice(None), slice(None), *map(slice, shape[2:]))
+
+
 def convolve(input: Array, weight: Array, bias: Array | None, shape: Ints, options: Options) -> Array:
     """Cross-correlation of input (N, C, D, H, W) with weight (O, C/groups, *kernel) plus bias (O,), of that shape."""
     images = _of_images(options)
@@ -79,6 +84,11 @@ def convolve_input(g: Array, weight: Array, input_shape: Ints, options: Options)
     images = _of_images(options)
     n, channels, depth, *size = input_shape
     if _is_product(weight.shape, options):
+        if g.shape[2:] != (depth, *size):
+            out = np.zeros(input_shape, g.dtype)
+            reached = _beginning(g.shape)
+            out[reached] = convolve_input(g, weight, out[reached].shape, options)
+            return out
         g = g.reshape(*g.shape[:2], 1, 1, -1)
         depth, size = 1, g.shape[3:]
     if depth == weight.shape[2] == 1 and not options.padding[0]:
@@ -97,6 +107,7 @@ def convolve_weight(g: Array, input: Array, weight_shape: Ints, options: Options
     images = _of_images(options)
     shape = (*weight_shape[:2], *weight_shape[3:])
     if _is_product(weight_shape, options):
+        input = np.ascontiguousarray(input[_beginning(g.shape)])
         g, input = (x.reshape(*x.shape[:2], 1, 1, -1) for x in (g, input))
     if input.shape[2] == weight_shape[2] == 1 and not options.padding[0]:
         return _convolve_weight(g[:, :, 0], input[:, :, 0], shape, images).reshape(weight_shape)

@@ -80,13 +80,16 @@ def _pool_volumes(input: Array, options: list[Option], ceil_mode: bool) -> tuple
     """(out, indices) of volumes (n, D, H, W): every frame is pooled, and then each place of them along the depth."""
     depth, down, across = options
     n, frames, *image = input.shape
-    best, places = _pool(input.reshape(-1, *image), down, across, ceil_mode)
+    best, places = _pool(input.reshape(n * frames, *image), down, across, ceil_mode)
     size = best.shape[1:]
     windows = math.prod(size)
     out, indices = _pool(best.reshape(n, frames, windows), depth, (1, 1, 0, 1), ceil_mode)
-    found = np.take_along_axis(places.reshape(n, -1), indices.reshape(n, -1), 1).reshape(indices.shape)
+    count = indices.shape[1]
+    found = np.take_along_axis(
+        places.reshape(n, frames * windows), indices.reshape(n, count * windows), 1
+    ).reshape(indices.shape)
     found += indices // windows * math.prod(image)
-    return out.reshape(n, -1, *size), found.reshape(n, -1, *size)
+    return out.reshape(n, count, *size), found.reshape(n, count, *size)
 
 
 def _pooled(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
