@@ -13,7 +13,6 @@ DEPRECATED = "deprecated or removed in PyTorch itself"
 COPIES = "a `_copy` form for PyTorch's functionalization; the plain function followed by `clone` is the same"
 MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
-PROTOTYPE = "a prototype; `cross_entropy(linear(x, weight), target)` is the same"
 HUB = "torch.safetensors reads and writes files of the Hub"
 PLANS = "a part of PyTorch's plans for its files; checkpoints are ddpgrad's files, and no class of the program decides about them"
 MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
@@ -31,7 +30,6 @@ OPS: tuple[tuple[str, str], ...] = (
     ),
     (r"chalf", MORE_TYPES),
     (r"as_strided_scatter", "equal but for one sample, whose gradient PyTorch does not set to zero where it was overwritten"),
-    (r"nn\.functional\.linear_cross_entropy.*", PROTOTYPE),
 )  # fmt: skip
 
 # Public names: (regular expression of the place below torch, of the name, reason).
@@ -66,7 +64,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
     ("nn", r"Container|NLLLoss2d|factory_kwargs", DEPRECATED),
-    ("nn|nn.functional", r"LinearCrossEntropy.*|linear_cross_entropy", PROTOTYPE),
     ("nn.init", r"(?!calculate_gain).*[^_]", DEPRECATED),
     ("nn.utils", r"convert_conv.*|fuse_.*|skip_init", "for inference and memory formats of PyTorch's own kernels"),
     ("nn.functional", r"assert_int.*|boolean_dispatch|handle_torch_function|has_torch_.*|grad", INTERNAL),

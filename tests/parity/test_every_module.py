@@ -56,6 +56,12 @@ EXAMPLES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Bilinear": (lambda n: n.Bilinear(4, 3, 2), (_x(2, 4), _x(2, 3))),
     "ChannelShuffle": (lambda n: n.ChannelShuffle(2), (_x(*IMAGE),)),
     "CosineSimilarity": (lambda n: n.CosineSimilarity(), (_x(*ROWS), _x(*ROWS))),
+    "LinearCrossEntropyLoss": (
+        lambda n: n.LinearCrossEntropyLoss(
+            4, 9, bias=True, weight=None, options=n.LinearCrossEntropyOptions(batch_chunk_size=2)
+        ),
+        (_x(5, 4), _numbers(9, 5)),
+    ),
     "DataParallel": (lambda n: n.DataParallel(n.Linear(4, 3)), (_x(*ROWS),)),
     "Embedding": (lambda n: n.Embedding(6, 3, padding_idx=1), (_numbers(6, 2, 4),)),
     "EmbeddingBag": (lambda n: n.EmbeddingBag(6, 3), (_numbers(6, 2, 4),)),

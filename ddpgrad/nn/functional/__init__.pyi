@@ -34,6 +34,7 @@ from .attention import (
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
 from .bilinear import bilinear as bilinear
+from .linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from .classification import cross_entropy as cross_entropy, nll_loss as nll_loss
 from .convolution import (
     conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d,

@@ -48,6 +48,9 @@ from .linear import (
     Bilinear as Bilinear, Flatten as Flatten, Identity as Identity, Linear as Linear,
     Unflatten as Unflatten,
 )
+from .linear_cross_entropy import (
+    LinearCrossEntropyLoss as LinearCrossEntropyLoss, LinearCrossEntropyOptions as LinearCrossEntropyOptions,
+)
 from .loss import (
     BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss,
     CTCLoss as CTCLoss, GaussianNLLLoss as GaussianNLLLoss, HuberLoss as HuberLoss, KLDivLoss as KLDivLoss,
