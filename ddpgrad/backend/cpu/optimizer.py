@@ -81,10 +81,17 @@ def scale_(x: np.ndarray, factor: float) -> None:
 @functools.cache
 def _loop(rule: Callable[..., Any], states: int) -> tuple[Callable[..., None], Callable[..., None]]:
     """The compiled pass of a rule that has that many states: by the calling thread, and by all."""
-    code = rule.__code__
     # What is kept on disk is found by the values that the loop names and closes over. The rule counts by its
-    # name there, so its text must count as well: it may change while the name stays.
-    text = hashlib.sha256(code.co_code + repr((code.co_consts, code.co_names)).encode()).hexdigest()
+    # name there, so its text must count as well, and that of what it calls: both may change while the names stay.
+    codes = [
+        rule.__code__,
+        *(on_numbers.__dict__[name].__code__ for name in ("abs", "maximum", "minimum", "sign", "where")),
+    ]
+    found = [
+        (code.co_code, [c for c in code.co_consts if not hasattr(c, "co_code")], code.co_names)
+        for code in codes
+    ]
+    text = hashlib.sha256(repr(found).encode()).hexdigest()
     loop = kernel(_LOOPS[states](register_jitable(rule), text))
     return loop, shared("param", "grad", *"abc"[:states])(loop)
 

@@ -14,7 +14,7 @@ FUNCTIONS = r"""
 template <class V> __device__ V f_where(bool condition, V a, V b) { return condition ? a : b; }
 template <class V> __device__ V f_maximum(V a, V b) { return a > b || a != a ? a : b; }
 template <class V> __device__ V f_minimum(V a, V b) { return a < b || a != a ? a : b; }
-template <class V> __device__ V f_sign(V x) { return x > V(0) ? V(1) : x < V(0) ? V(-1) : x; }
+template <class V> __device__ V f_sign(V x) { return x > V(0) ? V(1) : x < V(0) ? V(-1) : V(0); }
 template <class V> __device__ V f_abs(V x) { return x < V(0) ? -x : x; }
 template <class V> __device__ V f_sqrt(V x) { return sqrt(x); }
 """
