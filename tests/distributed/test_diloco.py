@@ -121,6 +121,27 @@ def test_a_run_goes_on_from_its_file_with_the_same_bits(stop, options, how, tmp_
     assert whole[0] != whole[1]
 
 
+def test_parts_that_have_just_met_stay_as_they_are():
+    """Synchronised again they would go on by their momentum."""
+
+    def program():
+        p = nn.Parameter(torch.tensor([float(dist.get_rank())]))
+        averager = DiLoCo([p], 2)
+        optimizer = PostLocalSGDOptimizer(torch.optim.SGD([p], RATE), averager)
+        values = []
+        for step in range(5):
+            p.grad = torch.tensor([1.0 + dist.get_rank()])
+            optimizer.step()
+            values.append(p.item())
+            if step >= 3:
+                averager.synchronize()
+                values.append(p.item())
+        return values
+
+    (_, _, _, met, again, apart, last), other = ranks(2, program)
+    assert met == again and apart != last == other[-1]
+
+
 def test_mistakes_are_told():
     def program():
         weight = nn.Parameter(torch.zeros(3))

@@ -75,6 +75,7 @@ class DiLoCo(ModelAverager):
         """After each step of the optimizer, whose parameters are those given at first. Collective."""
         self.step += 1
         for i, fragment in enumerate(self.fragments):
+            fragment.steps += 1
             begins = (i + 1) * self.sync_every // len(self.fragments) % self.sync_every
             late = (self.step - begins) % self.sync_every
             if late == 0 and self.step >= begins:
@@ -83,12 +84,17 @@ class DiLoCo(ModelAverager):
                 fragment.finish(self.alpha)
 
     def synchronize(self) -> None:
-        """Bring all parts together now; all ranks have the same parameters afterwards. Collective."""
+        """Bring all parts together now; all ranks have the same parameters afterwards. Collective.
+
+        A part that was brought together after the last step stays as it is: an outer step without a gradient would go on by
+        its momentum alone.
+        """
         for fragment in self.fragments:
             if fragment.under_way:
                 fragment.finish(self.alpha)
-            fragment.begin()
-            fragment.finish(0.0)
+            if fragment.steps:
+                fragment.begin()
+                fragment.finish(0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, and of each part the outer parameters and momentum, and its outer gradient where that is under way.
@@ -96,7 +102,12 @@ class DiLoCo(ModelAverager):
         Collective where a part is under way: it is waited for.
         """
         outer = [
-            {"parameters": f.outer, "momentum": f.momentum, "gradient": f.gradient() if f.under_way else None}
+            {
+                "parameters": f.outer,
+                "momentum": f.momentum,
+                "gradient": f.gradient() if f.under_way else None,
+                "steps": f.steps,
+            }
             for f in self.fragments
         ]
         return {"step": self.step, "outer": outer}
@@ -114,10 +125,14 @@ class DiLoCo(ModelAverager):
             fragment.outer.copy_(part["parameters"])
             fragment.momentum.copy_(part["momentum"])
             fragment.go_on_with(part["gradient"])
+            fragment.steps = part.get("steps", 1)
 
 
 class _Fragment:
-    """Some parameters: `outer` are those that the ranks agreed on last, in one flat float32 tensor."""
+    """Some parameters: `outer` are those that the ranks agreed on last, in one flat float32 tensor.
+
+    steps: for how many this rank has gone on by itself, away from `outer`.
+    """
 
     def __init__(
         self, parameters: Sequence[Tensor], lr: float, momentum: float, quantize: bool, group: ProcessGroup
@@ -125,7 +140,7 @@ class _Fragment:
         self._parameters = parameters
         self._lr, self._mu = lr, momentum
         self._mean = _MeanIn8Bits(group) if quantize else _Mean(group)
-        self.under_way = False
+        self.under_way, self.steps = False, 0
         self._arrived: Tensor | None = None  # the outer gradient, if it was asked for before `finish`
         self.outer = self._flat()
         collectives.broadcast(self.outer, 0, group)
@@ -137,7 +152,7 @@ class _Fragment:
 
     def begin(self) -> None:
         """Hand over how far this rank has come."""
-        self.under_way = True
+        self.under_way, self.steps = True, 0
         self._mean.begin(self.outer - self._flat())
 
     def gradient(self) -> Tensor:
@@ -157,6 +172,7 @@ class _Fragment:
         self.momentum.mul_(self._mu).add_(gradient)
         self.outer.sub_(gradient.add(self.momentum, alpha=self._mu), alpha=self._lr)
         write_parts(self._parameters, self.outer.lerp(self._flat(), alpha) if alpha else self.outer)
+        self.steps = max(self.steps, 1) if alpha else 0
 
 
 class _Mean:
