@@ -31,12 +31,19 @@ def bits(model: nn.Module) -> list[bytes]:
     return [p.detach().numpy().tobytes() for p in model.parameters()]
 
 
-def trained(kind: str, size: int, workers: int = 0, weighted: bool = False, joins: str = ""):
+def build(normalised: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    norm = [nn.BatchNorm1d(8)] if normalised else []
+    return nn.Sequential(nn.Linear(3, 8), *norm, nn.Tanh(), nn.Linear(8, 2))
+
+
+def trained(
+    kind: str, size: int, workers: int = 0, weighted: bool = False, joins: str = "", normalised: bool = False
+):
     """By rank: parameters, steps, the sample numbers of which the loss has counted, the mean loss."""
 
     def program():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(build(normalised))
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.0 if joins else 0.9)
         if joins == "in join":
             loader = launcher.prepare(data(kind, size, workers), even=False)
@@ -82,11 +89,10 @@ def test_ranks_without_a_batch_join_with_gradients_of_zero(kind):
     assert {mean for *_, mean in here} == {mean for *_, mean in there}
 
 
-@pytest.mark.parametrize("size", [19, 17, 3])
-def test_weighted_losses_are_those_of_one_process(size):
-    """With momentum, over epochs: what stands in has weight 0, and the optimizer goes on everywhere."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+@pytest.mark.parametrize(("size", "normalised"), [(19, False), (17, False), (3, False), (18, True)])
+def test_weighted_losses_are_those_of_one_process(size, normalised):
+    """With momentum, over epochs: what stands in has weight 0, in SyncBatchNorm too, and the optimizer goes on everywhere."""
+    model = build(normalised)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     numbered, losses, n = Numbered(size), 0.0, 0
     for _ in range(EPOCHS):
@@ -98,7 +104,7 @@ def test_weighted_losses_are_those_of_one_process(size):
             loss.backward()
             optimizer.step()
             losses, n = losses + loss.item() * len(y), n + len(y)
-    found = trained("in order", size, weighted=True)
+    found = trained("in order", size, weighted=True, normalised=normalised)
     for parameters, _, mean in found:
         assert parameters == found[0][0]
         np.testing.assert_allclose(mean, losses / n, rtol=1e-5)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd.grad_mode import no_grad
 from ...backend.dtype import float32
+from ...core.modes import mode
 from ...core.tensor import Tensor
 from ...nn.modules.batchnorm import _BatchNorm
 from ...nn.modules.module import Module
@@ -17,7 +18,8 @@ class SyncBatchNorm(_BatchNorm):
     """Channels of (N, C, ...) brought to mean 0 and variance 1 over the batches of all ranks; in eval, by running statistics.
 
     process_group: whose ranks; None: all. On one rank, and without a process group, it is the
-    batch normalisation of the input's dimensions. Forward and backward take one collective each.
+    batch normalisation of the input's dimensions. Forward and backward take one collective each. A batch that stands in for
+    none (`docs/data.md`) is brought to the others' statistics, and has no part in them.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class SyncBatchNorm(_BatchNorm):
         count = input.numel() // input.shape[1]
         own_mean = wide.sum(dims) / max(count, 1)
         own_var = (wide - _spread(own_mean, input)).square().sum(dims) / max(count, 1)
-        own = cat([own_mean, own_var, full((1,), float(count), dtype=wide.dtype, device=wide.device)])
+        counts = 0.0 if mode.stand_in else float(count)
+        own = cat([own_mean, own_var, full((1,), counts, dtype=wide.dtype, device=wide.device)])
         rows = stack(distributed.nn.functional.all_gather(own, group))
         channels = self.num_features
         means, vars_, weights = rows[:, :channels], rows[:, channels:-1], rows[:, -1:].detach()
