@@ -39,6 +39,7 @@ class DeviceMesh:
             )
         if len(np.unique(self._ranks)) != self._ranks.size:
             raise RuntimeError(f"a mesh has each rank once, got {self._ranks.tolist()}")
+        self._parts: dict[int, Any] = {}
         self._groups: list[ProcessGroup | None] = [
             _line(np.moveaxis(self._ranks, dim, -1).reshape(-1, length))
             for dim, length in enumerate(self.shape)
@@ -143,6 +144,13 @@ class DeviceMesh:
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ()) or None
         return _mesh(DeviceMesh, self.device_type, self._ranks.reshape(-1), [self._flat], name and (name,))
 
+    def _divided(self, size: int) -> ProcessGroup:
+        """This rank's group of `size` neighbours along the last dimension. All ranks call it, the first time together."""
+        if size not in self._parts:
+            lines = self._ranks.reshape(-1, size)
+            self._parts[size] = _line(lines, use_local_synchronization=True)
+        return self._parts[size]
+
     def __eq__(self, other: object) -> bool:
         """Whether `other` has the same ranks in the same places, by the same names."""
         return (
@@ -185,7 +193,7 @@ def _mesh(
     """The mesh whose groups are there already."""
     mesh = cls.__new__(cls)
     mesh.device_type, mesh.mesh_dim_names = device_type, tuple(names) if names else None
-    mesh._ranks, mesh._groups = ranks, list(groups)
+    mesh._ranks, mesh._groups, mesh._parts = ranks, list(groups), {}
     return mesh
 
 

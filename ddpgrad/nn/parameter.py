@@ -33,6 +33,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter(): data must be a Tensor, got {type(data).__name__}")
         kind: Any = type(data)
+        if hasattr(kind, "_as_parameter"):
+            return kind._as_parameter(data, requires_grad)
         if kind is not Tensor and kind.__torch_function__ is not disabled:
             marked: Any = data.detach().requires_grad_(requires_grad)
             if type(marked) is not kind:

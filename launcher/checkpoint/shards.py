@@ -119,6 +119,7 @@ def _has_dtensors(state: Any) -> bool:
 def _by_rows(state: Any, first: bool) -> Any:
     """A nested dict with {ROWS: {number of the first: rows}} for each DTensor. first: with all else, too."""
     if isinstance(state, DTensor):
+        state = state.by_rows()
         rows = state.local_rows
         mine = first or (rows and state.is_first_replica)
         return {ROWS: {str(rows.start): state.to_local()} if mine else {}}

@@ -79,9 +79,9 @@ def build(within: bool = False, around: bool = False, device: str = "cpu") -> Mo
     return model
 
 
-def sharded(model: Model, reshard: bool | None = None, **options: Any) -> Any:
+def sharded(model: Model, reshard_after_forward: bool | int | None = None, **options: Any) -> Any:
     for block in model.blocks:
-        fully_shard(block, reshard_after_forward=reshard, **options)
+        fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     return fully_shard(model, **options)
 
 
@@ -125,11 +125,13 @@ def trained(
     within: bool = False,
     around: bool = False,
     device: str = "cpu",
+    wrap: Callable[..., Any] = sharded,
     **options: Any,
 ) -> list[Any]:
-    """Losses and norms of this rank, and the digest of the parameters. options: of `fully_shard`."""
+    """Losses and norms of this rank, and the digest of the parameters. wrap: divides, given options of `fully_shard`."""
     model = build(within, around, device)
-    net = sharded(model, reshard, **options) if divided else DDP(model)
+    options |= {} if reshard is None else {"reshard_after_forward": reshard}
+    net = wrap(model, **options) if divided else DDP(model)
     update = optimizer(model.parameters())
     x = batch(device)
     torch.manual_seed(100 + dist.get_rank())

@@ -217,7 +217,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         whole_after_part,
         RuntimeError,
         "fully_shard: parameter 'weight' is sharded already. Call fully_shard for parts before the module that has them; where "
-        "two modules share a parameter, call it for one that has both, not for each.",
+        "two modules share a parameter, call it for one that has both, or for a list of both.",
     ),
     "model.forward called under fully_shard": (
         lambda: fully_shard(build()).forward(X),

@@ -91,10 +91,11 @@ def is_divided(value: Any) -> TypeGuard[DTensor]:
 
 
 def local(value: Tensor) -> tuple[Tensor, range]:
-    """What this rank has of `value`, whose memory it shares, and which rows that is."""
+    """What this rank has of `value`, and which rows that is. Memory is shared but where columns were made into rows."""
     if not isinstance(value, DTensor):
         return value.detach(), range(len(value) if value.ndim else 0)
-    return value.to_local(), value.local_rows if value.ndim else range(0)
+    value = value.by_rows()
+    return value.to_local(), value.local_rows
 
 
 def describe(value: Any) -> list[Any]:

@@ -11,7 +11,9 @@ from typing import Any
 from ...autograd.grad_mode import no_grad
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
+from ...ops.creation.factories import empty
 from ..process_group import ProcessGroup
+from ..tensor import DTensor
 from .api import CheckpointException, Crew, telling_of
 from .default_planner import DefaultLoadPlanner, checked
 from .filesystem import STATE, FileSystemReader, Saved, place_of
@@ -101,6 +103,9 @@ def _filled(value: Any, saved: Saved) -> Any:
     """What takes the place of `value`: itself, with the elements of `saved`, if it is a tensor."""
     if not isinstance(value, Tensor):
         return copy.deepcopy(saved.value)
+    if isinstance(value, DTensor) and not value.is_by_rows:
+        whole = empty(value.shape, dtype=value.dtype, device=value.device)
+        return value.copy_(_filled(whole, saved))
     to, mine = local(value)
     with no_grad():
         for first, rows in saved.rows.items():

@@ -7,12 +7,13 @@ from .api import (
     ShardedStateDictConfig as ShardedStateDictConfig, ShardingStrategy as ShardingStrategy,
     StateDictConfig as StateDictConfig, StateDictSettings as StateDictSettings, StateDictType as StateDictType,
 )
-from .fully_shard import (
-    FSDPModule as FSDPModule, fully_shard as fully_shard,
-    register_fsdp_forward_method as register_fsdp_forward_method, UnshardHandle as UnshardHandle,
-)
+from .fully_shard import fully_shard as fully_shard
 from .fully_sharded_data_parallel import FullyShardedDataParallel as FullyShardedDataParallel
 from .policies import (
     CPUOffloadPolicy as CPUOffloadPolicy, MixedPrecisionPolicy as MixedPrecisionPolicy, OffloadPolicy as OffloadPolicy,
+)
+from .sharded_module import (
+    FSDPModule as FSDPModule, register_fsdp_forward_method as register_fsdp_forward_method, share_comm_ctx as share_comm_ctx,
+    UnshardHandle as UnshardHandle,
 )
 from ...compat.absent import LocalStateDictConfig as LocalStateDictConfig

@@ -42,7 +42,7 @@ class MixedPrecision:
 
 @dataclass
 class CPUOffload:
-    """Rows lie in host memory, where those of parameters on a CPU are already; others are refused."""
+    """Rows, gradients and the optimizer's state lie in host memory, and whole parameters on the GPU that computes."""
 
     offload_params: bool = False
 

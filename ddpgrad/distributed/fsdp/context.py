@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd import engine
+from ...backend.registry import backend_for
 from ...core.errors import DistributedError
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
@@ -30,6 +31,7 @@ class Context(Averages):
         self.root, self.groups = root, list(groups)
         self.order: list[Group] = []
         self.in_backward = self.spoiled = False
+        self.half_used: dict[Any, None] = {}  # states of several modules, some of which forward has used
         self._reducing: Group | None = None
         self._room: Room | None = None
         # Of the backward that runs, once gradients are averaged; and what waits for the last average.
@@ -37,7 +39,7 @@ class Context(Averages):
         self._waiting: list[Tensor] = []
         for group in groups:
             group.prepare(self)
-        if len(devices := {group.device for group in groups}) > 1:
+        if len(devices := {backend_for(group.like).device_of(group.like) for group in groups}) > 1:
             raise RuntimeError(
                 f"fully_shard: the parameters below one module lie on several devices, {sorted(map(str, devices))}: move the "
                 "module to one"
@@ -46,9 +48,14 @@ class Context(Averages):
         for i, (m, _) in enumerate(members):
             m.index = i
         self.names, self.hooks = [m.name for m, _ in members], []
-        self.parameters, self.owners = [m.gathered for m, _ in members], [m.sharded for m, _ in members]
+        self.parameters = [m.gathered for m, _ in members]
+        self.name_owners()
         self.accumulators = [m.accumulator for m, _ in members]
         self._dtypes = [group.reduce_dtype for _, group in members]
+
+    def name_owners(self) -> None:
+        """Say anew whose gradients are averaged."""
+        self.owners = [m.sharded for group in self.groups for m in group.members]
 
     @property
     def enabled(self) -> bool:
@@ -69,15 +76,24 @@ class Context(Averages):
         if engine.running():
             return
         if self.in_backward:
-            self.in_backward = self.spoiled = False
-            self._factors, self._waiting = None, []
-            for group in self.groups:
-                group.give_up()
+            self.reset()
             raise DistributedError(
                 "the last backward did not run to its end (it raised); gradients of the ranks may differ. Restart from a "
-                "checkpoint, or zero the gradients and build the model again."
+                "checkpoint, or zero the gradients and build the model again; where all ranks caught the same error, "
+                "reset_iter_state() before the next forward."
             )
         self.order = []
+
+    def reset(self) -> None:
+        """Drop what a forward or backward that raised has left."""
+        if self._reducing is not None:
+            self._reducing.drop_averages()
+            self._reducing = None
+        self.in_backward = self.spoiled = False
+        self._factors, self._waiting = None, []
+        self.used.clear()
+        for group in self.groups:
+            group.give_up()
 
     def uses(self, group: Group) -> None:
         """A forward uses `group`."""
@@ -103,11 +119,12 @@ class Context(Averages):
             if other.rests and other.reshards_after_backward:
                 other.reshard()  # no gradient tells when it is done; what backward needs again is gathered again
         group.gather()
-        place = self.order.index(group) if group in self.order else 0
-        if place:
-            before = self.order[place - 1]
-            if before.memory is None and not before.handed_over:
-                before.start_gathering()
+        following = group.next_in_backward
+        if not following and group in self.order:
+            following = self.order[: self.order.index(group)][-1:]
+        for other in following:
+            if other.memory is None and not other.handed_over:
+                other.start_gathering()
 
     def _end_backward(self) -> None:
         for group in self.groups:
@@ -157,7 +174,7 @@ class Context(Averages):
         self.finish()
         if self._room is None:
             most = max(g.reduction.length * g.reduction.sent.itemsize for g in self.groups)
-            self._room = Room(group.reduction.readers, most, group.members[0].sharded._array.array)
+            self._room = Room(group.reduction.readers, most, group.like)
         self._reducing, reduction = group, group.reduction
         return self._room.whole(reduction.length, reduction.sent)
 

@@ -36,8 +36,9 @@ from .api import (
     StateDictType,
 )
 from .beginning import device_kind, flat_mesh, hybrid_mesh, materialise, move
-from .fully_shard import FSDPModule, fully_shard
+from .fully_shard import fully_shard
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
+from .sharded_module import FSDPModule
 from .state import states_below
 from .wrap import Policy, apply_policy
 
@@ -219,10 +220,9 @@ class FullyShardedDataParallel(Module):
             for member, whole in held:
                 for owner, name in member.places:
                     vars(owner)[name] = member.sharded
-                rows = member.sharded.local_rows
-                if writeback and rows:
+                if writeback:
                     with no_grad():
-                        member.sharded.to_local().copy_(whole[rows.start : rows.stop])
+                        member.sharded.to_local().copy_(whole[member.layout.index])
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -10,25 +10,26 @@ DistributedDataParallel's buckets are: so both have the same bits (`reduction.py
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ...autograd.accumulate import AccumulateGrad, accumulator
+from ...autograd.accumulate import accumulator
+from ...autograd.grad_mode import is_grad_enabled
 from ...backend import dtype as dtypes
 from ...backend.device import Device
-from ...backend.registry import backend_for
+from ...backend.registry import backend_for, to_device
 from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
-from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
+from ..communicator.communicator import Communicator
 from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.exchange import brought, fresh, start_all_gather
-from ..tensor.layout import Layout
-from ..tensor.parts import ShardArray, Withheld, placed
+from ..tensor.parts import ShardArray, placed
 from . import graph_places
+from .member import Absent, Member, divided
 from .policies import MixedPrecisionPolicy
 from .reduction import Reduction
 
@@ -38,74 +39,29 @@ if TYPE_CHECKING:
 _ALIGN = 64  # bytes: where a whole parameter begins
 
 
-class Member:
-    """One parameter: its rows, and what stands for it while it is gathered.
-
-    places: the modules that have it, with their names for it. index: its number among all below the root. part: where its
-    rows lie in what a rank sends; whole: where all of it lies in the gathered memory, both counted in elements.
-    """
-
-    __slots__ = (
-        "absent",
-        "accumulator",
-        "gathered",
-        "grad",
-        "index",
-        "layout",
-        "name",
-        "own_name",
-        "part",
-        "places",
-        "sharded",
-        "whole",
-    )
-
-    def __init__(
-        self, name: str, places: list[tuple[Module, str]], sharded: ShardedParameter, layout: Layout
-    ) -> None:
-        self.name = self.own_name = name
-        self.places, self.sharded, self.layout = places, sharded, layout
-        self.gathered: Parameter
-        self.absent: Absent  # what `gathered` has while it is not gathered
-        self.accumulator: AccumulateGrad
-        self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
-        self.index = self.part = self.whole = 0
-
-    def stand(self, parameter: Tensor) -> None:
-        """Let `parameter` stand in the modules."""
-        for module, attribute in self.places:
-            own = vars(module)
-            if own.get(attribute) is not self.sharded and own.get(attribute) is not self.gathered:
-                raise RuntimeError(
-                    f"fully_shard: parameter '{self.name}' was replaced by another after the module was sharded. Change it in "
-                    "place: under no_grad with copy_(), or by load_state_dict without assign=True."
-                )
-            own[attribute] = parameter
-
-
-class Absent(Withheld):
-    """Stands for the elements of a whole parameter that is not gathered now: to use them is an error."""
-
-    __slots__ = ()
-    why = (
-        "this parameter was resharded, and this rank has its rows only; it is whole within the forward of its module, or "
-        "after module.unshard(). Take it from the module anew"
-    )
-
-
 class Group:
     """See the module's text. All members have one dtype and lie on one device.
 
-    reshards: after forward, unless it runs within backward. syncs, all_reduces: average gradients, instead of adding them up
-    locally; if both. offloads: whether rows are to lie in host memory.
+    reshards: after forward, unless it runs within backward; few: the ranks among which parameters are divided then, where these
+    are not all. syncs, all_reduces: average gradients, instead of adding them up locally; if both. computes_on: the GPU that
+    computes, where rows lie in host memory. For divide_factor and what follows see the methods of `FSDPModule` that set them.
     """
 
     def __init__(
-        self, members: Sequence[Member], policy: MixedPrecisionPolicy, reshards: bool, offloads: bool = False
+        self,
+        members: Sequence[Member],
+        policy: MixedPrecisionPolicy,
+        reshards: bool,
+        few: Communicator | None = None,
+        computes_on: Device | None = None,
     ) -> None:
-        self.members, self.policy, self.reshards = list(members), policy, reshards
-        self.offloads = offloads
+        self.members, self.policy, self.reshards, self.few = list(members), policy, reshards, few
+        self._computes_on = computes_on
         self.name = ""
+        self.divide_factor: float | None = None
+        self.reduces_unused, self.gathers_early = False, True
+        self.average_hook: Callable[[Tensor], None] | None = None
+        self.next_in_backward: list[Group] = []
         self.reshards_after_backward = self.syncs = self.all_reduces = True
         self.handed_over = False  # in the backward that runs
         self.communicator = members[0].layout.communicator
@@ -115,17 +71,36 @@ class Group:
         self._versions: list[int] = []
         self._seen: list[ShardArray] = []  # of the members, known to lie on the group's device
         self._gathering: Callable[[], Any] | None = None
+        self._kept: Any = None  # this rank's share among `few`
         self._reducing: list[Member] = []
         self._arrived: list[Member] = []
         self._gradients: ShardArray | None = None
 
     # -- before the first use ----------------------------------------------------------------
 
-    def name_below(self, prefix: str) -> None:
-        """Let messages name the group and its members as the root does, below which its module is `prefix`."""
-        self.name = prefix or "the root"
+    def name_below(self, name: str, named: Mapping[int, str]) -> None:
+        """Let messages name the group, and its members as the root does. named: its modules, by id."""
+        self.name = name or "the root"
         for m in self.members:
-            m.name = f"{prefix}.{m.own_name}" if prefix else m.own_name
+            module, attribute = m.places[0]
+            m.name = f"{named[id(module)]}.{attribute}".removeprefix(".")
+
+    def adopt(self) -> None:
+        """Take the parameters that a state_dict was loaded into by `assign`."""
+        for m in self.members:
+            found = vars(m.places[0][0]).get(m.places[0][1])
+            if found is m.sharded or not isinstance(found, Tensor):
+                continue
+            if not isinstance(found, ShardedParameter):
+                found = divided(found, m.layout)
+            elif not found._layout.fits(m.layout):
+                raise ValueError(
+                    f"fully_shard: parameter '{m.name}' was assigned a DTensor of shape {list(found.shape)}, {found.placements}, and "
+                    f"lies as {list(m.layout.shape)}, {m.layout.placements}"
+                )
+            m.sharded, m.grad = found, None
+            for module, attribute in m.places:
+                vars(module)[attribute] = found
 
     def prepare(self, context: Context) -> None:
         """Lay out what is gathered and sent; once the parameters have their dtype and values."""
@@ -151,8 +126,13 @@ class Group:
                 "the module to one"
             )
         self.device = places.pop()
-        if self.offloads and self.device.type != "cpu":
-            raise no_offload(self.name, self.device)
+        if self._computes_on is not None and self.device.type != "cpu":
+            raise RuntimeError(
+                f"FSDP parameters should be materialized on CPU when enabling CPU offloading, and those of '{self.name}' lie on "
+                f"{self.device}: call module.to_empty(device='cpu'), and do not move the module"
+            )
+        none = fresh(first := self.members[0].sharded._array.array, 0, first.dtype)
+        self.like = none if self._computes_on is None else to_device(none, self._computes_on)
         chosen = self.policy.param_dtype if self.own_dtype.is_floating_point else None
         self.dtype = dtypes.of(chosen).numpy if chosen is not None else self.own_dtype.numpy
         reduced = self.policy.reduce_dtype
@@ -163,13 +143,14 @@ class Group:
             m.part, m.whole = part, whole
             part += m.layout.part_size
             whole += -(-math.prod(m.layout.shape) // step) * step
-            one = fresh(m.sharded._array.array, (1,) * len(m.layout.shape), self.dtype)
+            one = fresh(self.like, (1,) * len(m.layout.shape), self.dtype)
             m.absent = Absent.of(backend_for(one).library.broadcast_to(one, m.layout.shape))
             m.gathered = wrap(m.absent, Parameter)
             m.accumulator = accumulator(m.gathered)
             m.accumulator.filled = arrival(ref(self), m)
         self.reduction.prepare(part, self.reduce_dtype)
-        self.part_size, self.whole_size = self.reduction.part_size, whole
+        few = 1 if self.few is None else self.few.size
+        self.part_size, self.whole_size = self.reduction.part_size, max(1, -(-whole // few)) * few
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -179,6 +160,11 @@ class Group:
         if unchanged and (self._gathering is not None or self.memory is not None):
             return
         self.stop_gathering()
+        if unchanged and self._kept is not None:
+            assert self.few is not None
+            self._gathering = start_all_gather(self.few, self._kept, f"parameters of '{self.name}'")
+            return
+        self._kept = None
         parts = self._parts()
         sent = fresh(parts[0].array, self.part_size, self.dtype)
         for m, part in zip(self.members, parts, strict=True):
@@ -211,11 +197,14 @@ class Group:
         self.start_gathering()
         if self._gathering is not None:
             wait, self._gathering = self._gathering, None
-            rows = wait()
-            memory = fresh(rows, max(self.whole_size, 1), self.dtype)
+            rows = brought(wait(), self.like)
+            few, self._kept = self._kept is not None, None
+            memory = rows.reshape(-1) if few else fresh(rows, self.whole_size, self.dtype)
             for m in self.members:
-                m.gathered._array = whole = _part_of(memory, m)
-                _join(whole, rows[:, m.part : m.part + m.layout.part_size])
+                m.gathered._array = whole = m.part_of(memory)
+                if few:
+                    continue
+                m.join(whole, rows)
             self._forget_memory()
             self.memory = memory
             graph_places.know(memory, self)
@@ -223,8 +212,21 @@ class Group:
             m.gathered._requires_grad = m.sharded._requires_grad
             m.stand(m.gathered)
 
+    def leave_forward(self) -> None:
+        """Forward has used the group: drop what it says, or all that no backward will need."""
+        if not is_grad_enabled():
+            self.reshard()
+        elif self.reshards and self.few is not None and self.memory is not None:
+            size = self.whole_size // self.few.size
+            kept = self.memory[self.few.rank * size : (self.few.rank + 1) * size].copy()
+            self.reshard()
+            self._kept = kept
+        elif self.reshards:
+            self.reshard()
+
     def reshard(self) -> None:
         """Put this rank's rows into the modules, and drop the rest."""
+        self._kept = None
         if self.memory is None:
             return
         self._forget_memory()
@@ -274,8 +276,11 @@ class Group:
         self._arrived.append(m)
         self.context.arrives(m.index)
         self.context.advance()
-        if len(self._arrived) == sum(other.sharded._requires_grad for other in self.members):
+        if not self.reduces_unused and len(self._arrived) == len(self._trained()):
             self.hand_over()
+
+    def _trained(self) -> list[Member]:
+        return [m for m in self.members if m.sharded._requires_grad]
 
     def hand_over(self) -> None:
         """Begin to average the gradients that have arrived, and reshard."""
@@ -286,7 +291,10 @@ class Group:
             for m in set(self.members) - set(came):
                 self.context.finish_parts(m.index)
             # What only an earlier backward has used, which did not average, has its turn too.
-            if arrived := [m for m in self.members if m.gathered._grad is not None]:
+            arrived = [m for m in self.members if m.gathered._grad is not None]
+            if self.reduces_unused:
+                arrived = self._trained()
+            if arrived:
                 self._start_reducing(arrived)
         if self.reshards_after_backward:
             self.reshard()
@@ -303,12 +311,14 @@ class Group:
         assert self.context is not None
         memory = self.context.room(self)
         for m in arrived:
-            array = m.gathered._grad._array  # type: ignore[union-attr]
+            array = m.zeros(memory) if m.gathered._grad is None else m.gathered._grad._array
             if self.context.finite.enabled:
                 self.context.finite.look(array.reshape(-1), lambda m=m, array=array: [(m.name, array)])
-            self.reduction.deal(memory, array, m.layout.part_size, m.part)
+            self.reduction.deal(memory, m.layout.by_ranks(array), m.layout.part_size, m.part)
             m.gathered._grad = None
-        self.reduction.start(self.context.sent(memory), ", ".join(m.name for m in arrived))
+        self.reduction.start(
+            self.context.sent(memory), ", ".join(m.name for m in arrived), self.divide_factor
+        )
         self._reducing = arrived
 
     def finish(self) -> None:
@@ -318,6 +328,8 @@ class Group:
         assert self.context is not None
         arrived, self._reducing = self._reducing, []
         part = brought(self.reduction.finish(), self.members[0].sharded._array.array)
+        if self.average_hook is not None:
+            self.average_hook(wrap(part))
         factor, parts = self.context.factors_now()
         for m in arrived:
             rows, p = m.sharded._array.array, m.sharded
@@ -336,6 +348,11 @@ class Group:
             p._grad._versions[0] += 1
             self.context.averaged(p)
 
+    def drop_averages(self) -> None:
+        """Wait for those under way, and forget them."""
+        self.reduction.finish()
+        self._reducing = []
+
     def _gradient_of(self, m: Member) -> DTensor:
         """The gradient of a member's rows: always the same, and neighbour to the next one's."""
         rows = m.sharded._array.array
@@ -345,28 +362,3 @@ class Group:
             m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.layout)
         assert m.grad is not None
         return m.grad
-
-
-def no_offload(what: str, device: Device) -> NotImplementedError:
-    """The error for parameters on a GPU under a `CPUOffloadPolicy`."""
-    return NotImplementedError(
-        f"fully_shard: CPUOffloadPolicy is for parameters on the CPU, where rows lie anyway, and '{what}' is on {device}: leave "
-        "the policy out"
-    )
-
-
-def _part_of(memory: Any, m: Member) -> Any:
-    return memory[m.whole : m.whole + math.prod(m.layout.shape)].reshape(m.layout.shape)
-
-
-def _join(whole: Any, parts: Any) -> None:
-    """Fill `whole` from the rows of all ranks: `parts` (ranks, elements of a full part)."""
-    ranks, size = parts.shape
-    flat = whole.reshape(-1)
-    if flat.size == ranks * size:
-        flat.reshape(ranks, size)[...] = parts
-        return
-    for rank in range(ranks):
-        start = min(rank * size, flat.size)
-        stop = min(start + size, flat.size)
-        flat[start:stop] = parts[rank, : stop - start]

@@ -29,6 +29,10 @@ class OffloadPolicy:
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Parts lie in host memory, where parameters on a CPU are already; others are refused. pin_memory: without effect."""
+    """Rows, their gradients and the optimizer's state lie in host memory, and whole parameters on the GPU that computes.
+
+    Which is the one that the parameters lie on, or for parameters on the CPU the current one of a mesh of GPUs, where buffers go
+    as well. The optimizer computes on the CPU. pin_memory: without effect.
+    """
 
     pin_memory: bool = True

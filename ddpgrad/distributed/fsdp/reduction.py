@@ -42,6 +42,7 @@ class Reduction:
         self._work: ArrayWork | None = None
         self._part: Any = None
         self._between = False
+        self._divide_by: float | None = None
 
     def prepare(self, part_size: int, dtype: np.dtype[Any]) -> None:
         """Say what is reduced: parts of so many elements at least."""
@@ -60,10 +61,9 @@ class Reduction:
         """Elements of the memory that is reduced."""
         return self.places.size * self._piece
 
-    def deal(self, memory: Any, whole: Any, size: int, part: int) -> None:
-        """Put a whole gradient where a rank has `size` elements of it, from element `part` on."""
+    def deal(self, memory: Any, flat: Any, size: int, part: int) -> None:
+        """Put a whole gradient, by ranks, where a rank has `size` elements of it, from element `part` on."""
         rows = memory.reshape(-1, self._piece)
-        flat = whole.reshape(-1)
         if self.sent != self.dtype:
             flat = flat.astype(self.dtype, copy=False)
         for replica, (places, at) in enumerate(zip(self.places, self._at, strict=True)):
@@ -73,9 +73,10 @@ class Reduction:
                 to = rows[:, start - replica * self._piece :][:, :count]
                 _deal(flat, size, start - part, to, places, at)
 
-    def start(self, memory: Any, label: str) -> None:
-        """Begin to reduce `memory`."""
-        op = "sum" if self.in_parts else "avg"
+    def start(self, memory: Any, label: str, divide_by: float | None = None) -> None:
+        """Begin to reduce `memory`; divide_by: where that is not the number of ranks."""
+        op = "avg" if divide_by is None and not self.in_parts else "sum"
+        self._divide_by = divide_by or (self.all_ranks.size if op == "sum" else None)
         self._label, self._between = label, False
         self._part, self._work = self.first.start_reduce_scatter(memory, op, label)
 
@@ -101,8 +102,8 @@ class Reduction:
         assert self._work is not None
         self._work.wait()
         part, self._part, self._work = self._part.reshape(-1), None, None
-        if self.in_parts:
-            part /= self.all_ranks.size
+        if self._divide_by is not None:
+            part /= self._divide_by
         return part.astype(self.dtype, copy=False)
 
 

@@ -49,14 +49,15 @@ class DTensor(Tensor):
         if shape is None:
             shape = list(local_tensor.shape)
             for dim, placement in enumerate(placements):
-                if placement.is_shard():
-                    shape[0] = sum(device_mesh.get_group(dim).communicator.all_gather_object(shape[0]))
+                if isinstance(placement, Shard):
+                    sizes = device_mesh.get_group(dim).communicator.all_gather_object(shape[placement.dim])
+                    shape[placement.dim] = sum(sizes)
         layout = Layout(device_mesh, placements, shape)
-        rows = layout.rows()
-        if layout.is_shard and len(local_tensor) != rows.stop - rows.start:
+        own, span = local_tensor.shape[layout.axis] if layout.is_shard else 0, layout.span
+        if layout.is_shard and own != len(span):
             raise ValueError(
-                f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} the rows {rows.start} "
-                f"to {rows.stop - 1} of shape {list(shape)}, and it has {len(local_tensor)} rows"
+                f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} the "
+                f"{'columns' if layout.axis else 'rows'} {span.start} to {span.stop - 1} of shape {list(shape)}, and it has {own}"
             )
         return dtensor(local_tensor._array, layout)
 
@@ -124,12 +125,23 @@ class DTensor(Tensor):
     ) -> DTensor:
         """The same tensor placed otherwise on its mesh. Collective."""
         layout = Layout(device_mesh or self.device_mesh, placements or self.placements, self.shape)
-        return dtensor(self.full_tensor()._array[layout.rows()] if self.ndim else self._array, layout)
+        return dtensor(self.full_tensor()._array[layout.index].copy(), layout)
+
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether no other dimension than the first is divided."""
+        return self._layout.axis == 0
+
+    def by_rows(self) -> DTensor:
+        """This tensor, or where another dimension is divided the same placed by rows, which is collective."""
+        if self.is_by_rows:
+            return self
+        return self.redistribute(placements=[Shard(0) if p.is_shard() else p for p in self.placements])
 
     @property
     def local_rows(self) -> range:
-        """The rows that this rank has."""
-        return range(self.shape[0])[self._layout.rows()]
+        """The rows that this rank has, where no other dimension is divided."""
+        return self._layout.span
 
     @property
     def is_first_replica(self) -> bool:
@@ -160,7 +172,7 @@ class DTensor(Tensor):
             raise ValueError(
                 f"a DTensor of shape {list(self.shape)} cannot take a tensor of shape {list(value.shape)}"
             )
-        return value._array[self._layout.rows()] if self.ndim else value._array
+        return value._array[self._layout.index]
 
     # -- what is done to each part -----------------------------------------------------------
 
@@ -222,6 +234,14 @@ class DTensor(Tensor):
         self.to_local().copy_(wrap(self._taken(src)))
         return self
 
+    @staticmethod
+    def _as_parameter(data: DTensor, requires_grad: bool) -> ShardedParameter:
+        """What `Parameter(data)` is."""
+        parameter = data._with(data._array, ShardedParameter)
+        parameter._versions = data._versions
+        parameter._requires_grad = requires_grad
+        return parameter
+
 
 class ShardedParameter(DTensor, Parameter):
     """A parameter of which this rank has a part."""
@@ -256,9 +276,9 @@ def distribute_tensor(
         if src_data_rank is not None:
             for group in device_mesh.get_all_groups():
                 group.communicator.broadcast(host, src_data_rank, "distribute_tensor")
-        array = to_device(host[layout.rows()].copy() if layout.shape else host, tensor.device)
+        array = to_device(host[layout.index].copy(), tensor.device)
     else:
-        array = array[layout.rows()]
+        array = array[layout.index]
     cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor
     out = dtensor(array, layout, cls)
     out._requires_grad = tensor._requires_grad

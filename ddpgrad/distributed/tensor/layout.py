@@ -48,33 +48,47 @@ class Replicate(Placement):
 
 
 class Layout:
-    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard(0)` along one dimension, or none, and `Replicate()` along others.
+    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard` along one dimension, or none, and `Replicate()` along others.
 
-    dim: of the mesh, along which rows are dealt; None: every rank has all. communicator: this rank's line along it.
-    chunk: the rows of a rank that has a full part. NotImplementedError for what else there is in PyTorch.
+    dim: of the mesh, along which parts are dealt; None: every rank has all. communicator: this rank's line along it.
+    axis: the tensor's dimension that is divided; another one than 0 by equal parts. chunk: its length in a full part.
+    NotImplementedError for what else there is in PyTorch.
     """
 
-    __slots__ = ("chunk", "communicator", "dim", "mesh", "placements", "shape")
+    __slots__ = ("axis", "chunk", "communicator", "dim", "mesh", "placements", "shape")
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
-        dealt = [d for d, p in enumerate(placements) if p == Shard(0)]
-        others = [p for p in placements if p not in (Shard(0), Replicate())]
+        dealt = [d for d, p in enumerate(placements) if isinstance(p, Shard)]
+        others = [p for p in placements if not isinstance(p, (Shard, Replicate))]
         if len(dealt) > 1 or others or len(placements) != mesh.ndim:
             raise NotImplementedError(
-                f"the placements of a tensor are [Shard(0)] or [Replicate()] here, and on a mesh of several dimensions [Shard(0)] "
-                f"along one at most; got {list(placements)} for {mesh}"
+                f"the placements of a tensor are [Shard(dim)] or [Replicate()] here, and on a mesh of several dimensions "
+                f"Shard(dim) along one at most; got {list(placements)} for {mesh}"
             )
         ranks = mesh.mesh.numpy()
         if mesh.ndim > 1 and not all((np.diff(ranks, axis=d) > 0).all() for d in range(mesh.ndim)):
             raise NotImplementedError(
                 f"the ranks of a mesh of several dimensions have to ascend along each, got {mesh}"
             )
-        self.mesh, self.placements, self.shape = mesh, tuple(placements), tuple(shape)
-        self.dim = dealt[0] if dealt else None
+        self.mesh, self.shape = mesh, tuple(shape)
+        self.dim, self.axis = dealt[0] if dealt else None, 0
+        placed = list(placements)
         self.communicator: Communicator = mesh.get_group(self.dim or 0).communicator
         if self.is_shard and not self.shape:
             raise ValueError("a tensor without dimensions has no rows to shard: make it one of shape [1]")
-        self.chunk = -(-self.shape[0] // self.communicator.size) if self.is_shard else 0
+        if self.dim is not None:
+            told: Any = placements[self.dim]
+            if not -len(self.shape) <= told.dim < len(self.shape):
+                raise IndexError(f"{told} is out of range for a tensor of shape {list(self.shape)}")
+            self.axis = told.dim % len(self.shape)
+            placed[self.dim] = Shard(self.axis)
+            if self.axis and self.shape[self.axis] % self.communicator.size:
+                raise NotImplementedError(
+                    f"a tensor of shape {list(self.shape)} cannot be divided along dimension {self.axis} into "
+                    f"{self.communicator.size} equal parts: only along dimension 0 may parts differ"
+                )
+        self.placements = tuple(placed)
+        self.chunk = -(-self.shape[self.axis] // self.communicator.size) if self.is_shard else 0
 
     @property
     def is_shard(self) -> bool:
@@ -88,15 +102,39 @@ class Layout:
     @property
     def part_size(self) -> int:
         """Elements of a rank that has a full part."""
-        return self.chunk * prod(self.shape[1:])
+        return self.chunk * prod(self.shape[: self.axis]) * prod(self.shape[self.axis + 1 :])
 
-    def rows(self, rank: int | None = None) -> slice:
-        """The rows of `rank`, by default of this one."""
+    @property
+    def span(self) -> range:
+        """What this rank has along the dimension that is divided; all of dimension 0 if none is."""
+        n = self.shape[self.axis] if self.shape else 0
         if not self.is_shard:
-            return slice(None)
-        rank = self.communicator.rank if rank is None else rank
-        n = self.shape[0]
-        return slice(min(rank * self.chunk, n), min((rank + 1) * self.chunk, n))
+            return range(n)
+        rank = self.communicator.rank
+        return range(min(rank * self.chunk, n), min((rank + 1) * self.chunk, n))
+
+    @property
+    def index(self) -> Any:
+        """The index of this rank's part in the whole."""
+        if not self.is_shard:
+            return ...
+        return (*[slice(None)] * self.axis, slice(self.span.start, self.span.stop))
+
+    def by_ranks(self, whole: Any) -> Any:
+        """The elements of `whole`, flat, those of one rank after those of another."""
+        if self.axis:
+            a, n = self.axis, self.communicator.size
+            apart = whole.reshape(*self.shape[:a], n, self.chunk, *self.shape[a + 1 :])
+            whole = apart.transpose(a, *range(a), *range(a + 1, apart.ndim))
+        return whole.reshape(-1)
+
+    def joined(self, flat: Any) -> Any:
+        """The inverse of `by_ranks`."""
+        if self.axis:
+            a, n = self.axis, self.communicator.size
+            apart = flat.reshape(n, *self.shape[:a], self.chunk, *self.shape[a + 1 :])
+            flat = apart.transpose(*range(1, a + 1), 0, *range(a + 1, apart.ndim))
+        return flat.reshape(self.shape)
 
     def fits(self, other: Any) -> bool:
         """Whether `other` lies alike, so that elements of one place belong together."""
@@ -107,11 +145,11 @@ class Layout:
         )
 
     def whole(self, part: Any, label: str) -> Any:
-        """All rows, of which this rank has `part`, on the same device. Collective."""
+        """All of it, of which this rank has `part`, on the same device. Collective."""
         if not self.is_shard:
             return part.copy()
-        sent = fresh(part, (self.chunk, *self.shape[1:]), part.dtype)
-        sent[: len(part)] = part
-        sent[len(part) :] = 0
-        rows = start_all_gather(self.communicator, sent, label, background=False)()
-        return rows.reshape(-1, *self.shape[1:])[: self.shape[0]]
+        sent = fresh(part, self.part_size, part.dtype)
+        sent[: part.size] = part.reshape(-1)
+        sent[part.size :] = 0
+        parts = start_all_gather(self.communicator, sent, label, background=False)()
+        return self.joined(parts.reshape(-1)[: prod(self.shape)])

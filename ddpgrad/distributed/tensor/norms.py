@@ -90,7 +90,7 @@ def _own_wholes(F: Backend, communicator: Communicator, arrays: Sequence[ShardAr
     parts, at, found = all_to_all(communicator, sent, load), 0, {}
     for place in dealt[communicator.rank]:
         whole = F.cat([part[at : at + sizes[place]] for part in parts], 0)
-        found[place] = whole[: prod(layouts[place].shape)]
+        found[place] = layouts[place].joined(whole[: prod(layouts[place].shape)]).reshape(-1)
         at += sizes[place]
     return found
 

@@ -157,7 +157,7 @@ class ShardArray(Withheld):
             if index is not Ellipsis and index != (Ellipsis,):
                 raise NotImplementedError(f"writing by index: {WHY_NOT}")
             if getattr(value, "shape", None) == layout.shape and not isinstance(value, ShardArray):
-                value = value[layout.rows()]
+                value = value[layout.index]
         self.array[index] = plain(value)
 
     def __getitem__(self, index: Any) -> ShardArray:
