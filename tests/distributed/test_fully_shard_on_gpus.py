@@ -285,6 +285,48 @@ def test_dtensors_lie_where_they_were_made_and_refuse_what_needs_the_whole():
     assert [a == b and a.startswith("cuda:") for a, b in ranks(2, program)] == [True] * 2
 
 
+@pytest.mark.parametrize("start", ["gpu", "cpu", "older class"])
+def test_rows_may_lie_in_host_memory(start: str):
+    """With their gradients and the optimizer's state, while the GPU computes."""
+
+    def trained_here(offloads: bool):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.Linear(7, 5))
+        options: dict[str, Any] = {}
+        if offloads and start == "cpu":
+            options["mesh"] = init_device_mesh("cuda", (2,))
+        else:
+            model.cuda()
+        if offloads and start == "older class":
+            model = FSDP(model, cpu_offload=CPUOffload(True))
+        else:
+            options |= {"offload_policy": CPUOffloadPolicy()} if offloads else {}
+            fully_shard(model[0], reshard_after_forward=True, **options)
+            fully_shard(model, **options)
+        optimizer, told = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+        torch.manual_seed(dist.get_rank())
+        for _ in range(4):
+            out = model(torch.randn(8, 6, device="cuda"))
+            assert out.is_cuda
+            out.square().mean().backward()
+            told.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+        kind = "cpu" if offloads else "cuda"
+        for p in model.parameters():
+            assert {p.device.type, p.grad.device.type} == {kind}
+            assert {v.device.type for v in optimizer.state[p].values() if v.ndim} == {kind}
+        assert all(b.is_cuda for b in model.buffers())
+        return torch.cat(
+            [torch.tensor(told), *(p.full_tensor().detach().cpu().flatten() for p in model.parameters())]
+        )
+
+    def program():
+        return torch.allclose(trained_here(True), trained_here(False), atol=1e-6)
+
+    assert ranks(2, program) == [True] * 2
+
+
 def test_mistakes_are_told():
     def late(model):
         model = fully_shard(model.cuda())
@@ -302,13 +344,12 @@ def test_mistakes_are_told():
     def empty(model):
         with torch.device("meta"):
             model = perceptron()
-        fully_shard(model, offload_policy=CPUOffloadPolicy())
+        mesh = init_device_mesh("cuda", (2,))
+        fully_shard(model, mesh=mesh, offload_policy=CPUOffloadPolicy())
         model.to_empty(device="cuda")(torch.ones(1, 6).cuda())
 
     mistakes = [
-        (lambda m: fully_shard(m.cuda(), offload_policy=CPUOffloadPolicy()), NotImplementedError, "CPUOffloadPolicy is for .* '0.weight' is on cuda"),
-        (lambda m: FSDP(m.cuda(), cpu_offload=CPUOffload(True)), NotImplementedError, "CPUOffloadPolicy is for parameters on the CPU"),
-        (empty, NotImplementedError, "CPUOffloadPolicy is for parameters on the CPU"),
+        (empty, RuntimeError, "should be materialized on CPU when enabling CPU offloading, and those of 'the root' lie on cuda"),
         (late, RuntimeError, "have left cuda:. after their first use"),
         (apart, RuntimeError, "below one module lie on several devices, .'cpu', 'cuda:."),
         (mixed, RuntimeError, "group 'the root' lie on several devices"),

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from ...autograd.accumulate import AccumulateGrad
-from ...backend.registry import backend_for
+from ...backend.device import Device
+from ...backend.registry import backend_for, to_device
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
@@ -100,7 +101,7 @@ def divided(p: Any, layout: Layout, on_host: bool = False) -> ShardedParameter:
     """Make the Parameter `p`, which stays the same object, hold this rank's part. on_host: in host memory."""
     part: Any = p._array[layout.index]
     if not p.is_meta:
-        part = placed(backend_for(part).to_host(part).copy() if on_host else part.copy(), layout)
+        part = placed(to_device(part, Device("cpu")).copy() if on_host else part.copy(), layout)
     p.__class__ = ShardedParameter
     p._array = part
     p._layout = layout
