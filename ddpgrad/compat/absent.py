@@ -51,7 +51,7 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 FSDP = Part(_SHARDS, "LocalStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
 
-PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "Partial! _StridedShard!")
+PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "_StridedShard!")
 """Names of `torch.distributed.tensor`."""
 
 FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
@@ -87,11 +87,6 @@ PARTS = {
         "use torch.distributed.nn.functional", "all_to_all_single_autograd wait_tensor"
     ),
     "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
-    "distributed.algorithms._checkpoint": Part(_SHARDS, ""),
-    "distributed.algorithms._checkpoint.checkpoint_wrapper": Part(
-        "call torch.utils.checkpoint.checkpoint in forward",
-        "CheckpointImpl CheckpointWrapper apply_activation_checkpointing checkpoint_wrapper",
-    ),
     "distributed.algorithms.join": Part(
         "uneven inputs are for DistributedDataParallel.join()", "Join JoinHook Joinable"
     ),
@@ -252,4 +247,4 @@ SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
 (LocalStateDictConfig,) = stand_ins("distributed.fsdp", FSDP).values()
-Partial, _StridedShard = stand_ins("distributed.tensor", PLACEMENTS).values()
+(_StridedShard,) = stand_ins("distributed.tensor", PLACEMENTS).values()

@@ -97,6 +97,9 @@ PAGES = {
     "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
     "autograd.profiler_util": "from ..profiler.events import EventList, FunctionEvent, FunctionEventAvg, Interval\n"
     "from ..profiler.table import duration as _format_time, size as _format_memory",
+    "distributed.algorithms._checkpoint": "",
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": "from ..distributed.algorithms.checkpoint_wrapper import "
+    "CheckpointImpl, CheckpointWrapper, apply_activation_checkpointing, checkpoint_wrapper",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
     "distributed.distributed_c10d": "from ..distributed import *\n"
@@ -110,8 +113,8 @@ PAGES = {
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",
-    "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Placement, Replicate, Shard\n"
-    "from ..compat.absent import Partial, _StridedShard",
+    "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard\n"
+    "from ..compat.absent import _StridedShard",
     "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "

@@ -273,16 +273,33 @@ def test_dtensors_have_rows_and_refuse_what_needs_the_whole():
         torch.manual_seed(7)
         assert torch.equal(x.clone().normal_().full_tensor(), drawn)
         for refused in (
-            lambda: x + 1,
-            lambda: x.sum(),
+            lambda: torch.exp(x),
+            lambda: x.cumsum(0),
             lambda: x[0],
             lambda: x.__setitem__(0, 1.0),
             lambda: x.numpy(),
         ):
             with pytest.raises(NotImplementedError, match="full_tensor"):
                 refused()
-        with pytest.raises(ValueError, match=r"shape \[5, 2\] cannot take a tensor of shape \[2\]"):
-            x.copy_(torch.ones(2))
+        for refused in (lambda: x.copy_(torch.ones(2)), lambda: x + torch.ones(2)):
+            with pytest.raises(ValueError, match=r"shape \[5, 2\] cannot take a tensor of shape \[2\]"):
+                refused()
+        assert torch.equal(
+            (x.abs() / 2 - x * x).full_tensor(), x.full_tensor().abs() / 2 - x.full_tensor().square()
+        )
+        assert x.max().item() == x.full_tensor().max().item() and torch.zeros_like(x).placements == (
+            Shard(0),
+        )
+        trained = nn.Parameter(x)
+        for refused in (
+            lambda: trained * 2,
+            lambda: trained.square(),
+            lambda: trained.sum(),
+            lambda: 1 - trained,
+        ):
+            with pytest.raises(NotImplementedError, match="gradients would be lost in silence"):
+                refused()
+        assert (trained.detach() * 2).to_local().equal(x.to_local() * 2)
         return x.local_rows, x.full_tensor().tolist(), value.tolist()
 
     found = ranks(4, program)

@@ -30,7 +30,13 @@ def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize(
     ("program", "ranks"),
-    [("fully_shard.py", "2"), ("fsdp1.py", "2"), ("ddp_options.py", "2"), ("fsdp_hybrid.py", "4")],
+    [
+        ("fully_shard.py", "2"),
+        ("fsdp1.py", "2"),
+        ("ddp_options.py", "2"),
+        ("fsdp_hybrid.py", "4"),
+        ("fsdp_users.py", "4"),
+    ],
 )
 def test_losses_and_parameters_are_pytorchs(program: str, ranks: str, tmp_path: Path):
     theirs = found(pytorchs_torchrun(int(ranks)), program, tmp_path / "theirs")

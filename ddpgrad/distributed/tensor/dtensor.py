@@ -16,6 +16,7 @@ from ...ops.creation.draws import METHODS as DRAWS
 from ...ops.creation.factories import empty
 from ..device_mesh import DeviceMesh
 from ..tensor_work import on_host
+from .arithmetic import methods
 from .layout import Layout, Placement, Replicate, Shard
 from .parts import WHY_NOT, placed, plain
 
@@ -25,8 +26,9 @@ class DTensor(Tensor):
 
     It can be saved by a Checkpointer, loaded, filled with random numbers (those that one rank alone would draw), changed
     in place by what treats every element by itself, clipped, and updated by the optimizers that do so too
-    (SGD, Adam, AdamW, RMSprop ...). Any other operation is an error: there is no arithmetic over ranks here.
-    Made by `distribute_tensor`, `DTensor.from_local` and `fully_shard`.
+    (SGD, Adam, AdamW, RMSprop ...). Operators, and methods that `arithmetic.py` lists, compute without history. Any other
+    operation is an error, but for tensors that every rank has whole: these compute as ordinary tensors do.
+    Made by `distribute_tensor`, `DTensor.from_local`, `fully_shard` and functions of this package such as `zeros`.
     """
 
     __slots__ = ()
@@ -54,6 +56,10 @@ class DTensor(Tensor):
                     shape[placement.dim] = sum(sizes)
         layout = Layout(device_mesh, placements, shape)
         own, span = local_tensor.shape[layout.axis] if layout.is_shard else 0, layout.span
+        if not layout.is_shard and tuple(local_tensor.shape) != layout.shape:
+            raise ValueError(
+                f"DTensor.from_local(): a tensor of shape {list(local_tensor.shape)} is not one of {list(shape)}"
+            )
         if layout.is_shard and own != len(span):
             raise ValueError(
                 f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} the "
@@ -125,6 +131,10 @@ class DTensor(Tensor):
     ) -> DTensor:
         """The same tensor placed otherwise on its mesh. Collective."""
         layout = Layout(device_mesh or self.device_mesh, placements or self.placements, self.shape)
+        if layout.op is not None:
+            raise NotImplementedError(
+                "redistribute: a tensor is not made Partial: DTensor.from_local() makes one of the ranks' parts"
+            )
         return dtensor(self.full_tensor()._array[layout.index].copy(), layout)
 
     @property
@@ -148,9 +158,21 @@ class DTensor(Tensor):
         """Whether this rank is the first of those that have the same rows: one of them is enough to save them."""
         return self._layout.is_first
 
+    def replicated(self, tensor: Tensor) -> DTensor:
+        """`tensor`, which all ranks have alike, on this one's mesh."""
+        mesh = self.device_mesh
+        return dtensor(tensor._array, Layout(mesh, [Replicate()] * mesh.ndim, tuple(tensor.shape)))
+
     def part_of(self, tensor: Tensor) -> DTensor:
         """`tensor`, which is the whole or lies likewise, placed as this one. Memory is shared."""
         return self._with(self._taken(tensor))
+
+    def _filled_like(
+        self, make: Any, args: Any, kwargs: Any, dtype: Any, device: Any, trained: bool
+    ) -> DTensor:
+        """What `make`, such as `zeros_like`, makes of each rank's part."""
+        part = make(self.to_local(), *args, dtype=dtype, device=device, **kwargs)
+        return self._with(part._array).requires_grad_(trained)
 
     def _with(self, array: Any, cls: type | None = None) -> Any:
         """A tensor that lies as this one, with another part."""
@@ -252,7 +274,7 @@ class ShardedParameter(DTensor, Parameter):
 def dtensor(array: Any, layout: Layout, cls: type = DTensor) -> Any:
     """The DTensor that lies as `layout` says, of which this rank has `array`."""
     out = wrap(array, cls)
-    if not out.is_meta:
+    if not (out.is_meta or (layout.is_replicated and cls is DTensor)):
         out._array = placed(array, layout)
     out._layout = layout
     return out
@@ -282,6 +304,8 @@ def distribute_tensor(
     cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor
     out = dtensor(array, layout, cls)
     out._requires_grad = tensor._requires_grad
+    if out._requires_grad and not out.is_meta:
+        out._array = placed(out._array, layout)  # no gradient of it would be averaged
     return out
 
 
@@ -319,6 +343,9 @@ def _elementwise(name: str) -> Callable[..., Any]:
     return method
 
 
+for _name, _method in methods().items():
+    setattr(DTensor, _name, _method)
+DTensor.__hash__ = Tensor.__hash__
 for _name in DRAWS:
     if _name.endswith("_"):
         setattr(DTensor, _name, _drawn(_name))

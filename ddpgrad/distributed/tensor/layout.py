@@ -14,7 +14,7 @@ import numpy as np
 
 from ..communicator.communicator import Communicator
 from ..device_mesh import DeviceMesh
-from .exchange import fresh, start_all_gather
+from .exchange import all_reduce, fresh, start_all_gather
 
 
 class Placement:
@@ -23,6 +23,10 @@ class Placement:
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether the ranks have a part each, along `dim` if that is given."""
         return isinstance(self, Shard) and dim in (None, self.dim)
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether the whole is a sum of what the ranks have, or what else `reduce_op` says if that is given."""
+        return isinstance(self, Partial) and reduce_op in (None, self.reduce_op)
 
     def is_replicate(self) -> bool:
         """Whether every rank has all of it."""
@@ -47,23 +51,37 @@ class Replicate(Placement):
         return "R"
 
 
+@dataclass(frozen=True)
+class Partial(Placement):
+    """Every rank has a tensor of the whole's shape, and the whole is their sum: or "avg", "max", "min", "product"."""
+
+    reduce_op: str = "sum"
+
+    def __repr__(self) -> str:
+        return f"Partial({self.reduce_op})"
+
+    def __str__(self) -> str:
+        return f"P({self.reduce_op})"
+
+
 class Layout:
-    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard` along one dimension, or none, and `Replicate()` along others.
+    """A tensor of `shape` on the ranks of `mesh`, placed by `Shard` or `Partial` along one dimension, or none, else by `Replicate()`.
 
     dim: of the mesh, along which parts are dealt; None: every rank has all. communicator: this rank's line along it.
     axis: the tensor's dimension that is divided; another one than 0 by equal parts. chunk: its length in a full part.
-    NotImplementedError for what else there is in PyTorch.
+    op: of a Partial. NotImplementedError for what else there is in PyTorch.
     """
 
-    __slots__ = ("axis", "chunk", "communicator", "dim", "mesh", "placements", "shape")
+    __slots__ = ("axis", "chunk", "communicator", "dim", "mesh", "op", "placements", "shape")
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
         dealt = [d for d, p in enumerate(placements) if isinstance(p, Shard)]
-        others = [p for p in placements if not isinstance(p, (Shard, Replicate))]
-        if len(dealt) > 1 or others or len(placements) != mesh.ndim:
+        sums = [d for d, p in enumerate(placements) if isinstance(p, Partial)]
+        others = [p for p in placements if not isinstance(p, (Shard, Partial, Replicate))]
+        if len(dealt + sums) > 1 or others or len(placements) != mesh.ndim:
             raise NotImplementedError(
-                f"the placements of a tensor are [Shard(dim)] or [Replicate()] here, and on a mesh of several dimensions "
-                f"Shard(dim) along one at most; got {list(placements)} for {mesh}"
+                f"the placements of a tensor are [Shard(dim)], [Partial()] or [Replicate()] here, and on a mesh of several dimensions "
+                f"one of them at most is not Replicate(); got {list(placements)} for {mesh}"
             )
         ranks = mesh.mesh.numpy()
         if mesh.ndim > 1 and not all((np.diff(ranks, axis=d) > 0).all() for d in range(mesh.ndim)):
@@ -73,11 +91,13 @@ class Layout:
         self.mesh, self.shape = mesh, tuple(shape)
         self.dim, self.axis = dealt[0] if dealt else None, 0
         placed = list(placements)
-        self.communicator: Communicator = mesh.get_group(self.dim or 0).communicator
+        told: Any = placements[sums[0]] if sums else None
+        self.op: str | None = told.reduce_op if sums else None
+        self.communicator: Communicator = mesh.get_group((dealt + sums + [0])[0]).communicator
         if self.is_shard and not self.shape:
             raise ValueError("a tensor without dimensions has no rows to shard: make it one of shape [1]")
         if self.dim is not None:
-            told: Any = placements[self.dim]
+            told = placements[self.dim]
             if not -len(self.shape) <= told.dim < len(self.shape):
                 raise IndexError(f"{told} is out of range for a tensor of shape {list(self.shape)}")
             self.axis = told.dim % len(self.shape)
@@ -95,6 +115,11 @@ class Layout:
         return self.dim is not None
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether each rank has the whole."""
+        return self.dim is None and self.op is None
+
+    @property
     def is_first(self) -> bool:
         """Whether this rank is the first of those that have the same part."""
         return not any(self.mesh.get_local_rank(d) for d in range(self.mesh.ndim) if d != self.dim)
@@ -103,6 +128,13 @@ class Layout:
     def part_size(self) -> int:
         """Elements of a rank that has a full part."""
         return self.chunk * prod(self.shape[: self.axis]) * prod(self.shape[self.axis + 1 :])
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """Of what this rank has."""
+        if not self.is_shard:
+            return self.shape
+        return (*self.shape[: self.axis], len(self.span), *self.shape[self.axis + 1 :])
 
     @property
     def span(self) -> range:
@@ -147,7 +179,10 @@ class Layout:
     def whole(self, part: Any, label: str) -> Any:
         """All of it, of which this rank has `part`, on the same device. Collective."""
         if not self.is_shard:
-            return part.copy()
+            whole = part.copy()
+            if self.op is not None:
+                all_reduce(self.communicator, whole, self.op, label)
+            return whole
         sent = fresh(part, self.part_size, part.dtype)
         sent[: part.size] = part.reshape(-1)
         sent[part.size :] = 0

@@ -31,7 +31,7 @@ def _gradients(parameters: Tensors) -> list[Tensor]:
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """The norm of all elements of all tensors, as if they were one vector; 0-dimensional.
+    """The norm of all elements of all tensors, as if they were one vector; 0-dimensional. Of DTensors it is one, too.
 
     error_if_nonfinite: a `RuntimeError` if it is nan or infinite. foreach: accepted for
     PyTorch's sake.
@@ -50,6 +50,9 @@ def get_total_norm(
             "it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
             "`error_if_nonfinite=False`"
         )
+    for part in parts:
+        if part.__class__ is not Tensor and hasattr(part, "replicated"):  # of which ranks have parts
+            return part.replicated(total)  # type: ignore[attr-defined]
     return total
 
 

@@ -228,7 +228,6 @@ def full(
 
 def like(function: Any) -> Any:
     """`<function>_like`: the function with the shape, dtype and device of a tensor."""
-    name = f"{function.__name__}_like"
 
     @overridable
     def make(
@@ -236,19 +235,20 @@ def like(function: Any) -> Any:
         pin_memory: bool | None = None, memory_format: Any = None, **kwargs: Any,
     ) -> Tensor:  # fmt: skip
         if not isinstance(input, Tensor):
-            raise must_be_tensor(name, "input", 0, input)
-        kind = dtype if dtype is not None else input.dtype
-        where = device if device is not None else input.device
+            raise must_be_tensor(make.__name__, "input", 0, input)
+        kind, where = input.dtype if dtype is None else dtype, input.device if device is None else device
+        if input.__class__ is not Tensor and (filled := getattr(input, "_filled_like", None)) is not None:
+            return filled(make, args, kwargs, kind, where, requires_grad)  # of which a rank has a part
         if layout is None and isinstance(input._array, SparseArray):
             if function in (zeros, empty):  # with as many dense dimensions
                 out: Any = wrap(backend_for(input._array).full_like(input._array, 0))
                 return out.to(where, kind).requires_grad_(requires_grad)
             layout = sparse_coo
+        kwargs |= {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
         order = None if isinstance(input._array, SparseArray) else order_like(input._array, memory_format)
-        options = {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
-        return placed(function, tuple(input.shape), order, *args, **options, **kwargs)
+        return placed(function, tuple(input.shape), order, *args, **kwargs)
 
-    make.__name__ = make.__qualname__ = name
+    make.__name__ = make.__qualname__ = f"{function.__name__}_like"
     make.__doc__ = f"`{function.__name__}` with the shape, dtype, device and order in memory of `input`."
     return make
 
