@@ -27,10 +27,14 @@ def model():
     return nn.Sequential(nn.Linear(6, 10), Block(10), Block(10), nn.Linear(10, 3))
 
 
-def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False):
+def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False, normalised=True, wide=False):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     options = {"mesh": mesh, "mp_policy": policy or MixedPrecisionPolicy()}
     net = model()
+    if not normalised:
+        net[1].norm = net[2].norm = nn.Identity()
+    if wide:
+        net.double()
     weights = {name: value.clone() for name, value in net.state_dict().items()}
     if meta:
         with torch.device("meta"):
@@ -46,19 +50,20 @@ def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False)
             with torch.no_grad():
                 p.copy_(whole)
     # Adam turns the rounding of a gradient near zero into a whole step.
-    rounded = policy is not None
+    rounded = policy is not None or wide
     optimizer = (torch.optim.SGD if rounded else torch.optim.AdamW)(
         net.parameters(), lr=1e-1 if rounded else 1e-2
     )
     torch.manual_seed(1)
     x, y = torch.randn(24, 6), torch.randint(0, 3, (24,))
+    x = x.double() if wide else x
     share = slice(dist.get_rank() * 12, dist.get_rank() * 12 + 12)
     found = []
     for _ in range(steps):
         parts = list(zip(x[share].chunk(accumulate), y[share].chunk(accumulate), strict=True))
         for i, (a, b) in enumerate(parts):
             net.set_requires_gradient_sync(i == len(parts) - 1)
-            loss = torch.nn.functional.cross_entropy(net(a).float(), b) / accumulate
+            loss = torch.nn.functional.cross_entropy(net(a) if wide else net(a).float(), b) / accumulate
             loss.backward()
         if clip is not None:
             norm = torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
@@ -75,13 +80,18 @@ def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False)
 
 dist.init_process_group("gloo")
 bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+fp16 = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32)
 results = {
     "plain": train(50),
     "kept": train(50, reshard=False),
     "clipped": train(50, clip=0.5),
     "accumulated": train(50, accumulate=3),
     "meta": train(50, meta=True),
-    "bfloat16": train(20, policy=bf16),
+    # PyTorch's layer norm keeps means and deviations in 16 bits for backward, which rounds otherwise.
+    "bfloat16 with norms": train(20, policy=bf16),
+    "bfloat16": train(50, policy=bf16, normalised=False),
+    "float16": train(20, policy=fp16, normalised=False),
+    "float64": train(20, wide=True),
 }
 if dist.get_rank() == 0:
     with open(sys.argv[1], "w") as file:
