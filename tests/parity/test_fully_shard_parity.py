@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,16 @@ def found(command: list[Any], program: str, file: Path) -> dict[str, list[Any]]:
         [*command, PROGRAMS / program, file], env=env, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(file.read_text())
+    return {name: list(flat(told)) for name, told in json.loads(file.read_text()).items()}
+
+
+def flat(told: Any) -> Iterator[Any]:
+    """What nested lists hold."""
+    if isinstance(told, list):
+        for part in told:
+            yield from flat(part)
+    else:
+        yield told
 
 
 def distance(found: list[Any], expected: list[Any]) -> float:
