@@ -19,6 +19,7 @@ import ddpgrad
 HERE = Path(__file__).parent
 sys.path += [str(HERE / "helpers"), str(HERE.parent / "cluster"), str(HERE / "fake_cuda")]
 
+import browser  # noqa: E402
 import fakecuda  # noqa: E402
 import fakecuda.coverage  # noqa: E402
 import namespaces  # noqa: E402
@@ -49,6 +50,7 @@ WHY_NOT: dict[str, Callable[[], str | None]] = {
     "torch": lambda: "minutes, too",
     "slurm": lambda: None if shutil.which("salloc") else "no Slurm",
     "netns": namespaces.why_not,
+    "chromium": lambda: None if browser.program() else "no Chromium",
     "mpi": lambda: "test_start_the_marked_tests runs them",
 }
 PARITY = HERE / "parity"

@@ -7,7 +7,7 @@ const views = new Map();
 const spelt = (v) => {
   if (v === null) return "not a number";
   const size = Math.abs(v);
-  return size >= 1e15 || (v && size < 1e-3) ? v.toExponential(3) : (+v.toPrecision(6)).toLocaleString("en");
+  return size >= 1e15 || (v && size < 1e-3) ? v.toExponential(3) : v.toLocaleString("en", { maximumSignificantDigits: 6 });
 };
 
 function ticks(low, high) {

@@ -54,7 +54,7 @@ def chosen(ranks: Sequence[RankTimes]) -> dict[int, str]:
     lengths = {i + FIRST: max(times.steps[i].whole for times in ranks) for i in range(count)}
     later = list(lengths)[ranks[0].skip :] or list(lengths)
     order = sorted(later, key=lambda number: lengths[number])
-    return {order[len(order) // 2]: "of median length", order[-1]: "the longest"}
+    return {order[(len(order) - 1) // 2]: "of median length", order[-1]: "the longest"}
 
 
 def window(run: Run, ranks: Sequence[RankTimes], number: int) -> tuple[float, float]:
