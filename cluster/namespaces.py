@@ -134,12 +134,12 @@ class Box:
 
     def slow(self, host: str, link: str | None, delay: str | None) -> None:
         """Limit what a host sends, and delay it; None: no limit, no delay."""
-        links.shape(self.namespace(host), link, delay)
+        self._shaped(host).shape(link, delay)
 
     def state(self, host: str) -> tuple[bool, str | None, str | None]:
         """Whether a host's link is up, its rate and its delay, as the kernel says."""
         flags = int(Path(f"/sys/class/net/{self._link(host)}/flags").read_text(), 16)
-        return bool(flags & 1), *links.shown(self.namespace(host))
+        return bool(flags & 1), *self._shaped(host).shown()
 
     def remove(self) -> None:
         """Remove all of it, also what is there of a box that was half made, with the processes that it holds."""
@@ -147,6 +147,7 @@ class Box:
             self._end_processes(host)
         for host in self.places:
             # By itself the link goes some time after the namespace.
+            run(f"ip link del {self._shaped(host).waiting}", check=False)
             run(f"ip link del {self._link(host)}", check=False)
             run(f"ip netns del {self.namespace(host)}", check=False)
             shutil.rmtree(_ETC / self.namespace(host), ignore_errors=True)
@@ -169,6 +170,10 @@ class Box:
         """The bridge's end of a host's link; names of links have 15 letters at most."""
         return f"{self._bridge}h{self._name(host).removeprefix('host')}"
 
+    def _shaped(self, host: str) -> links.Link:
+        port = self._link(host)
+        return links.Link(self.namespace(host), port, self._bridge, f"{port}w")
+
     def _name(self, host: str) -> str:
         for name, address in self.places.items():
             if host in (name, address):
@@ -178,7 +183,8 @@ class Box:
 
     def _there(self) -> list[str]:
         """What there is of its links and namespaces."""
-        names = [self._bridge, *map(self._link, self.places)]
+        ports = list(map(self._link, self.places))
+        names = [self._bridge, *ports, *(f"{port}w" for port in ports)]
         found = [f"link {name}" for name in names if Path("/sys/class/net", name).exists()]
         return found + [f"namespace {name}" for name in map(self.namespace, self.places) if _exists(name)]
 
@@ -285,9 +291,11 @@ def remove(name: str) -> bool:
 
 
 @contextmanager
-def hosts(count: int, rate: str | None = None, timeout: float = 180) -> Iterator[Box]:
-    """A box for as long as the context lasts; `rate` limits what each host sends, as `tc` writes it."""
-    box = make(f"hosts-{os.getpid()}-{secrets.token_hex(2)}", count, rate)
+def hosts(
+    count: int, rate: str | None = None, timeout: float = 180, delay: str | None = None
+) -> Iterator[Box]:
+    """A box for as long as the context lasts; `rate` limits what each host sends, `delay` keeps it, as `tc` writes them."""
+    box = make(f"hosts-{os.getpid()}-{secrets.token_hex(2)}", count, rate, delay)
     try:
         yield replace(box, timeout=timeout)
     finally:

@@ -2,6 +2,7 @@
 
     python examples/benchmarks/prediction.py
     python examples/benchmarks/prediction.py --models mnist_cnn --hosts 2 4 --rates 50mbit 200mbit 1gbit none
+    python examples/benchmarks/prediction.py --rates 1gbit --delays 0ms 1ms 5ms
 
 The hosts are network namespaces of this machine, with one rank each. The prediction knows how as many ranks of one host
 compute, which share this machine's cores as the hosts do, what sums of some sizes take over hosts whose links nothing limits
@@ -9,8 +10,10 @@ compute, which share this machine's cores as the hosts do, what sums of some siz
 """
 
 import argparse
+import itertools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,9 +27,9 @@ sys.path.append(str(Path(__file__).parents[2] / "cluster"))
 import namespaces
 
 
-def on_hosts(job: jobs.Job, rate: str | None) -> dict[str, Any]:
+def on_hosts(job: jobs.Job, rate: str | None, delay: str | None = None) -> dict[str, Any]:
     """What the job says with one rank on each of as many hosts."""
-    with namespaces.hosts(job.ranks, rate, timeout=900) as run:
+    with namespaces.hosts(job.ranks, rate, timeout=900, delay=delay) as run:
         ended = run(1, [sys.executable, "-m", f"ddpgrad.launcher.bench.{job.module}", *job.arguments])
     if ended.returncode:
         sys.exit(ended.stderr)
@@ -51,27 +54,34 @@ def main() -> None:
         "--rates", nargs="+", default=["50mbit", "200mbit", "1gbit", "none"], help="as tc writes them"
     )
     parser.add_argument("--unlimited", default="100gbit", help="what stands for none (default: %(default)s)")
+    parser.add_argument("--delays", nargs="+", default=["0ms"], help="of each packet, as tc writes them")
     parser.add_argument("--seconds", type=float, default=4.0)
     given = parser.parse_args()
     if reason := namespaces.why_not(next((rate for rate in given.rates if rate != "none"), None)):
         sys.exit(f"prediction.py {reason}")
     errors = []
-    print(f"{'model':>12}{'hosts':>7}{'link':>10}{'predicted ms':>14}{'measured ms':>13}{'error':>8}")
+    print(
+        f"{'model':>12}{'hosts':>7}{'link':>10}{'delay':>8}{'predicted ms':>14}{'measured ms':>13}{'error':>8}"
+    )
     for model in given.models:
         for hosts in given.hosts:
             words = f"--stack ddpgrad --model {model} --device cpu --workers 0 --threads 1 --seconds {given.seconds}"
             job = jobs.Job("ddpgrad", hosts, "training", tuple(words.split()), ("--threads", "1"))
             here, measured_sums = Training(**jobs.run(job)), [sums(hosts)]
-            for rate in given.rates:
+            for rate, delay in itertools.product(given.rates, given.delays):
                 link = given.unlimited if rate == "none" else rate
-                wanted = cluster.parse(f"hosts={hosts},link={link}")
+                wanted = cluster.parse(f"hosts={hosts},link={link},latency={delay}")
                 inside = cluster.within(wanted, "cpu", [])
-                assert inside is not None
-                *_, forecast = cluster.forecasts(wanted, here, inside, cluster.between(wanted, measured_sums))
-                measured = median(on_hosts(job, None if rate == "none" else rate)["steps"])
+                assert inside is not None and wanted.latency is not None
+                # A round takes what it takes without a delay, and the delay.
+                between = cluster.between(replace(wanted, latency=None), measured_sums)
+                between = replace(between, per_round=between.per_round + wanted.latency)
+                *_, forecast = cluster.forecasts(wanted, here, inside, between)
+                told = on_hosts(job, None if rate == "none" else rate, delay if wanted.latency else None)
+                measured = median(told["steps"])
                 errors.append(forecast.step / measured - 1)
                 print(
-                    f"{model:>12}{hosts:>7}{rate:>10}{forecast.step * 1e3:14.1f}{measured * 1e3:13.1f}{errors[-1]:8.1%}",
+                    f"{model:>12}{hosts:>7}{rate:>10}{delay:>8}{forecast.step * 1e3:14.1f}{measured * 1e3:13.1f}{errors[-1]:8.1%}",
                     flush=True,
                 )
     print(f"median of the absolute errors: {median(map(abs, errors)):.1%}")

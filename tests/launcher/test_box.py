@@ -109,6 +109,43 @@ def test_a_box_stays_until_it_is_taken_down(box):
     assert box("down", "--name", "../netns").returncode == 1
 
 
+# How long a connection to the sshd of a host took, at least: what both hosts send takes part in it.
+CONNECT = """
+import socket, sys, time
+def connect():
+    began = time.monotonic()
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 60).close()
+    return time.monotonic() - began
+print(min(connect() for _ in range(4)))
+"""
+
+
+def test_a_delay_is_on_the_way_and_ends_with_the_box(box, tmp_path):
+    assert box("up", "--hosts", "2", "--link", "100Mbit", "--delay", "150ms").returncode == 0
+    (made,) = [found for found in namespaces.all_boxes() if found.name == NAME]
+    assert [made.state(host) for host in made.places] == [(True, "100Mbit", "150ms")] * 2
+    server = [sys.executable, "-m", "http.server", "8123"]
+    with subprocess.Popen(words_of("exec", "host2", "--", *server), stderr=subprocess.DEVNULL) as listening:
+        while ":8123" not in box("exec", "host2", "--", "ss", "-ltn").stdout:
+            assert listening.poll() is None
+
+        def connect() -> float:
+            said = box("exec", "host1", "--", sys.executable, "-c", CONNECT, "host2", "8123")
+            return float(said.stdout)
+
+        assert connect() >= 0.3
+        assert box("slow", "host2", "--delay", "100us").returncode == 0
+        assert 0.15 <= connect() < 0.3
+        for host in made.places:
+            assert box("slow", host).returncode == 0
+        assert connect() < 0.15
+        assert box("slow", "host1", "--delay", "1min").stderr.count("must be a number with us, ms or s") == 1
+        box("heal", "host1")
+        before = links(made.number)
+        assert box("down").returncode == 0
+    assert not left() and not before & links(made.number)
+
+
 @pytest.mark.parametrize("how", ["exit 1", "kill -9 $PPID"])
 def test_of_a_box_that_is_half_made_nothing_stays(box, tmp_path, how):
     (tmp_path / "tc").write_text(f"#!/bin/sh\ncase $* in *host2*replace*) {how};; esac\n")
