@@ -337,6 +337,7 @@ def main() -> None:
         if isinstance(ddp, DDP):  # where the communication of the last steps went, for ddprun report
             (run / "explain.json").write_text(json.dumps(ddp.explain()))
         print(plot(run))
+        print(f"a page with curves, times and settings: ddprun report {run}")
     torch.manual_seed(args.seed)
     sample = model.generate(b"def ", 200)  # on all ranks, as each has a part of a sharded model
     if rank == 0:

@@ -65,4 +65,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _steps(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be numbers of steps with commas between them, such as 12,13"
+        ) from None

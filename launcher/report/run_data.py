@@ -70,7 +70,11 @@ def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None =
     """
     for path in (folder, trace, logs):
         if path is not None and not path.is_dir():
-            raise LaunchError(f"{path}: there is no such folder")
+            raise LaunchError(
+                f"{path} is no folder: give the folder of the run"
+                if path.exists()
+                else f"{path}: there is no such folder"
+            )
     run = Run(name, folder)
     run.config = _object(folder / CONFIG, run) or {}
     _read_metrics(run)
@@ -99,8 +103,11 @@ def read(folder: Path, name: str, trace: Path | None = None, logs: Path | None =
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     run.checkpoints = [path.name for place in places for path in Checkpointer(place).paths()]
     if not (run.config or run.rows or run.log_folder or run.trace or run.checkpoints):
+        below = [path.parent for file in (CONFIG, METRICS) for path in folder.glob(f"*/{file}")]
+        newest = max(below, key=lambda path: path.stat().st_mtime, default=None)
         raise LaunchError(
             f"{folder} holds nothing of a run: no {CONFIG}, {METRICS}, {REPORT} or timeline-*.jsonl"
+            + (f". The newest run in it is {newest}" if newest else "")
         )
     return run
 

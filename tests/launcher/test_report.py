@@ -337,6 +337,11 @@ def test_a_served_page_renews_itself_when_files_change_and_is_found_by_its_secre
     [
         (["absent"], "absent: there is no such folder"),
         (["empty"], "empty holds nothing of a run"),
+        (
+            ["."],
+            ". holds nothing of a run: no config.json, metrics.jsonl, failure.json or timeline-*.jsonl. The newest run in it is run",
+        ),
+        (["run/metrics.jsonl"], "run/metrics.jsonl is no folder: give the folder of the run"),
         (["run", "run"], "a folder is given twice"),
         (["run", "--trace", "broken"], "broken/timeline-0.jsonl, line 1: not the head of a recording"),
         (["run", "--trace", "empty", "--trace", "empty"], "--trace is given 2 times for 1 runs"),
