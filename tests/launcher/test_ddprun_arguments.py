@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -166,6 +168,13 @@ def test_what_cannot_be_done_is_refused_at_once(tmp_path, monkeypatch, capsys, a
     (tmp_path / "s.py").touch()
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"ddprun: error: {words}")
+
+
+def test_a_module_is_found_as_python_finds_it(tmp_path):
+    """In an environment where this package is installed to be edited, from any folder."""
+    words = [sys.executable, "-P", "-m", "ddpgrad.launcher", "-n", "1", "-m", "ddpgrad.launcher", "--help"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0 and "usage: ddprun" in ended.stdout, ended.stderr
 
 
 def test_without_mpiexec_it_is_said_what_to_install(tmp_path, monkeypatch, capsys):
