@@ -193,7 +193,9 @@ class Box:
             reaching.write_ssh(self.enter, self.places, self.variables)
         else:
             reaching.write_program(self.enter, self.name, self.places)
-        run(f"ip link add {self._bridge} type bridge")
+        # An address of its own: else it would be that of one of its ports, and change as these come and go.
+        address = f"02:dd:{self.number.to_bytes(4, 'big').hex(':')}"
+        run(f"ip link add {self._bridge} address {address} type bridge")
         run(f"ip addr add {self.bridge}/24 dev {self._bridge}")
         run(f"ip link set {self._bridge} mtu {MTU} up")
         for host, address in self.places.items():

@@ -73,9 +73,9 @@ def main() -> None:
                 wanted = cluster.parse(f"hosts={hosts},link={link},latency={delay}")
                 inside = cluster.within(wanted, "cpu", [])
                 assert inside is not None and wanted.latency is not None
-                # A round takes what it takes without a delay, and the delay.
+                # A round takes what it takes without a delay, and three times the way: MPI asks before it sends what is large.
                 between = cluster.between(replace(wanted, latency=None), measured_sums)
-                between = replace(between, per_round=between.per_round + wanted.latency)
+                between = replace(between, per_round=between.per_round + 3 * wanted.latency)
                 *_, forecast = cluster.forecasts(wanted, here, inside, between)
                 told = on_hosts(job, None if rate == "none" else rate, delay if wanted.latency else None)
                 measured = median(told["steps"])

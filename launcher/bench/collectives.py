@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,12 +27,16 @@ from ddpgrad.distributed.process_group import default_group
 from . import machine
 from .training import MARK
 
+if TYPE_CHECKING:
+    from ddpgrad.distributed.communicator.communicator import Communicator
+
 Step = Callable[[], Any]
 
 _WARM_UP = 120
 """Calls before the first that is timed: small sums are compiled after a hundred."""
 _BYTES_OF_A_ROUND = 4 << 20
 _CALLS_OF_A_ROUND = 500
+_SECONDS_OF_A_ROUND = 0.5  # of one collective of one size, where the network is slow or far
 
 
 OPS: dict[str, Callable[[int], float]] = {
@@ -204,16 +208,14 @@ def measure(players: Sequence[Any], op: str, nbytes: int, rounds: int) -> list[R
                 np.count_nonzero(found != expected(op, c.rank, c.size, elements))
             )  # fmt: skip
     for step in steps.values():
-        for _ in range(_WARM_UP if calls > 1 else 1):
+        for _ in range(_affordable(c, step, _WARM_UP if calls > 1 else 1)):
             step()
+    counts = {name: _affordable(c, step, calls) for name, step in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
             c.barrier("benchmark")
-            began = time.perf_counter()
-            for _ in range(calls):
-                step()
-            times[name].append((time.perf_counter() - began) / calls)
+            times[name].append(_mean_of(counts[name], step))
     slowest = np.max(c.all_gather(np.array(list(times.values()))), axis=0)
     mistakes = np.sum(c.all_gather(np.array(list(wrong.values()))), axis=0)
     return [
@@ -221,15 +223,29 @@ def measure(players: Sequence[Any], op: str, nbytes: int, rounds: int) -> list[R
     ]
 
 
+def _mean_of(calls: int, step: Callable[[], object]) -> float:
+    """Seconds of one of so many calls."""
+    began = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - began) / calls
+
+
+def _affordable(c: Communicator, step: Callable[[], object], most: int) -> int:
+    """How many calls a round has time for, at most `most`: the same on all ranks, as over links that are slow or far."""
+    slowest = float(np.max(c.all_gather(np.array(_mean_of(1, step)))))
+    return max(1, min(most, int(_SECONDS_OF_A_ROUND / slowest)))
+
+
 def agreement(rounds: int) -> float:
-    """Seconds of a barrier: the least of `rounds` means of a hundred."""
+    """Seconds of a barrier: the least of `rounds` means of up to a hundred."""
     c = default_group().communicator
-    best = float("inf")
-    for _ in range(rounds):
-        began = time.perf_counter()
-        for _ in range(100):
-            c.barrier("benchmark")
-        best = min(best, (time.perf_counter() - began) / 100)
+
+    def barrier() -> None:
+        c.barrier("benchmark")
+
+    calls = _affordable(c, barrier, 100)
+    best = min(_mean_of(calls, barrier) for _ in range(rounds))
     return float(np.max(c.all_gather(np.array(best))))
 
 
