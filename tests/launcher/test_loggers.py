@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ def log_params(values, run_id): note("log_params", values, run_id)
 def log_metrics(values, step, run_id): note("log_metrics", values, step, run_id)
 def end_run(status): note("end_run", status)
 def set_experiment(name): note("set_experiment", name)
+def get_tracking_uri(): return os.environ.get("MLFLOW_TRACKING_URI", "file:mlruns")
 """
 PROGRAM = """
 import sys
@@ -87,6 +89,20 @@ def test_a_library_is_told_of_the_run_its_rows_its_end_and_where_it_goes_on(ddpr
         assert first[0][2]["resume"] == "allow" and first[0][2].get("id") == began[2].get("id")
     beginning = json.dumps(calls(ddprun.folder, 1)[:2])
     assert '"run-rank1"' in beginning and '"group": "run"' in beginning
+
+
+def test_a_server_that_is_not_there_is_an_error_at_once(tmp_path, monkeypatch):
+    """MLflow itself asks again for four minutes."""
+    (tmp_path / "mlflow.py").write_text(FAKE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    with pytest.raises(
+        ConnectionError, match=rf"no server answers at {address} .*name another in MLFLOW_TRACKING_URI"
+    ):
+        loggers.start(tmp_path / "run", "mlflow")
 
 
 def test_metrics_jsonl_goes_on_from_the_step_that_stands(tmp_path):
