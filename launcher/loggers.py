@@ -329,15 +329,18 @@ def start(
     """Begin to log the run in `folder`, which is made if need be: to metrics.jsonl there, and to the loggers in `names`.
 
     Call it on all ranks, after they have met; rank 0 logs, and of `NAME:all` every rank. `step`, `project`, `settings`: see
-    `Place`. Raises what `chosen` raises, and OSError where the folder cannot be written to.
+    `Place`. Raises what `chosen` raises, and OSError where the folder cannot be written to or a server does not answer.
     """
     wanted, rank = chosen(names), host.current().rank
     Path(folder).mkdir(parents=True, exist_ok=True)
     place = {"rank": rank, "step": step, "project": project, "settings": settings or {}}
-    return Loggers(
-        [
-            LOGGERS[name](Place(Path(folder), alone=not everywhere, **place))
-            for name, everywhere in wanted.items()
-            if everywhere or rank == 0
-        ]
-    )
+    made: list[Logger] = []
+    try:
+        for name, everywhere in wanted.items():
+            if everywhere or rank == 0:
+                made.append(LOGGERS[name](Place(Path(folder), alone=not everywhere, **place)))
+    except BaseException:
+        for logger in made:
+            logger.close(failed=True)
+        raise
+    return Loggers(made)

@@ -7,7 +7,9 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -93,9 +95,10 @@ def test_a_library_is_told_of_the_run_its_rows_its_end_and_where_it_goes_on(ddpr
 
 def test_a_server_that_is_not_there_is_an_error_at_once(tmp_path, monkeypatch):
     """MLflow itself asks again for four minutes."""
-    (tmp_path / "mlflow.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    mlflow = ModuleType("mlflow")
+    exec(FAKE, mlflow.__dict__)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    mlflow.__spec__ = ModuleSpec("mlflow", None)  # by which it is found to be installed
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
