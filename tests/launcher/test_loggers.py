@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there_is_an_error_at_once(tmp_path, monkeypatch):
     mlflow = ModuleType("mlflow")
     exec(FAKE, mlflow.__dict__)
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    mlflow.__spec__ = ModuleSpec("mlflow", None)  # by which it is found to be installed
+    mlflow.__spec__ = ModuleSpec("mlflow", None, origin="here")  # by which it is found to be installed
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
