@@ -137,3 +137,63 @@ def test_the_service_finds_the_pods_of_the_job():
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     assert template["spec"]["subdomain"] == service["metadata"]["name"]
+
+
+# What custom resources have around pods, by the definitions in their repositories: kubeflow/mpi-operator
+# (pkg/apis/kubeflow/v2beta1), kubernetes-sigs/jobset (hack/python-sdk/swagger.json), kubeflow/training-operator.
+KNOWN = {
+    "MPIJob": {
+        "mpiImplementation": str, "slotsPerWorker": int, "sshAuthMountPath": str, "launcherCreationPolicy": str,
+        "runLauncherAsWorker": bool, "runPolicy": dict, "mpiReplicaSpecs": dict,
+    },
+    "PyTorchJob": {"nprocPerNode": str, "runPolicy": dict, "elasticPolicy": dict, "pytorchReplicaSpecs": dict},
+    "JobSet": {
+        "network": dict, "failurePolicy": dict, "successPolicy": dict, "replicatedJobs": list, "suspend": bool,
+        "coordinator": dict, "managedBy": str, "ttlSecondsAfterFinished": int, "startupPolicy": dict,
+    },
+    "runPolicy": {
+        "cleanPodPolicy": str, "backoffLimit": int, "activeDeadlineSeconds": int, "ttlSecondsAfterFinished": int,
+        "schedulingPolicy": dict, "suspend": bool, "managedBy": str,
+    },
+    "replica": {"replicas": int, "restartPolicy": str, "template": dict},
+    "replicatedJob": {"name": str, "replicas": int, "template": dict, "dependsOn": list, "groupName": str},
+    "failurePolicy": {"maxRestarts": int, "rules": list, "restartStrategy": str},
+    "rule": {
+        "name": str, "action": str, "onJobFailureReasons": list, "onJobFailureMessagePatterns": list,
+        "targetReplicatedJobs": list,
+    },
+    "network": {"enableDNSHostnames": bool, "subdomain": str, "publishNotReadyAddresses": bool},
+}  # fmt: skip
+
+
+def known(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, which has fields of `kind` only, each of its type."""
+    assert {name: type(value) for name, value in given.items()}.items() <= KNOWN[kind].items(), kind
+    return given
+
+
+def parts(resource: dict[str, Any]) -> list[dict[str, Any]]:
+    """The resource as Kubernetes's own: a custom one is what it makes of its templates, each a Pod or a Job."""
+    kind, spec = resource["kind"], resource["spec"]
+    if kind not in KNOWN:
+        return [resource]
+    known(kind, spec)
+    named = {"metadata": {"name": "made"}}
+    if kind == "JobSet":
+        known("network", spec["network"])
+        for rule in known("failurePolicy", spec["failurePolicy"])["rules"]:
+            known("rule", rule)
+        jobs = [known("replicatedJob", job)["template"] for job in spec["replicatedJobs"]]
+        return [{"apiVersion": "batch/v1", "kind": "Job", **named, **job} for job in jobs]
+    known("runPolicy", spec["runPolicy"])
+    replicas = spec["mpiReplicaSpecs" if kind == "MPIJob" else "pytorchReplicaSpecs"].values()
+    templates = [known("replica", replica)["template"] for replica in replicas]
+    return [{"apiVersion": "v1", "kind": "Pod", **named, **template} for template in templates]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(K8S)))
+def test_the_schemas_that_kubernetes_publishes(folder):
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    for resource in resources(folder):
+        for part in parts(resource):
+            kubernetes_validate.validate(part, "1.31", strict=True)
