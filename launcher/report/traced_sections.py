@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from ddpgrad.distributed.ddp.explain import Explanation
@@ -225,6 +225,14 @@ def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
         if series:
             drawn = charts.draw(title, "MiB", series, "s")
             parts += [drawn, table(("process", "last, MiB", "most, MiB"), rows, kind)]
+    if rows := [row for run in runs if run.trace is not None for row in _parts(run, len(runs) > 1)]:
+        heads = ("process", "parameters", "gradients", "optimizer state", "all else", "together")
+        parts.append(table(heads, rows, "What memory is for, MiB"))
+        said = (
+            "All else: activations, buffers, data and the program, which is what a process had at most, on its GPUs where it uses "
+            "some, without the other three as they were last."
+        )
+        parts.append(tag("p", said))
     for run in runs:
         if run.trace is None or not run.trace.memory:
             parts.append(
@@ -233,6 +241,17 @@ def _memory(runs: Sequence[Run], charts: Charts) -> list[Markup]:
                 )
             )
     return parts
+
+
+def _parts(run: Run, named: bool) -> Iterator[tuple[str, ...]]:
+    """A row for each process that had optimizers: its memory in four parts, and the sum."""
+    assert run.trace is not None
+    for proc, by_rank in run.trace.parts.items():
+        marks = run.trace.gpu_memory.get(proc) or run.trace.memory.get(proc) or [(0.0, 0)]
+        known = [sum(part) for part in zip(*by_rank.values(), strict=True)]
+        most = max(nbytes for _, nbytes in marks)
+        sizes = (*known, max(0, most - sum(known)), most)
+        yield f"{f'{run.name}, ' if named else ''}process {proc}", *(number(size / _MIB) for size in sizes)
 
 
 def _median(values: Sequence[float]) -> str:

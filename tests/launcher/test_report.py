@@ -158,6 +158,13 @@ def test_what_was_recorded_is_shown_by_step_bucket_and_process(trained):
     explained = Explanation(json.loads((trained / "explain.json").read_text()))
     assert len(explained["buckets"]) == 2 and str(explained) in page.said
     assert float(page.rows("Memory")["process 1"][1]) > 10
+    heads, *processes = page.tables["What memory is for, MiB"]
+    assert [row[0] for row in processes] == ["process 0", "process 1"]
+    for row in processes:
+        size = dict(zip(heads, row, strict=True))
+        # Two layers of 64 x 64 floats, under SGD without momentum.
+        assert size["parameters"] == size["gradients"] == "0.03125" and size["optimizer state"] == "0"
+        assert float(size["all else"]) + 0.0625 == pytest.approx(float(size["together"]), rel=1e-3)
     for step in (3, 5):
         _, *spans = page.tables[
             next(caption for caption in page.tables if caption.startswith(f"run, step {step}:"))

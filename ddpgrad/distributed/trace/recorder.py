@@ -18,6 +18,7 @@ import json
 import os
 import statistics
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ import numpy as np
 from ...autograd.graph import RemovableHandle
 from ...core import environment, spans
 from ...core.environment import Launch
-from ...optim.optimizer import register_optimizer_step_post_hook
+from ...core.tensor import Tensor
+from ...optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from ..communicator.communicator import Communicator, Port
 from ..protocol import progress
 from ..transports.base import COMPLETED, Pending
@@ -55,6 +57,7 @@ class _Recording(spans.Recorder):
         self._pid = os.getpid()
         self._written = spans.now()
         self._lock = threading.Lock()
+        self._optimizers: dict[int, tuple[int | None, weakref.ref[Optimizer]]] = {}
         self._file = (folder / f"{_PREFIX}-{launch.proc}.jsonl").open("w")
         self._line({"job": launch.job, "attempt": environment.restart_count(), "procs": launch.procs,
                     "host": _machine(), "name": os.uname().nodename})  # fmt: skip
@@ -78,8 +81,32 @@ class _Recording(spans.Recorder):
                 self._line([self._first_rank if span.rank is None else span.rank, *span[1:]])
             resident, gpu = progress.memory()
             self._line({"memory": resident, "gpu": gpu, "at": spans.now()})
+            for rank, part in self._parts().items():
+                rank = self._first_rank if rank is None else rank
+                self._line({"rank": rank, "parts": part, "at": spans.now()})
             self._file.flush()
             self._written = spans.now()
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer of this rank has made a step."""
+        self._optimizers[id(optimizer)] = spans.caller(), weakref.ref(optimizer)
+        self.write_if_due()
+
+    def _parts(self) -> dict[int | None, list[int]]:
+        """By rank: the bytes of parameters, of gradients, and of the state of optimizers, whose tensors they share."""
+        found: dict[int | None, list[int]] = {}
+        for rank, known in self._optimizers.values():
+            if (optimizer := known()) is None:
+                continue
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            state = [
+                t for p in parameters for t in optimizer.state.get(p, {}).values() if isinstance(t, Tensor)
+            ]
+            part = found.setdefault(rank, [0, 0, 0])
+            for i, tensors in enumerate((parameters, gradients, state)):
+                part[i] += sum(_nbytes(tensor) for tensor in tensors)
+        return found
 
     def write_if_due(self) -> None:
         if spans.now() - self._written > _WRITE_EVERY_S:
@@ -89,6 +116,12 @@ class _Recording(spans.Recorder):
         self.write()
         if os.getpid() == self._pid:
             self._file.close()
+
+
+def _nbytes(tensor: Tensor) -> int:
+    """Of what this rank has of it."""
+    here = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
+    return here.nbytes
 
 
 class _Current:
@@ -118,7 +151,7 @@ def start(folder: str | os.PathLike[str], launch: Launch | None = None) -> None:
             return
         recording = _Current.recording = _Recording(Path(folder), launch or _expected())
         _Current.users = 1
-        _Current.hook = register_optimizer_step_post_hook(lambda *_: recording.write_if_due())
+        _Current.hook = register_optimizer_step_post_hook(lambda optimizer, *_: recording.stepped(optimizer))
         spans.attach(recording)
 
 

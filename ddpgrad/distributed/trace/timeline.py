@@ -27,6 +27,7 @@ class Run:
 
     hosts: the host of each rank. missing: processes whose files are not there; cut: those whose file ends within a line,
     or is damaged there. memory: of each process, when it took how many bytes; gpu_memory: likewise, of GPUs, where it took any.
+    parts: of each process by rank, the bytes of parameters, gradients and optimizer state, as they were last.
     """
 
     spans: list[Span]
@@ -35,6 +36,7 @@ class Run:
     cut: list[int] = field(default_factory=list)
     memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     gpu_memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    parts: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
 
 def read(folder: Path) -> Run:
@@ -59,7 +61,17 @@ def read(folder: Path) -> Run:
     spans: list[Span] = []
     hosts: dict[int, str] = {}
     memory: dict[str, dict[int, list[tuple[float, int]]]] = {"memory": {}, "gpu": {}}
+    by_rank: dict[int, dict[int, list[int]]] = {}
     for proc, (head, clock, rows, taken, _) in parts.items():
+        for row in taken:
+            part = row.get("parts")
+            if (
+                isinstance(row.get("rank"), int)
+                and isinstance(part, list)
+                and len(part) == 3
+                and all(map(_is_time, part))
+            ):
+                by_rank.setdefault(proc, {})[row["rank"]] = part
         # Processes of one machine read one clock; between machines the measured difference counts.
         ahead = 0.0 if head["host"] == reference[0]["host"] else clock - reference[1]
         for kind, by_proc in memory.items():
@@ -73,7 +85,7 @@ def read(folder: Path) -> Run:
     missing = sorted(set(range(newest["procs"])) - set(parts))
     cut = sorted(proc for proc, part in parts.items() if not part[-1])
     taken = (dict(sorted(by_proc.items())) for by_proc in memory.values())
-    return Run(spans, dict(sorted(hosts.items())), missing, cut, *taken)
+    return Run(spans, dict(sorted(hosts.items())), missing, cut, *taken, dict(sorted(by_rank.items())))
 
 
 def _first_line(path: Path) -> str:
