@@ -84,8 +84,8 @@ def read(folder: Path) -> Run:
     spans.sort(key=lambda span: span.began)
     missing = sorted(set(range(newest["procs"])) - set(parts))
     cut = sorted(proc for proc, part in parts.items() if not part[-1])
-    taken = (dict(sorted(by_proc.items())) for by_proc in memory.values())
-    return Run(spans, dict(sorted(hosts.items())), missing, cut, *taken, dict(sorted(by_rank.items())))
+    resident, gpu = (dict(sorted(by_proc.items())) for by_proc in memory.values())
+    return Run(spans, dict(sorted(hosts.items())), missing, cut, resident, gpu, dict(sorted(by_rank.items())))
 
 
 def _first_line(path: Path) -> str:
