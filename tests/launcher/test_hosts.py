@@ -154,7 +154,8 @@ def test_a_job_goes_on_without_a_host_that_is_lost(training, how, number, ranks,
     assert results(result.out) == training.undisturbed
 
 
-@pytest.mark.parametrize("number", thinned([0, 1], 1))
+@pytest.mark.full
+@pytest.mark.parametrize("number", [0, 1])
 def test_what_a_lost_host_had_in_memory_its_neighbour_has(training, number):
     lost = training.hosts.addresses[number]
     trouble = functools.partial(training.hosts.kill, lost)
