@@ -57,7 +57,7 @@ def trained(wrap: Any, n: int, k: int) -> tuple[list[np.ndarray], list[list[str]
                 losses.append(loss.item().hex())
             norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
-        return [*map(whole, net.state_dict().values()), norm.numpy()], losses
+        return [*map(whole, [*net.state_dict().values(), norm])], losses
 
     results = ranks(n, program)
     if wrap is not DDP:  # whose buffers are rank 0's in the next forward

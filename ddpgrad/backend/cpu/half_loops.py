@@ -25,7 +25,7 @@ from .inner_loops import (
     elementwise,
     feeds_itself,
     few_words,
-    kept,
+    keep,
     memory,
     pointer,
     put,
@@ -166,7 +166,7 @@ def _loop_by_a_number(name: str, brain: bool, first: bool) -> tuple[int, int]:
     kind = _BFLOAT16 if brain else _FLOAT16
     kinds = (kind, _OTHER, kind) if first else (_OTHER, kind, kind)
     told = np.array([*_wide[name], 0, 0, 2, 3, *kinds])
-    kept.append(told)
+    keep(told)
     return around(getattr(np, name), _loops()[0].address, told.ctypes.data)
 
 
@@ -226,5 +226,5 @@ def _told(ufunc: np.ufunc, letters: str, kind: int, *loops: int) -> np.ndarray[A
     """What `_loop` is told of a ufunc whose operands are of `kind` where `letters` has float32."""
     kinds = [kind if letter == "f" else _OTHER for letter in letters.replace("->", "")]
     told = np.array([*loops, ufunc.nin, ufunc.nargs, *kinds], np.int64)
-    kept.append(told)
+    keep(told)
     return told

@@ -109,8 +109,12 @@ class Head(ctypes.Structure):
     )
 
 
-kept: list[Any] = []
-"""What NumPy points to."""
+_kept: list[Any] = []
+
+
+def keep(what: Any) -> None:
+    """Let what NumPy points to stay for ever."""
+    _kept.append(what)
 
 
 def elementwise() -> Iterator[tuple[np.ufunc, Head]]:
@@ -139,7 +143,7 @@ def _give_own_tables(head: Head) -> None:
     for name in ("functions", "data"):
         entries = getattr(head, name)
         own = (ctypes.c_void_p * head.ntypes)(*[entries[i] for i in range(head.ntypes)])
-        kept.append(own)
+        keep(own)
         setattr(head, name, ctypes.cast(own, ctypes.POINTER(ctypes.c_void_p)))
 
 

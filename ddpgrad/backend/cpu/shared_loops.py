@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from .inner_loops import address_of, call, compiled_loop, elementwise, kept, pointer, put
+from .inner_loops import address_of, call, compiled_loop, elementwise, keep, pointer, put
 from .watching import LEAST, STATE, share
 
 # What a loop is told, in words: the loop in whose place it is, and what that is told; the number of inputs and of operands; the
@@ -39,7 +39,7 @@ def _loop(args, dims, steps, data):
 @cache
 def _address() -> int:
     loop = compiled_loop(_loop)
-    kept.append(loop)
+    keep(loop)
     return loop.address
 
 
@@ -47,7 +47,7 @@ def around(ufunc: np.ufunc, loop: int, told: int) -> tuple[int, int]:
     """An inner loop, and what it is told, that share `loop`, one of `ufunc`."""
     shift = 0 if ufunc.__name__ in _QUICK else _SLOWER
     words = np.array([loop, told, ufunc.nin, ufunc.nargs, STATE.ctypes.data, shift], np.int64)
-    kept.append(words)
+    keep(words)
     return _address(), words.ctypes.data
 
 
