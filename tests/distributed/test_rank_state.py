@@ -26,6 +26,7 @@ SHARED = {
     "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
     "autograd.passes.carried": "thread-local states, listed at import",
     "backend.cpu.inner_loops._kept": "compiled loops of NumPy's ufuncs",
+    "backend.cpu.inner_loops._own": "the ufuncs that have other loops",
     "backend.cpu.half_loops._wide": "the float32 loops of NumPy's ufuncs",
     "backend.elementary.shape._parts": "memory that flat optimizers split, by its address",
     "backend.cuda._devices": "what the machine has",
