@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import warnings
 from collections.abc import Iterator
@@ -126,6 +127,9 @@ class Converter:
             return ours(value)
         if isinstance(value, torch.nn.Module):
             return getattr(ddpgrad.nn, type(value).__name__)()
+        if dataclasses.is_dataclass(value):  # options
+            kind = getattr(ddpgrad.nn, type(value).__name__)
+            return kind(**{f.name: self(getattr(value, f.name)) for f in dataclasses.fields(value)})
         return value
 
 
