@@ -39,10 +39,9 @@ class _Trial:
         if status is None:
             return f"no program has run there within {_TRIAL_S:g} s"
         self.said.seek(0)
-        lines = self.said.read().decode(errors="replace").split("\n")
-        return (
-            "" if status == 0 else next((line for line in reversed(lines) if line.strip()), "mpiexec failed")
-        )
+        lines = self.said.read().decode(errors="replace").splitlines()
+        # mpiexec's own lines about the end come last.
+        return "" if status == 0 else next(filter(str.strip, lines), f"mpiexec's exit code was {status}")
 
     def end(self) -> None:
         child_process.send_group(self.popen.pid, signal.SIGKILL)

@@ -39,7 +39,7 @@ def made(plan: Plan, selector: selectors.BaseSelector) -> Iterator[str]:
         yield ""
         return
     with contextlib.ExitStack() as stack:
-        if plan.hosts or plan.slurm:
+        if plan.hosts or plan.nnodes > 1:  # in Slurm on one host, what a step starts may end with it
             # Keepers connect, and end when the launcher does.
             held = stack.enter_context(contextlib.ExitStack())
             listener = Listener(plan, selector, lambda fd, pid: held.callback(os.close, fd))
