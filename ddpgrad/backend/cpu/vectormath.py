@@ -18,6 +18,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core.caching import FunctionCache
+from numba.core.compiler import Compiler
 from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic, overload
 
@@ -39,11 +40,24 @@ _INTEGER = {types.float32: types.int32, types.float64: types.int64}
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` when it is first called with arguments of a type; keep the result on disk.
 
-    Single-threaded and free of the GIL. Sums over vector lanes have one order per length.
+    Single-threaded and free of the GIL. Sums over vector lanes have one order per length. Two arrays that it is given
+    must not overlap, unless a loop reads each element before it writes that one.
     The copy on disk is renewed when the function's own file changes: whoever edits what is
     inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
-    return cached(njit(fastmath=_KERNEL, **_OPTIONS)(function))
+    return cached(njit(fastmath=_KERNEL, pipeline_class=_Apart, **_OPTIONS)(function))
+
+
+class _Apart(Compiler):
+    """Numba's compiler, told that the arrays of a kernel do not overlap.
+
+    Otherwise LLVM adds a check that takes arrays which merely lie near one another for overlapping, and goes on without
+    vectors, whose last bit can differ: the result would depend on where the heap had room.
+    """
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.noalias = True
+        return super().define_pipelines()
 
 
 class _KernelCache(FunctionCache):
