@@ -100,7 +100,9 @@ class _Encoder:
         kind = type(obj)
         if obj is None or kind in (bool, int, str):
             return obj
-        if isinstance(obj, Tensor) and not hasattr(kind, "full_tensor"):  # of which this rank has a part
+        if isinstance(obj, Tensor) and (
+            kind is Tensor or not hasattr(kind, "full_tensor")
+        ):  # a part of which this rank has
             array = obj._array
             device = "cpu" if type(array) is np.ndarray else str(obj.device)
             return {"tensor": [self._store(array, where), device, obj.requires_grad]}

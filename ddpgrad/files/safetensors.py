@@ -106,7 +106,7 @@ def save_file(
     # The format wants every array aligned to its elements: the widest first.
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
     given = {"format": "pt"} if metadata is None else dict(metadata)
-    _replace(filename, lambda file: tensor_file.write(file, arrays, given, checksum=None))
+    _replace(filename, lambda file: tensor_file.write(file, arrays, given, checksum=False))
 
 
 def load_model(folder: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Tensor]:

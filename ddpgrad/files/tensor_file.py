@@ -3,8 +3,8 @@
 Layout (https://github.com/huggingface/safetensors#format): eight bytes with the length of
 a JSON header, the header, the arrays' bytes without gaps. What `write` writes also carries
 a SHA-256 over everything that follows the length, computed with zeros in its own place, so
-that a file in which any byte changed is refused by `read`. What stays in memory may have a CRC-32
-instead. `read_layout` takes any file of the format, without its arrays.
+that a file in which any byte changed is refused by `read`. `read_layout` takes any file of the format, without its
+arrays.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import hashlib
 import json
 import math
 import os
-import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -47,22 +46,8 @@ _MAX_TENSORS = 100_000
 _MAX_BRACKETS = 1_000_000  # of lists and dicts, in the header and in the text within
 
 
-class _Crc32:
-    """As the digests of hashlib: several times as fast where only accidents are to be found."""
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, data: bytes | memoryview) -> None:
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-_CHECKSUMS: dict[str, Callable[[], Any]] = {"sha256": hashlib.sha256, "crc32": _Crc32}
-# Stands where the digest goes while the digest is computed.
-_BLANK = {name: "0" * len(begin().hexdigest()) for name, begin in _CHECKSUMS.items()}
+_BLANK = "0" * 64
+"""Stands where the digest goes while the digest is computed."""
 
 
 class Entry(NamedTuple):
@@ -83,17 +68,13 @@ def is_storable(dtype: np.dtype[Any]) -> bool:
 
 
 def write(
-    file: IO[bytes],
-    arrays: Mapping[str, np.ndarray],
-    metadata: Mapping[str, str],
-    *,
-    checksum: Literal["sha256", "crc32"] | None = "sha256",
+    file: IO[bytes], arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str], *, checksum: bool = True
 ) -> None:
     """Write `arrays` and `metadata` to a binary file, copying only arrays that are not contiguous.
 
-    checksum: the kind that is added to the metadata, which `read` asks for.
+    checksum: one is added to the metadata.
     """
-    blank = {checksum: _BLANK[checksum]} if checksum else {}
+    blank = {"sha256": _BLANK} if checksum else {}
     entries: dict[str, Any] = {"__metadata__": {**metadata, **blank}}
     end = 0
     for name, array in arrays.items():
@@ -110,44 +91,42 @@ def write(
     if reason := _too_much(header):
         raise CheckpointError(f"the object cannot be written: {reason}")
     if checksum:
-        digest = _CHECKSUMS[checksum]()
-        digest.update(header)
+        digest = hashlib.sha256(header)
         for array in arrays.values():
             digest.update(_bytes_of(array))
-        header = header.replace(_entry(checksum, _BLANK[checksum]), _entry(checksum, digest.hexdigest()), 1)
+        header = header.replace(_entry(_BLANK), _entry(digest.hexdigest()), 1)
     file.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
     file.write(header)
     for array in arrays.values():
         file.write(_bytes_of(array))
 
 
-def _entry(checksum: str, digest: str) -> bytes:
-    return f'"{checksum}":"{digest}"'.encode()
+def _entry(digest: str) -> bytes:
+    return f'"sha256":"{digest}"'.encode()
 
 
 def read(
-    file: IO[bytes], name: str, *, to_end: bool, checksum: Literal["sha256", "crc32"] = "sha256"
+    file: IO[bytes], name: str, *, to_end: bool, checksum: bool = True
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read the arrays and the metadata that `write` wrote, at the position of a seekable binary file.
 
-    name: what errors call the file. to_end: nothing may follow. checksum: the kind that it must
-    have. Nothing that the file claims is believed before it is checked: CheckpointError says what is
-    wrong.
+    name: what errors call the file. to_end: nothing may follow. checksum: it must have one of its own.
+    Nothing that the file claims is believed before it is checked: CheckpointError says what is wrong.
     """
     header, layout, metadata = _read_header(file, name, to_end=to_end)
-    written = metadata.get(checksum)
-    if not isinstance(written, str):
+    written = metadata.get("sha256")
+    if checksum and not isinstance(written, str):
         raise CheckpointError(
             f"{name} was not written by ddpgrad.save: it has no checksum of its own. Tensors of a plain safetensors file "
             "are read by ddpgrad.safetensors.load_file"
         )
     arrays = {key: np.empty(entry.shape, entry.dtype) for key, entry in layout.items()}
-    digest = _CHECKSUMS[checksum]()
-    digest.update(header.replace(_entry(checksum, written), _entry(checksum, _BLANK[checksum]), 1))
+    digest = hashlib.sha256(header.replace(_entry(str(written)), _entry(_BLANK), 1))
     for array in arrays.values():
         fill(file, _bytes_of(array), name)
-        digest.update(_bytes_of(array))
-    if digest.hexdigest() != written:
+        if checksum:
+            digest.update(_bytes_of(array))
+    if checksum and digest.hexdigest() != written:
         raise _damaged(name, "its bytes do not match its checksum")
     return arrays, metadata
 

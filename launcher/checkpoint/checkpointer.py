@@ -69,7 +69,7 @@ class Checkpointer:
     memory_every how many steps lie between the snapshots that `step` leaves in memory of ddprun. When ddprun has
                  restarted the job (--max-restarts), `resume` goes on from the newest that all ranks have whole,
                  if no checkpoint is newer: at most so many steps are lost, and no file is read. A snapshot is
-                 dealt to the ranks as with `sharded`; a rank takes three times the memory of its share, none of
+                 dealt to the ranks as with `sharded`; a rank takes twice the memory of its share, none of
                  it in /dev/shm, and over several hosts twice more on the next host, for the loss of its own.
                  On Linux; where the memory cannot be reached, a warning tells that none are kept. Of one
                  Checkpointer at a time. Without --max-restarts nothing would read them, and none are kept.

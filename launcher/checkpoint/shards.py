@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,14 +150,21 @@ def part(name: str, layout: str, state: Any, rank: int, ranks: int) -> Share:
 
 def _split(name: str, obj: Any, state: Any, rank: int, ranks: int) -> Share:
     arrays, metadata = _pack(name, state)
-    sizes = {key: array.nbytes for key, array in arrays.items()}
-    dealt = _deal(sizes, _differing(obj, arrays), ranks)
+    described = tuple((key, array.dtype.char, array.shape, array.nbytes) for key, array in arrays.items())
+    dealt, digest = _dealt(described, frozenset(_differing(obj, arrays)), ranks)
     mine = {key: array for key, array in arrays.items() if dealt[key] == rank}
     if rank:
         metadata = {"format": "ddpgrad part"}
-    described = repr(sorted((key, array.dtype.char, array.shape) for key, array in arrays.items()))
-    digest = hashlib.sha256(described.encode()).hexdigest()
     return Share(name, "split", file_name(name, rank, ranks), mine, metadata, dealt, digest)
+
+
+@functools.lru_cache(maxsize=8)  # a job has few objects, and deals them alike in every snapshot
+def _dealt(
+    described: tuple[tuple[str, str, tuple[int, ...], int], ...], differing: frozenset[str], ranks: int
+) -> tuple[Mapping[str, int], str]:
+    """`_deal` of arrays with (name, type, shape, bytes), and a digest of these."""
+    digest = hashlib.sha256(repr(sorted(described)).encode()).hexdigest()
+    return _deal({key: size for key, _, _, size in described}, differing, ranks), digest
 
 
 def _differing(obj: Any, names: Iterable[str]) -> set[str]:
@@ -170,7 +178,7 @@ def _differing(obj: Any, names: Iterable[str]) -> set[str]:
     return set(names) - {name for name, _ in inner.named_parameters()}
 
 
-def _deal(sizes: Mapping[str, int], differing: set[str], ranks: int) -> dict[str, int]:
+def _deal(sizes: Mapping[str, int], differing: Set[str], ranks: int) -> dict[str, int]:
     """By array, the rank that writes it: rank 0 for `differing`; for others, the largest first, the one with the least."""
     dealt = {name: 0 for name in sizes if name in differing}
     load = [sum(sizes[name] for name in dealt)] + [0] * (ranks - 1)

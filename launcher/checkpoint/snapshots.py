@@ -2,7 +2,8 @@
 
 Every rank has two slots, each for one snapshot of its share of the state: files as a checkpoint has them, one after
 another, and before them a description, which is deleted first and written last. So one slot is whole while
-the other is written, and a rank that dies in between leaves none that looks whole. All bytes are under a checksum.
+the other is written, and a rank that dies in between leaves none that looks whole. The description has a checksum of the
+files, and one of its own.
 
 In a job over several hosts each has such a memory, and a rank's share lies in the same slot of its own host's and of the
 next one's. What a host lacks of the snapshot to go on from is copied to it, and then read as on one host.
@@ -20,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ddpgrad.core.errors import CheckpointError
 from ddpgrad.files import tensor_file
 from ddpgrad.files.plain import PlainFile, load_plain
@@ -30,6 +29,7 @@ from ..job import snapshot_memory
 from ..job.keeper import Remote
 from .agreement import on_all_ranks
 from .background import Writer
+from .checksum import checksum_of
 from .shards import Share, Source, Stored
 
 _SLOTS = 2
@@ -72,7 +72,6 @@ class Snapshots:
         self._places: Sequence[str] = ()
         self._copies_to = ""
         self._remote: Remote | None = None
-        self._room: dict[tuple[str, str], np.ndarray] = {}  # for copies of the state
         self._mapped: dict[int, mmap.mmap] = {}  # by slot, what this rank writes
         self._slot = 0  # the one to be written next
         self._full = False
@@ -97,8 +96,24 @@ class Snapshots:
         self.wait()
         if self._full:
             return
-        copies = [share.snapshot(self._room) for share in shares]
-        self._writer.start(lambda: self._write(step, copies))
+        slot = self._slot
+        try:
+            os.pwrite(self._file.fileno(), _BLANK, _place(self._rank, slot))
+            size = 2 * max(_FILES, sum(share.nbytes for share in shares))
+            while (written := self._written(shares, self._map(slot, size))) is None:
+                size *= 2  # there are more words than numbers
+        except OSError as error:
+            self._full = True
+            warnings.warn(
+                f"rank {self._rank} cannot keep the state after step {step} in memory, nor any later one: {error}. After "
+                "a failure the job goes on from a file",
+                stacklevel=3,
+            )
+            return
+        objects, end = written
+        said = {**self._run, "attempt": self._attempt, "step": step, "objects": objects, "end": end}
+        self._slot = (slot + 1) % _SLOTS
+        self._writer.start(lambda: self._finish(slot, said))
 
     def wait(self) -> None:
         """Return when the last snapshot is whole."""
@@ -162,42 +177,29 @@ class Snapshots:
                 remote.read_into(held.begin + _FILES, held.end - _FILES, self._file)
                 remote.read_into(held.begin, held.head, self._file)
 
-    def _write(self, step: int, shares: Sequence[Share]) -> None:
-        slot = self._slot
-        try:
-            os.pwrite(self._file.fileno(), _BLANK, _place(self._rank, slot))
-            size = 2 * max(_FILES, sum(share.nbytes for share in shares))
-            while (written := self._written(step, shares, self._map(slot, size))) is None:
-                size *= 2  # there are more words than numbers
-        except OSError as error:
-            self._full = True
-            warnings.warn(
-                f"rank {self._rank} cannot keep the state after step {step} in memory, nor any later one: {error}. After "
-                "a failure the job goes on from a file",
-                stacklevel=2,
-            )
-            return
-        if self._copies_to:
-            self._copy(slot, *written)
-        self._slot = (slot + 1) % _SLOTS
-
-    def _written(self, step: int, shares: Sequence[Share], memory: mmap.mmap) -> tuple[int, int] | None:
-        """Write a snapshot; where its description and its last file end, or None where `memory` ends before."""
+    def _written(self, shares: Sequence[Share], memory: mmap.mmap) -> tuple[dict[str, Any], int] | None:
+        """Write the files of a snapshot; what they are and where the last ends, or None where `memory` ends before."""
         objects = {}
         memory.seek(_FILES)
         for share in shares:
             objects[share.name] = [share.layout, share.file, memory.tell(), share.digest]
             try:
-                tensor_file.write(memory, share.arrays, share.metadata, checksum="crc32")  # pyright: ignore[reportArgumentType]
+                tensor_file.write(memory, share.arrays, share.metadata, checksum=False)  # pyright: ignore[reportArgumentType]
             except ValueError as error:
                 if "out of range" not in str(error):  # which mmap says at its end
                     raise
                 return None
-        end = memory.tell()
+        return objects, memory.tell()
+
+    def _finish(self, slot: int, said: Mapping[str, Any]) -> None:
+        """Make the snapshot in `slot` whole by its description."""
+        memory, end = self._mapped[slot], said["end"]
+        with memoryview(memory) as view, view[_FILES:end] as files:
+            checksum = checksum_of(files)
         memory.seek(0)
-        said = {**self._run, "attempt": self._attempt, "step": step, "objects": objects, "end": end}
-        PlainFile(said).write(memory)  # pyright: ignore[reportArgumentType]
-        return memory.tell(), end
+        PlainFile({**said, "checksum": checksum}).write(memory)  # pyright: ignore[reportArgumentType]
+        if self._copies_to:
+            self._copy(slot, memory.tell(), end)
 
     def _copy(self, slot: int, head: int, end: int) -> None:
         """Copy what has just been written to the memory of the next host."""
@@ -242,6 +244,13 @@ class Snapshots:
         digests: dict[str, str] = {}
         for _, held in sorted(shares.items()):
             description = self._description(held.rank, held.slot)
+            memory = mmap.mmap(self._file.fileno(), held.end, offset=held.begin, prot=mmap.PROT_READ)
+            with memory, memoryview(memory) as view, view[_FILES:] as files:
+                found = checksum_of(files)
+            if found != description["checksum"]:
+                raise CheckpointError(
+                    f"rank {held.rank}'s share in the snapshot of step {step} is damaged: its bytes do not match its checksum"
+                )
             for name, (layout, file, begin, digest) in description["objects"].items():
                 objects.setdefault(name, (layout, []))[1].append(file)
                 places[file] = held.begin + begin
@@ -253,7 +262,7 @@ class Snapshots:
         def stored(file: str) -> Stored:
             name = f"{file} in the snapshot of step {step}"
             self._file.seek(places[file])
-            return Stored(*tensor_file.read(self._file, name, to_end=False, checksum="crc32"), name)
+            return Stored(*tensor_file.read(self._file, name, to_end=False, checksum=False), name)
 
         for file in places:
             stored(file)

@@ -85,7 +85,7 @@ def _safetensors(state: Any) -> Filler:
     if not arrays:
         raise LaunchError("there are no tensors in it")
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))  # keeps all aligned
-    return lambda file: tensor_file.write(file, arrays, {"format": "pt"}, checksum=None)
+    return lambda file: tensor_file.write(file, arrays, {"format": "pt"}, checksum=False)
 
 
 _FILLERS: dict[str, Callable[[Any], Filler]] = {

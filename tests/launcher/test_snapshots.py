@@ -8,9 +8,14 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matrices import thinned
 from running import LEFT_S, Ddprun
+
+from ddpgrad.launcher.checkpoint.checksum import checksum_of
 
 # After step 5 of the first attempt rank 1 does DEED, and is killed; BEFORE it keeps the state after that step.
 TRAIN = """
@@ -181,3 +186,23 @@ def test_only_a_job_that_runs_can_be_resized(ddprun):
     result = ddprun.run("resize", str(os.getpid()), "--procs", "2")
     assert result.code == 2
     assert f"no ddprun of yours with process number {os.getpid()} answers on this host" in result.err
+
+
+@given(
+    size=st.integers(0, 20_000),
+    places=st.sets(st.integers(0, 19_999), min_size=1, max_size=4),
+    change=st.sampled_from([1, 128, 255]),
+)
+def test_every_accident_changes_the_checksum(size: int, places: set[int], change: int):
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    before = checksum_of(data.data)
+    places = {place for place in places if place < size}
+    for place in places:
+        data[place] ^= change
+    assert (checksum_of(data.data) != before) == bool(places)
+    assert checksum_of(np.append(data, np.uint8(0)).data) != checksum_of(data.data)
+
+
+def test_signs_that_change_together_change_the_checksum():
+    numbers = np.tile([1.0, -1.0], 2048)  # each sum of highest bits stays the same
+    assert checksum_of(numbers.view(np.uint8).data) != checksum_of((-numbers).view(np.uint8).data)
