@@ -61,11 +61,12 @@ def _steps(known: _Known, charts: Charts) -> list[Markup]:
     bars = [_bar(who, times, longest) for who, times in everyone[:_MOST_BARS]]
     legend = [tag("span", tag("i", class_=f"k-{part}", aria_hidden="true"), part) for part in PARTS]
     about = "Parts of the median step by rank; the table has the numbers"
-    heads = ("rank", "steps", "step", *PARTS, "communication", "hidden")
+    heads = ("rank", "steps", "step", *PARTS, "communication", "hidden", "efficiency")
     rows = [(who, len(times.steps), *_numbers(times)) for who, times in everyone]
     explained = (
         "A median for each part, so they need not add up to the median step. Exposed: the program stood still for "
         "communication. Other: no span names it. Hidden: the share of communication for which it did not stand still. "
+        "Efficiency: the share of the step that is not exposed, so the rate against a rank alone that computes as fast. "
         "Steps are numbered as the recording has them."
     )
     waits = ("rank", "median, ms", "of the step", "longest, ms", "in step")
@@ -81,9 +82,10 @@ def _steps(known: _Known, charts: Charts) -> list[Markup]:
 
 
 def _numbers(times: RankTimes) -> list[str]:
-    exposed, sent = times.middle("exposed"), times.middle("communication")
+    exposed, sent, whole = map(times.middle, ("exposed", "communication", "whole"))
     hidden = f"{max(0.0, 1 - exposed / sent):.0%}" if sent else "-"
-    return [*(_ms(times.middle(part)) for part in ("whole", *PARTS)), _ms(sent), hidden]
+    efficiency = f"{max(0.0, 1 - exposed / whole):.1%}" if whole else "-"
+    return [*(_ms(times.middle(part)) for part in ("whole", *PARTS)), _ms(sent), hidden, efficiency]
 
 
 def _loader(times: RankTimes) -> tuple[object, ...]:

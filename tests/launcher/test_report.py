@@ -147,6 +147,8 @@ def test_what_was_recorded_is_shown_by_step_bucket_and_process(trained):
     for row in rows:
         step = dict(zip(heads, row, strict=True))
         assert step["steps"] == "5" and 0 < float(step["backward"]) < float(step["step"])
+        efficiency = 100 * (1 - float(step["exposed"]) / float(step["step"]))
+        assert float(step["efficiency"].rstrip("%")) == pytest.approx(efficiency, abs=0.1)
     _, *buckets = page.tables["run: milliseconds since backward began, medians over ranks and steps"]
     assert [(row[0], row[1], row[-1]) for row in buckets] == [
         ("0", "0.016", "1.weight"),
