@@ -354,7 +354,9 @@ class Attempt:
                 on += f" on {spelt(self._following.hosts)}" if self._following.hosts else ""
             self._relay.say(f"ddprun: preempted after step {step}, whose checkpoint is saved{on}.\n")
             return exit_codes.PREEMPTED
-        if self._stopped_by is not None:
+        # Of a program that saves when it is asked to, a signal ends nothing that has finished meanwhile.
+        finished = self.processes.all_save() and self.processes.all_done()
+        if self._stopped_by is not None and not finished:
             self._relay.say(summary.describe_signal(self._stopped_by, self._failures))
             return 128 + self._stopped_by
         if self._failures:

@@ -110,7 +110,10 @@ def draw(seed: int, number: int) -> Draw:
         prepared=prepared and (first.phase != "worker" or first.step == 0),
         workers=1 if first.phase == "worker" else int(chance.random() < 0.1),
         sharded=chance.random() < 0.2 and fault.who != "0",
-        background=chance.random() < 0.2 and fault.who != "0",
+        # A save in the background may be the last thing that a run waits for: there is nothing to preempt then.
+        background=chance.random() < 0.2
+        and fault.who != "0"
+        and not (fault.end == PREEMPTED and first.phase == "save"),
         by_timeout=name == "late" and chance.random() < 0.5,
         memory=chance.random() < 0.3,
     )

@@ -59,6 +59,20 @@ def test_a_terminated_job_may_save_its_work(ddprun, number, code):
     ddprun.wait_for("saved-*", 2)
 
 
+def test_a_job_that_finishes_although_it_is_asked_to_end_has_finished(ddprun):
+    program = """
+import ddpgrad as torch
+from ddpgrad.launcher import Checkpointer, preemption
+checkpoints = Checkpointer("checkpoints")
+checkpoints.step(0, model=torch.nn.Linear(2, 2))
+open(f"ready-{rank}", "w").close()
+while not preemption.requested(): time.sleep(0.01)
+"""
+    running = ddprun.start("-n", "2", ddprun.script(program))
+    running.send_signal(signal.SIGUSR1)
+    assert ddprun.end(running).code == exit_codes.FINISHED
+
+
 def test_ranks_do_not_outlive_a_killed_launcher(ddprun):
     running = ddprun.start("-n", "2", ddprun.script(STUBBORN))
     running.kill()
