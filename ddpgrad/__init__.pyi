@@ -40,7 +40,7 @@ from .backend.dtype import (
 )
 from .compat import (
     __config__ as __config__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
-    backends as backends, compiler as compiler, cpu as cpu, fx as fx, hub as hub, jit as jit, mps as mps,
+    backends as backends, compiler as compiler, cpu as cpu, hub as hub, jit as jit, mps as mps,
     overrides as overrides, types as types, xpu as xpu,
 )
 from .compat._C import DeviceObjType as DeviceObjType, TensorType as TensorType
@@ -92,7 +92,7 @@ from .core.storage import (
 from .core.tensor import Size as Size, Tensor as Tensor
 from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream as Stream
 from .extras import (
-    datasets as datasets, distributions as distributions, onnx as onnx, transforms as transforms,
+    datasets as datasets, distributions as distributions, fx as fx, onnx as onnx, transforms as transforms,
 )
 from .extras.distributions.dirichlet import _dirichlet_grad as _dirichlet_grad, _sample_dirichlet as _sample_dirichlet
 from .extras.summary import summary as summary

@@ -45,35 +45,28 @@ def test_what_is_absent_is_not_there():
 
 
 def test_absent_classes_serve_annotations_bases_and_questions():
-    Graph = torch.fx.Graph
-    assert not isinstance(torch.ones(1), Graph) and Graph[int] is Graph
+    Program = torch.export.ExportedProgram
+    assert not isinstance(torch.ones(1), Program) and Program[int] is Program
 
-    def draw(graph: Graph | None = None) -> Graph:
-        return graph
+    def draw(program: Program | None = None) -> Program:
+        return program
 
-    class Mine(Graph):
+    class Mine(Program):
         def run(self):
             return 1
 
-    with pytest.raises(NotImplementedError, match=r"torch\.fx\.Graph"):
+    with pytest.raises(NotImplementedError, match=r"torch\.export\.ExportedProgram"):
         Mine()
     with pytest.raises(AttributeError, match="of an absent class"):
-        Graph.nodes  # noqa: B018
-    with pytest.raises(AttributeError, match=r"no attribute 'Grahp'; did you mean Graph"):
-        torch.fx.Grahp  # noqa: B018
+        Program.graph  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'ExportedProgam'; did you mean ExportedProgram"):
+        torch.export.ExportedProgam  # noqa: B018
     with pytest.raises(AttributeError, match="exprt"):
         torch.exprt  # noqa: B018
     assert torch.export.Dim.__module__ == "torch.export"
 
 
 def test_marks_for_a_compiler_have_no_effect():
-    @torch.fx.wrap
-    def one():
-        return 1
-
-    assert one() == 1 and torch.fx.wrap("len") == "len"
-    with pytest.raises(RuntimeError, match="callable or string"):
-        torch.fx.wrap(3)
     config = torch._dynamo.config
     config.cache_size_limit = 9
     with config.patch(cache_size_limit=3):

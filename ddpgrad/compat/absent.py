@@ -103,16 +103,9 @@ PARTS = {
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
     ),
-    "fx._symbolic_trace": Part(_GRAPHS, "Tracer compatibility is_fx_symbolic_tracing? symbolic_trace"),
     "fx.experimental": Part(_GRAPHS, ""),
     "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
-    "fx.graph": Part(_GRAPHS, "Graph"),
-    "fx.graph_module": Part(
-        _GRAPHS, "GraphModule _CodeOnlyModule _copy_attr _USER_PRESERVED_ATTRIBUTES_KEY"
-    ),
-    "fx.node": Part(_GRAPHS, "Node Target map_arg"),
-    "fx.proxy": Part(_GRAPHS, "Proxy TraceError"),
     "nested": Part(
         "tensors are dense here; pad them, or use nn.utils.rnn.pack_sequence",
         "as_nested_tensor nested_tensor nested_tensor_from_jagged",

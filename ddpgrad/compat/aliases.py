@@ -26,7 +26,6 @@ MODULES = {
     "cpu": "compat.cpu",
     "environment": "core.environment",
     "errors": "core.errors",
-    "fx": "compat.fx",
     "hub": "compat.hub",
     "jit": "compat.jit",
     "mps": "compat.mps",
@@ -42,6 +41,8 @@ MODULES = {
     # What training in parallel does not need.
     "datasets": "extras.datasets",
     "distributions": "extras.distributions",
+    "fx": "extras.fx",
+    "fx._symbolic_trace": "extras.fx.tracer",
     "nn.utils.prune": "extras.prune",
     "quasirandom": "extras.quasirandom",
     "onnx": "extras.onnx",

@@ -32,7 +32,7 @@ _OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
 _TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))
 
 
-_attributes: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
+attributes: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
 """Of a module, a dict of what it has at the moment."""
 
 
@@ -48,7 +48,7 @@ class Face(ModuleType):
     @property
     def __dict__(self) -> dict[str, Any]:
         """All names with their values, which are loaded: for programs that look up or go through `vars(module)`."""
-        own = _attributes(self)
+        own = attributes(self)
         for name in own.get("_homes", ()):
             if name not in own:
                 getattr(self, name)
@@ -65,7 +65,7 @@ class Face(ModuleType):
             value = self._adapt(name, value)
         if isinstance(value, FunctionType):
             _let_pickle_find(value, self.__name__, name)
-        _attributes(self)[name] = value
+        attributes(self)[name] = value
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -77,13 +77,13 @@ class Face(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*_attributes(self), *self._homes})
+        return sorted({*attributes(self), *self._homes})
 
 
 def _let_pickle_find(function: FunctionType, package: str, name: str) -> None:
     """Say that a function which is not where it says that it is, such as a wrapper, is the package's: pickles name its place."""
     home = sys.modules.get(function.__module__)
-    if home is None or _attributes(home).get(function.__qualname__) is not function:
+    if home is None or attributes(home).get(function.__qualname__) is not function:
         function.__module__, function.__qualname__ = package, name
 
 
@@ -178,13 +178,13 @@ def serve(
     module = sys.modules[package]
     names = homes(package, Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8"))
     module.__class__ = Face
-    _attributes(module).update(_face(names), _adapt=adapt, _unlisted=unlisted)
+    attributes(module).update(_face(names), _adapt=adapt, _unlisted=unlisted)
 
 
 def new_face(name: str, doc: str, names: dict[str, tuple[str, str]]) -> ModuleType:
     """A module that has no file of its own: only names of what lies elsewhere."""
     module = Face(name, doc)
-    _attributes(module).update(_face(names), __path__=[])
+    attributes(module).update(_face(names), __path__=[])
     return module
 
 

@@ -1,0 +1,143 @@
+"""What is replaced while a function is traced: functions, by ones that make nodes of their calls, and calls of modules."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any, Self
+
+from ...compat.checks import _assert
+from ...core.face import attributes
+from ...core.tensor import Tensor
+from ...nn import Module
+from .proxy import find_proxy
+
+_PACKAGE = __name__.partition(".")[0]
+# Where functions of tensors are, and those that answer for any object.
+_ROOMS = ("ops", "nn.functional", "sparse", "linalg", "special", "fft")
+_NO_NODES = {"is_storage", "is_tensor", "typename"}
+
+_wrapped_fns_to_patch: dict[tuple[int, str], dict[str, Any]] = {}
+"""The globals of modules by themselves and the name of a function in them that is one call of a graph."""
+_orig_module_call = Module.__call__
+_orig_module_getattr = Module.__getattr__
+_patchers: list[Any] = []
+
+
+class _Patcher:
+    """A block in which names stand for something else."""
+
+    def __enter__(self) -> Self:
+        self._stack, self._done = ExitStack(), set()
+        _patchers.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _patchers.remove(self)
+        self._stack.close()
+
+    def patch(self, frame_dict: dict[str, Any], name: str, new_fn: Any, deduplicate: bool = True) -> None:
+        """Give `name` another value in a dict of names."""
+        if deduplicate and (id(frame_dict), name) in self._done:
+            return
+        self._done.add((id(frame_dict), name))
+        self._stack.enter_context(_replaced(frame_dict, name, new_fn))
+
+    def patch_method(self, cls: Any, name: str, new_fn: Any, deduplicate: bool = True) -> None:
+        """Give a class another method. `__getattr__` of Module is asked for tensors that are there, too."""
+        if cls is Module and name == "__getattr__":
+
+            def read(self: Module, name: str) -> Any:
+                value = object.__getattribute__(self, name)
+                return new_fn(self, name) if isinstance(value, Tensor) and _is_member(self, name) else value
+
+            Module.__getattribute__ = read
+            self._stack.callback(lambda: delattr(Module, "__getattribute__"))
+            return
+        before = cls.__dict__.get(name)
+        setattr(cls, name, new_fn)
+        self._stack.callback(lambda: delattr(cls, name) if before is None else setattr(cls, name, before))
+
+
+def _is_member(module: Module, name: str) -> bool:
+    try:
+        _orig_module_getattr(module, name)
+    except AttributeError:
+        return False
+    return True
+
+
+@contextmanager
+def _replaced(names: dict[str, Any], name: str, value: Any) -> Iterator[None]:
+    missing = object()
+    before = names.get(name, missing)
+    names[name] = value
+    try:
+        yield
+    finally:
+        if before is missing:
+            del names[name]
+        else:
+            names[name] = before
+
+
+def _as_node(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which becomes a node where a proxy is among its arguments."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = find_proxy(args, kwargs)
+        if found is None:
+            return function(*args, **kwargs)
+        return found.tracer.create_proxy("call_function", function, args, kwargs)
+
+    return call
+
+
+def _autowrap_check(patcher: _Patcher, frame_dict: dict[str, Any], function_ids: Collection[int]) -> None:
+    """Have the functions with these ids make nodes where `frame_dict` has them."""
+    for name, value in list(frame_dict.items()):
+        if callable(value) and id(value) in function_ids and not name.startswith("__"):
+            patcher.patch(frame_dict, name, _as_node(value))
+
+
+def _patch_wrapped_functions(patcher: _Patcher) -> None:
+    """Have what `wrap` marks make nodes, and the functions of tensors where programs find them."""
+    for (_, name), names in _wrapped_fns_to_patch.copy().items():
+        patcher.patch(names, name, _as_node(names[name] if name in names else getattr(builtins, name)))
+    ids = {id(f) for f in tensor_functions()}
+    for face in _faces():
+        _autowrap_check(patcher, attributes(face), ids)
+
+
+def _faces() -> list[ModuleType]:
+    return [
+        import_module(f"{_PACKAGE}.{name}".rstrip("."))
+        for name in ("", "nn.functional", "linalg", "special", "fft")
+    ]
+
+
+@functools.cache
+def tensor_functions() -> list[Any]:
+    """The functions of tensors. They look at their arguments before an op asks them, and a proxy has no answer to that."""
+    found: list[Any] = [_assert]
+    for face in _faces():
+        homes = getattr(face, "_homes", {})
+        for name in dir(face):
+            room = homes.get(name, (face.__name__, ""))[0].partition(".")[2]
+            if (
+                room.startswith(_ROOMS)
+                and name not in _NO_NODES
+                and isinstance(value := getattr(face, name), FunctionType)
+            ):
+                found.append(value)
+    return found
+
+
+def is_fx_tracing() -> bool:
+    """Whether a function is being traced."""
+    return bool(_patchers)
