@@ -61,7 +61,7 @@ class Namespace:
 
     def create_name(self, candidate: str, obj: Any = None) -> str:
         """A name as near to `candidate` as Python and the others allow."""
-        name = re.sub(r"\W", "_", candidate) or "_unnamed"
+        name = re.sub(r"\W+", "_", candidate) or "_unnamed"
         name = f"_{name}" if name[0].isdigit() else name
         base, number = name, 0
         if found := re.fullmatch(r"(.*)_(\d+)", name):
@@ -230,9 +230,13 @@ class _Writer:
         if isinstance(value, enum.Enum):
             return f"{self.known(type(value).__qualname__, type(value))}.{value.name}"
         if isinstance(value, float) and not math.isfinite(value):
-            return f"float('{value}')"
+            return (
+                self.known("nan", math.nan)
+                if value != value
+                else f"{'-' * (value < 0)}{self.known('inf', math.inf)}"
+            )
         if value is Ellipsis:
-            return "..."
+            return "Ellipsis"
         if isinstance(value, type) or callable(value):
             return self.known(qualified_name(value), value)
         text = repr(value)

@@ -113,7 +113,7 @@ class Graph:
 
     def _check_mine(self, node: Node) -> None:
         if node.graph is not self:
-            raise AssertionError(f"node {node} is of another graph: copy it with node_copy")
+            raise RuntimeError(f"node {node} is of another graph: copy it with node_copy")
 
     def placeholder(
         self, name: str, type_expr: Any = None, default_value: Any = inspect.Signature.empty
@@ -283,7 +283,7 @@ class Graph:
 def _word(target: Target) -> str:
     """A name for what `target` returns."""
     text = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
-    text = text.strip("_") if text.startswith("__") and text.endswith("__") else text.lstrip("*")
+    text = text.strip("_") if text.startswith("__") and text.endswith("__") else text
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in text)
     return snake.lstrip("_") if text[:1].isupper() else snake
 

@@ -81,3 +81,23 @@ say("kinds of nodes", repr(hetero), convolution(hetero.x_dict, hetero.edge_index
 torch.save({"data": data, "model": model.state_dict()}, "graphs.pt")
 loaded = torch.load("graphs.pt", weights_only=False)
 say("loaded", repr(loaded["data"]), loaded["model"]["head.weight"])
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = geometric.SAGEConv((-1, -1), 8), geometric.SAGEConv((-1, -1), 3)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+torch.manual_seed(0)
+there = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 5]])
+hetero = geometric.to_hetero(Layers(), (["a", "b"], [("a", "to", "b"), ("b", "from", "a")]), aggr="sum")
+found = hetero(
+    {"a": torch.randn(5, 4), "b": torch.randn(6, 3)},
+    {("a", "to", "b"): there, ("b", "from", "a"): there.flip(0)},
+)
+sum(each.sum() for each in found.values()).backward()
+say("to_hetero", *found.values(), [p.grad.norm() for p in hetero.parameters()])
