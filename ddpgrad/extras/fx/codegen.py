@@ -9,7 +9,6 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,7 +78,6 @@ class Namespace:
         return name
 
 
-@cache
 def qualified_name(function: Callable[..., Any]) -> str:
     """The name by which a program finds a function: `torch.relu`, `operator.add`, `math.sqrt`, `len`."""
     name = getattr(function, "__name__", type(function).__name__)

@@ -50,17 +50,18 @@ class _Patcher:
     def patch_method(self, cls: Any, name: str, new_fn: Any, deduplicate: bool = True) -> None:
         """Give a class another method. `__getattr__` of Module is asked for tensors that are there, too."""
         if cls is Module and name == "__getattr__":
-
-            def read(self: Module, name: str) -> Any:
-                value = object.__getattribute__(self, name)
-                return new_fn(self, name) if isinstance(value, Tensor) and _is_member(self, name) else value
-
-            Module.__getattribute__ = read
-            self._stack.callback(lambda: delattr(Module, "__getattribute__"))
-            return
+            name, new_fn = "__getattribute__", _asking_for_members(new_fn)
         before = cls.__dict__.get(name)
         setattr(cls, name, new_fn)
         self._stack.callback(lambda: delattr(cls, name) if before is None else setattr(cls, name, before))
+
+
+def _asking_for_members(getattr_: Callable[[Module, str], Any]) -> Callable[[Module, str], Any]:
+    def read(self: Module, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        return getattr_(self, name) if isinstance(value, Tensor) and _is_member(self, name) else value
+
+    return read
 
 
 def _is_member(module: Module, name: str) -> bool:

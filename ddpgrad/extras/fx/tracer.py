@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -217,13 +218,17 @@ class Tracer(TracerBase):
         scope = getattr(inspect.unwrap(fn), "__globals__", {})
         fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
         known: dict[str, Any] = {}
+        thread = threading.get_ident()  # others, such as those of a loader, go on meanwhile
 
         def call(module: Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return _orig_module_call(module, *args, **kwargs)
             _autowrap_check(patcher, getattr(module.forward, "__globals__", {}), self._autowrap_function_ids)
             return self.call_module(module, functools.partial(_orig_module_call, module), args, kwargs)
 
         def read(module: Module, name: str) -> Any:
-            return self.getattr(name, _orig_module_getattr(module, name), known)
+            value = _orig_module_getattr(module, name)
+            return self.getattr(name, value, known) if threading.get_ident() == thread else value
 
         with _Patcher() as patcher:
             patcher.patch_method(Module, "__call__", call)
