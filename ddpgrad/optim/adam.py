@@ -226,12 +226,24 @@ def unscaled(
     return param - lr * mean, mean, beta2 * square + gain2 * grad * grad
 
 
+def radam(
+    F: Any, param: Any, grad: Any, mean: Any, square: Any,
+    rate: Any, gain1: Any, beta2: Any, gain2: Any, known: Any, eps: Any,
+) -> Any:  # fmt: skip
+    """A step of Adam where its scale's variance is known, else of `unscaled`: for numbers that the host does not see."""
+    mean = mean + gain1 * (grad - mean)
+    square = beta2 * square + gain2 * grad * grad
+    return param - rate * F.where(known > 0, mean / (F.sqrt(square) + eps), mean), mean, square
+
+
 class RAdam(Elementwise):
     """Adam with the variance of its scale rectified: while that is unknown, plain steps along the mean.
 
     decoupled_weight_decay: takes the decay off the parameter, as AdamW. The other arguments: see `Elementwise`.
     Source: arXiv:1908.03265
     """
+
+    _counts_on_device = True
 
     def __init__(
         self,
@@ -260,12 +272,18 @@ class RAdam(Elementwise):
         means = (1 - beta1, beta2, 1 - beta2)
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * step * beta2**step / left  # of the average that the mean square amounts to
-        if length > 5:
+        known, on_host = length - 5, isinstance(step, float)
+        if on_host and not known > 0:
+            rule, numbers = unscaled, (rate, *means)
+        else:
             rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
             # The root of the mean square has no correction of its own here, and eps is added to it as it is.
-            rule, numbers = adam, (rate * (rectified * left) ** 0.5, *means, 1.0, group["eps"])
-        else:
-            rule, numbers = unscaled, (rate, *means)
+            if on_host:
+                rule, numbers = adam, (rate * (rectified * left) ** 0.5, *means, 1.0, group["eps"])
+            else:
+                F = run.backend
+                rate = rate * F.where(known > 0, F.sqrt(F.abs(rectified * left)), 1.0)
+                rule, numbers = radam, (rate, *means, known, group["eps"])
         if group["decoupled_weight_decay"]:
             return Update(rule, numbers, shrink=1 - lr * decay)
         return Update(rule, numbers, decay)

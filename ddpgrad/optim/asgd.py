@@ -25,6 +25,8 @@ class ASGD(Elementwise):
     Source: https://dl.acm.org/doi/10.1137/0330046
     """
 
+    _counts_on_device = True
+
     def __init__(
         self,
         params: ParamsT,
@@ -52,6 +54,8 @@ class ASGD(Elementwise):
         rate, share = run.scalar("eta"), run.scalar("mu")
         step = run.next_step(skip)
         lr, lambd = group["lr"], group["lambd"]
-        run.scalars["eta"][...] = float(lr / (1 + lambd * lr * step) ** group["alpha"])
-        run.scalars["mu"][...] = 1 / max(1, step - group["t0"])
+        slowed, since = lr / (1 + lambd * lr * step) ** group["alpha"], step - group["t0"]
+        on_host = isinstance(step, float)
+        run.scalars["eta"][...] = float(slowed) if on_host else slowed
+        run.scalars["mu"][...] = 1 / (max(1, since) if on_host else run.backend.maximum(since, 1.0))
         return Update(asgd, (rate, share), group["weight_decay"], 1 - lambd * rate)

@@ -69,8 +69,8 @@ class Optimizer(HasHooks):
         """`CaptureError` where a step that is captured as a CUDA graph would repeat numbers of the host."""
         raise CaptureError(
             f"a step of {type(self).__name__} depends on what the host counts or reads, which each replay of a CUDA graph "
-            "would repeat; Adam, AdamW, Adamax, NAdam, Adadelta, RMSprop and Rprop with capturable=True, and SGD, can be "
-            "captured"
+            "would repeat; Adam, AdamW, Adamax, NAdam, RAdam, Adadelta, ASGD, RMSprop and Rprop with capturable=True, and "
+            "SGD, can be captured"
         )
 
     @taped
