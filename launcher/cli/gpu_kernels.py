@@ -156,6 +156,12 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+def _packed(x: Any) -> Any:
+    """Attention between parts of one product, as of a model that projects to all three at once."""
+    q, k, v = x.view(2, 9, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+    return _attention(q, k, v)
+
+
 def _loss(target: Any, x: Any) -> Any:
     return F.cross_entropy(x, target, label_smoothing=0.1)
 
@@ -190,6 +196,7 @@ def cases() -> Iterator[Case]:
     yield _plain("matmul", torch.matmul, (3, 5, 17), (17, 6))
     yield _plain("matmul stacked", lambda x, y: x.mT @ y.mT, (3, 17, 5), (3, 6, 17))
     yield _plain("attention", _attention, (2, 2, 9, 8), (2, 2, 9, 8), (2, 2, 9, 8))
+    yield _plain("attention of parts", _packed, (2, 9, 48))
     yield _plain("conv2d", lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 2), (2, 4, 9, 8), (6, 2, 3, 3), (6,))
     yield _plain("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (6, 4, 5), (4,), (4,))
     yield _plain("max_pool2d", lambda x: F.max_pool2d(x, 2), (2, 3, 6, 8))

@@ -25,10 +25,10 @@ MOST = {
     "MLP": {"forward": (15, 5, 0), "backward": (23, 9, 0), "clip": (5, 0, 1), "optimizer": (1, 0, 1)},
     "CNN": {"forward": (103, 20, 4), "backward": (155, 31, 0), "clip": (5, 0, 1), "optimizer": (1, 0, 1)},
     "GPT, 2 layers": {
-        "forward": (42, 13, 0), "backward": (66, 28, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
+        "forward": (38, 13, 0), "backward": (57, 28, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
     },
     "GPT, 12 layers": {
-        "forward": (182, 73, 0), "backward": (306, 158, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
+        "forward": (158, 73, 0), "backward": (257, 158, 0), "clip": (5, 0, 1), "optimizer": (9, 0, 1),
     },
 }  # fmt: skip
 

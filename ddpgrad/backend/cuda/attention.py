@@ -11,7 +11,7 @@ from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
 
-from .matmul import product, readable
+from .matmul import product, readable, readable_together
 from .source import WARP, accumulator, computes, elementwise
 
 Array = Any
@@ -75,6 +75,7 @@ def attention(
     """
     if attn_mask is not None or not _handles(query, key, value):
         return NotImplemented
+    query, key, value = readable_together(query, key, value)
     scores = _scores(query, key)
     probabilities = scores if scores.dtype == query.dtype else cupy.empty(scores.shape, query.dtype)
     lse = cupy.empty(query.shape[:-1], scores.dtype)
@@ -96,7 +97,8 @@ def attention_backward(
     """The gradients of `attention` for query, key and value."""
     if attn_mask is not None or lse is None or not computes(g, query) or not _handles(query, key, value):
         return NotImplemented
-    g, query, key = readable(g), readable(query), readable(key)  # each in two products
+    g = readable(g)  # which is in two products, as are query and key
+    query, key, value = readable_together(query, key, value)
     scores, g_p = _scores(query, key), product(g, value.swapaxes(-1, -2), accumulator(query.dtype))
     same = scores.dtype == query.dtype
     p = scores if same else cupy.empty(scores.shape, query.dtype)

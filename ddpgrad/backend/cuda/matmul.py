@@ -117,7 +117,26 @@ def _operand(x: Array, lead: tuple[int, ...]) -> tuple[Array, int, int, int]:
 
 def readable(x: Array) -> Array:
     """A stack of matrices, or a copy that cuBLAS can read in place: for an operand of several products."""
-    return cupy.ascontiguousarray(x) if _layout(x) is None or _step(x) is None else x
+    return x if readable_in_place(x) else cupy.ascontiguousarray(x)
+
+
+def readable_together(*stacks: Array) -> list[Array]:
+    """As `readable` of each; by one copy for stacks that lie equally far apart, as parts of one product do."""
+    first, second = stacks[:2]
+    apart = second.data.ptr - first.data.ptr
+    alike = apart > 0 and all(
+        x.shape == first.shape and x.strides == first.strides and x.data.ptr == first.data.ptr + n * apart
+        for n, x in enumerate(stacks)
+    )
+    if not alike or readable_in_place(first):
+        return [readable(x) for x in stacks]
+    whole = cupy.ndarray((len(stacks), *first.shape), first.dtype, first.data, (apart, *first.strides))
+    return list(cupy.ascontiguousarray(whole))
+
+
+def readable_in_place(x: Array) -> bool:
+    """Whether cuBLAS can read a stack of matrices where it lies."""
+    return _layout(x) is not None and _step(x) is not None
 
 
 def _layout(x: Array) -> tuple[int, int] | None:

@@ -91,6 +91,27 @@ _grad_parameters = elementwise(
     "layer_norm_grad_parameters",
 )
 
+# One warp per column: the sums of both gradients over the blocks of rows.
+_sum_parameters = elementwise(
+    "raw A weight_sums, raw A bias_sums, int64 blocks, int64 columns",
+    "raw T grad_weight, raw T grad_bias",
+    """
+    const long long column = i / 32;
+    A weight_sum = 0, bias_sum = 0;
+    for (long long block = i % 32; block < blocks; block += 32) {
+      weight_sum += weight_sums[block * columns + column];
+      bias_sum += bias_sums[block * columns + column];
+    }
+    weight_sum = warp_sum(weight_sum);
+    bias_sum = warp_sum(bias_sum);
+    if (i % 32 == 0) {
+      grad_weight[column] = (T)weight_sum;
+      grad_bias[column] = (T)bias_sum;
+    }
+    """,
+    "layer_norm_sum_parameters",
+)
+
 
 def layer_norm(
     input: Array, weight: Array | None, bias: Array | None, ndim: int, eps: float
@@ -148,6 +169,7 @@ def layer_norm_backward(
     blocks = -(-rows // _ROWS)
     partial = [cupy.empty((blocks, *shape), accumulator(input.dtype)) for _ in range(2)]
     _grad_parameters(g, x, mean, rstd, rows, columns, _ROWS, *partial, size=blocks * columns)
-    # No views of what is summed: a leaf takes an array of its own as its gradient, without a copy.
-    sums = [p.sum(axis=0).astype(input.dtype, copy=False) for p in partial]
+    # Two arrays, not views of one: a leaf takes an array of its own as its gradient, without a copy.
+    sums = [cupy.empty(shape, input.dtype) for _ in range(2)]
+    _sum_parameters(*partial, blocks, columns, *sums, size=columns * WARP)
     return grad, None if weight is None else sums[0], None if bias is None else sums[1]
