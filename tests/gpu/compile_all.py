@@ -3,7 +3,8 @@
     pytest -m fakegpu                      # the stand-in keeps the sources that CuPy hands to its compiler
     python tests/gpu/compile_all.py        # NVRTC makes machine code of them for several generations of GPUs
 
-Needs cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12. Exit code 1 where a source does not compile.
+Needs cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12, or cupy-cuda13x, nvidia-cuda-nvrtc==13.0.* and
+nvidia-cuda-runtime==13.0.*. Exit code 1 where a source does not compile.
 """
 
 import argparse

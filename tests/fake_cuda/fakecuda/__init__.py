@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import build
@@ -30,14 +29,13 @@ def why_not() -> str | None:
         return "needs Linux on x86-64"
     if build.compiler() is None:
         return "no g++"
-    try:
-        found = version("cupy-cuda12x")
-    except PackageNotFoundError:
-        return f"needs cupy-cuda12x {RELEASE}, which is not installed"
-    if not found.startswith(f"{RELEASE}."):
-        return f"needs cupy-cuda12x {RELEASE}, not {found}"
+    found = build.installed()
+    if found is None:
+        return f"needs cupy-cuda12x or cupy-cuda13x {RELEASE}, which are not installed"
+    if not found[1].startswith(f"{RELEASE}."):
+        return f"needs cupy-cuda{found[0]}x {RELEASE}, not {found[1]}"
     if build.cuda_headers() is None:
-        return "no CUDA headers: pip install nvidia-cuda-runtime-cu12"
+        return f"no CUDA headers: pip install '{build.runtime_wheel()}'"
     return None
 
 

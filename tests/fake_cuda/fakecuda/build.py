@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,13 +25,31 @@ def cache() -> Path:
     return folder
 
 
+def installed() -> tuple[int, str] | None:
+    """CUDA's release that CuPy's wheel is made for, 12 or 13, and CuPy's own; None without such a wheel."""
+    for release in (12, 13):
+        with contextlib.suppress(PackageNotFoundError):
+            return release, version(f"cupy-cuda{release}x")
+    return None
+
+
+def cuda() -> int:
+    """CUDA's release here."""
+    return (installed() or (12, ""))[0]
+
+
+def runtime_wheel() -> str:
+    """The wheel that has CUDA's headers for CuPy's."""
+    return "nvidia-cuda-runtime-cu12==12.9.*" if cuda() == 12 else "nvidia-cuda-runtime==13.0.*"
+
+
 def cuda_headers() -> Path | None:
-    """CUDA 12's headers: FAKE_CUDA_INCLUDE, or those of the wheel nvidia-cuda-runtime-cu12."""
+    """CUDA's headers of the release that CuPy is for: FAKE_CUDA_INCLUDE, or those of `runtime_wheel`."""
     if told := os.environ.get("FAKE_CUDA_INCLUDE"):
         return Path(told)
     spec = find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        found = Path(folder) / "cuda_runtime" / "include"
+        found = Path(folder) / ("cuda_runtime" if cuda() == 12 else "cu13") / "include"
         if (found / "cuda_runtime_api.h").exists():
             return found
     return None

@@ -22,11 +22,11 @@ _NOT_SUPPORTED = {
 }
 # Loaded at run time by these names, by CuPy or by its package that finds CUDA's libraries: no extension asks for them.
 _AT_RUN_TIME = {
-    "libnvrtc.so.12": {"nvrtcVersion"},
-    "libcusolver.so.11": {"cusolverDnXgeev", "cusolverDnXgeev_bufferSize"},
-    "libcublas.so.12": {"cublasSetWorkspace_v2"},
-    "libcublasLt.so.12": set[str](),
-    "libnvJitLink.so.12": set[str](),
+    "nvrtc": {"nvrtcVersion"},
+    "cusolver": {"cusolverDnXgeev", "cusolverDnXgeev_bufferSize"},
+    "cublas": {"cublasSetWorkspace_v2"},
+    "cublasLt": set[str](),
+    "nvJitLink": set[str](),
 }
 
 
@@ -36,7 +36,9 @@ def prefix_of(name: str) -> str | None:
 
 def names_by_library(extensions: list[Path]) -> dict[str, set[str]]:
     """The functions that the extensions take, by the library that they take them from."""
-    found: dict[str, set[str]] = defaultdict(set, {name: set(names) for name, names in _AT_RUN_TIME.items()})
+    number = {name: build.cuda() - (name == "cusolver") for name in _AT_RUN_TIME}  # whose own is one behind
+    names = {f"lib{name}.so.{number[name]}": set(functions) for name, functions in _AT_RUN_TIME.items()}
+    found: dict[str, set[str]] = defaultdict(set, names)
     for extension in extensions:
         libraries = symbols.needed(extension)
         for name, version in symbols.undefined(extension):

@@ -107,7 +107,7 @@ def _leave(machine: ctypes.CDLL, places: list[int]) -> None:
 
 
 def _nvrtc_version(major: Any, minor: Any) -> int:
-    major[0], minor[0] = 12, 9
+    major[0], minor[0] = (12, 9) if build.cuda() == 12 else (13, 0)
     return 0
 
 

@@ -135,7 +135,9 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr attribute, in
       {cudaDevAttrComputeCapabilityMinor, 0}, {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
       {cudaDevAttrClockRate, 1980000}, {cudaDevAttrMemoryClockRate, 2619000}, {cudaDevAttrGlobalMemoryBusWidth, 5120},
       {cudaDevAttrMemoryPoolsSupported, 0}, {cudaDevAttrUnifiedAddressing, 1}, {cudaDevAttrIntegrated, 0},
-      {cudaDevAttrManagedMemory, 1}, {cudaDevAttrConcurrentKernels, 1}, {cudaDevAttrPageableMemoryAccess, 0}};
+      {cudaDevAttrManagedMemory, 1}, {cudaDevAttrConcurrentKernels, 1}, {cudaDevAttrPageableMemoryAccess, 0},
+      {cudaDevAttrKernelExecTimeout, 0}, {cudaDevAttrComputeMode, 0}, {cudaDevAttrGpuOverlap, 1},
+      {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2}, {cudaDevAttrMaxTexture1DLinearWidth, 268435456}};
   auto found = values.find(attribute);
   if (found == values.end()) return refuse(cudaErrorInvalidValue, "device attribute %d is not known here", attribute);
   *out = found->second;
@@ -154,7 +156,9 @@ EXPORT cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* out, int device) {
   const int block[] = {1024, 1024, 64}, grid[] = {2147483647, 65535, 65535};
   memcpy(out->maxThreadsDim, block, sizeof(block));
   memcpy(out->maxGridSize, grid, sizeof(grid));
+#if CUDART_VERSION < 13000
   out->clockRate = 1980000;
+#endif
   out->totalConstMem = 65536;
   out->major = 9;
   out->multiProcessorCount = 132;
