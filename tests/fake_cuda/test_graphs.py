@@ -125,7 +125,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "RMSprop": lambda p: torch.optim.RMSprop(p, capturable=True, momentum=0.5),
     "Adadelta": lambda p: torch.optim.Adadelta(p, capturable=True),
     "Rprop": lambda p: torch.optim.Rprop(p, capturable=True),
-    "RAdam": lambda p: torch.optim.RAdam(p, capturable=True),  # of which the sixth step is the first with a scale
+    "RAdam": lambda p: torch.optim.RAdam(
+        p, capturable=True
+    ),  # of which the sixth step is the first with a scale
     "ASGD": lambda p: torch.optim.ASGD(p, t0=4, capturable=True),
 }
 

@@ -101,6 +101,32 @@ def test_the_session_for_a_gpu_runs_to_its_end(part: str, tmp_path: Path):
     assert f"== part {part}: all of it holds" in (tmp_path / f"part{part}.log").read_text()
 
 
+def test_a_step_of_the_session_that_fails_or_has_no_time_stops_no_other(tmp_path: Path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$*" in *captured*) kill -9 $$ ;; *doctor*) exit 3 ;; esac\n')
+    python.chmod(0o755)
+
+    def summary(limit: str) -> dict[str, str]:
+        """What is said of each program of the repository."""
+        found = {"OUT": str(tmp_path / limit), "PYTHON": str(python), "LIMIT": limit}
+        command = ["bash", str(ROOT / "tests" / "gpu" / "session.sh"), "first"]
+        done = subprocess.run(command, env=os.environ | found, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 1 and "== part first: FAILED" in done.stdout, done.stdout + done.stderr
+        lines = (tmp_path / limit / "summary.txt").read_text().splitlines()
+        return {
+            name: line
+            for line in lines
+            for name in ("captured", "doctor", "ops_beside", "tests/ops")
+            if name in line
+        }
+
+    told = summary("500")
+    assert "FAILED" in told["captured"] and "or killed" in told["captured"]
+    assert "FAILED" in told["doctor"] and "exit code 3" in told["doctor"]
+    assert " ok " in told["ops_beside"] and " ok " in told["tests/ops"]
+    assert all("not begun, the 0 s" in line for line in summary("0").values())
+
+
 def test_the_mark_gpu_is_enough_where_there_is_a_gpu():
     options = ["-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-n", "0", "tests/optim/test_on_gpu.py"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fake_cuda")])

@@ -169,7 +169,7 @@ def test_what_a_capture_refuses(cupy: Any, what: str, code: str):
 
 
 def test_another_cupy_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fakecuda, "version", lambda name: "13.6.0")
+    monkeypatch.setattr(fakecuda.build, "version", lambda name: "13.6.0")
     assert fakecuda.why_not() == "needs cupy-cuda12x 14.2, not 13.6.0"
 
 

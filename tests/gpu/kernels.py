@@ -1,5 +1,6 @@
 """Every kernel of the CUDA backend once, or linear algebra and FFT, against the CPU: values and gradients.
 
+python tests/gpu/kernels.py --processes 8     # which compile side by side: what comes after finds all kernels in CuPy's cache
 python tests/gpu/kernels.py --what linalg
 compute-sanitizer python tests/gpu/kernels.py --types float32
 """
@@ -7,6 +8,8 @@ compute-sanitizer python tests/gpu/kernels.py --types float32
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import ddpgrad as torch
@@ -58,18 +61,31 @@ def _powered(values: Any, vectors: Any) -> Any:
     return (vectors * values.unsqueeze(-2).sqrt()) @ vectors.mT
 
 
+WHAT = {"kernels": gpu_kernels.cases, "linalg": linalg}
+
+
+def judged(what: str, number: int, dtype: str) -> tuple[str, str]:
+    """The name of a case with a type, and what is wrong with it, or ''."""
+    case = list(WHAT[what]())[number]
+    return f"{case.name} {dtype}", gpu_kernels.wrong("cuda:0", getattr(torch, dtype), case)
+
+
 def main() -> None:
     """Print what is wrong; the exit code is 1 where something is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--types", nargs="+", default=["float64", "float32"])
-    parser.add_argument("--what", choices=["kernels", "linalg"], default="kernels")
+    parser.add_argument("--what", choices=WHAT, default="kernels")
+    parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
-    dtypes = [getattr(torch, name) for name in args.types]
-    cases = gpu_kernels.cases() if args.what == "kernels" else linalg()
-    calls = [(case, dtype) for case in cases for dtype in dtypes]
-    found = {f"{case.name} {dtype}": gpu_kernels.wrong("cuda:0", dtype, case) for case, dtype in calls}
+    count = sum(1 for _ in WHAT[args.what]())
+    calls = [(args.what, number, name) for number in range(count) for name in args.types]
+    if args.processes > 1:
+        with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
+            found = dict(pool.map(judged, *zip(*calls, strict=True)))
+    else:
+        found = dict(map(judged, *zip(*calls, strict=True)))
     wrong = [f"{name}: {reason}" for name, reason in found.items() if reason]
     print("\n".join([*wrong, f"{len(calls)} calls, {len(wrong)} wrong"]))
     sys.exit(1 if wrong else 0)

@@ -1,9 +1,9 @@
 """Training steps of a GPT and a ResNet on a GPU beside PyTorch on the same GPU, from the same weights and batches.
 
-    python tests/gpu/models_beside_torch.py [--small] [--steps 20] [--device cpu]
+    python tests/gpu/models_beside_torch.py [--small] [--steps 20] [--device cpu] [--models GPT] [--stacks eager captured]
 
 By stack and type: ms of a step, tokens or images a second, peak memory, launches, and the losses of the first and the last
-step. PyTorch runs eagerly and by torch.compile. Launches are the stand-in's, or those that PyTorch's profiler sees in this
+step. ddpgrad runs eagerly and as a captured step, PyTorch eagerly and by torch.compile. Launches are the stand-in's, or those that PyTorch's profiler sees in this
 process; '-' where neither is there. Memory of ddpgrad is what CuPy's pool held at most.
 """
 
@@ -31,6 +31,7 @@ SIZES: dict[str, tuple[Callable[[Any], models.Job], Callable[[Any], models.Job],
     ),
 }  # fmt: skip
 TYPES = ("float32", "bfloat16")
+WAYS = ("eager", "captured", "compiled")
 
 
 class Course:
@@ -43,10 +44,11 @@ class Course:
         build: Callable[[Any], models.Job],
         given: Any,
         kind: str,
-        compiled: bool,
+        way: str,
     ) -> None:
         if device == "cuda":
-            torch.cuda.empty_cache()
+            for module in filter(None, (ddpgrad, sys.modules.get("torch"))):
+                module.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(0)
         job = build(torch)
@@ -54,7 +56,13 @@ class Course:
         model = job.model.to(device)
         self.torch, self.device, self.job, self.kind = torch, device, job, kind
         self.optimizer = job.optimizer(model.parameters())
-        self.model = torch.compile(model) if compiled else model
+        self.model = torch.compile(model) if way == "compiled" else model
+        self.run = self.step
+        if way == "captured":
+            for group in self.optimizer.param_groups:
+                if "capturable" in group:
+                    group["capturable"] = True
+            self.run = torch.cuda.captured_step(self.step, warmup=2)
         self.batch = tuple(torch.tensor(part).to(device) for part in given[1])
 
     def step(self) -> Any:
@@ -68,12 +76,14 @@ class Course:
 
     def measured(self, steps: int, warm_up: int) -> tuple[float, list[float], int]:
         """Seconds of a step, the losses, and peak bytes."""
-        losses = [self.step() for _ in range(warm_up)]
+        losses = [self.run() for _ in range(warm_up)]
         wait(self.torch, self.device)
         began = time.perf_counter()
-        losses += [self.step() for _ in range(steps)]
+        losses += [self.run() for _ in range(steps)]
         wait(self.torch, self.device)
         seconds = (time.perf_counter() - began) / steps
+        if reason := getattr(self.run, "why_not", None):
+            raise RuntimeError(f"the step was not captured: {reason}")
         return seconds, [float(loss) for loss in losses], self.torch.cuda.max_memory_allocated()
 
     def launches(self, torch: Any) -> int | None:
@@ -81,13 +91,16 @@ class Course:
         stand_in = sys.modules.get("fakecuda")
         if stand_in is not None:
             before = stand_in.counters()
-            self.step()
-            return sum(stand_in.counters()[name] - before[name] for name in ("launches", "products"))
+            self.run()
+            return sum(
+                stand_in.counters()[name] - before[name]
+                for name in ("launches", "products", "graph_launches")
+            )
         if torch is None or self.device == "cpu":
             return None
         activity = torch.profiler.ProfilerActivity.CUDA
         with torch.profiler.profile(activities=[activity]) as profile:
-            self.step()
+            self.run()
             torch.cuda.synchronize()
         on_gpu = [event for event in profile.events() if "CUDA" in str(event.device_type)]
         return sum(not event.name.startswith(("Memcpy", "Memset")) for event in on_gpu)
@@ -103,11 +116,20 @@ def main() -> None:
     parser.add_argument(
         "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to rehearse with PyTorch"
     )
+    parser.add_argument("--models", default="", help="those whose names begin so")
+    parser.add_argument("--stacks", nargs="+", choices=WAYS, default=list(WAYS))
     args = parser.parse_args()
     torch, wrong = pytorch(args.device), 0
-    stacks = [("ddpgrad", ddpgrad, False)]
-    stacks += [("PyTorch", torch, False), ("torch.compile", torch, True)] if torch is not None else []
+    stacks = [("ddpgrad", ddpgrad, "eager"), ("ddpgrad, captured", ddpgrad, "captured")]
+    stacks += [("PyTorch", torch, "eager"), ("torch.compile", torch, "compiled")] if torch is not None else []
+    stacks = [
+        stack
+        for stack in stacks
+        if stack[2] in args.stacks and (args.device, stack[2]) != ("cpu", "captured")
+    ]
     for name, (large, little, unit, *amounts) in SIZES.items():
+        if not name.startswith(args.models):
+            continue
         build, amount = (little, amounts[1]) if args.small else (large, amounts[0])
         name += ", small" * args.small
         ddpgrad.manual_seed(0)
@@ -116,18 +138,17 @@ def main() -> None:
         given = weights, [part.numpy() for part in job.batch(1)]
         for kind in TYPES:
             first: list[float] = []
-            for stack, module, compiled in stacks:
+            for stack, module, way in stacks:
+                course = None  # before the next takes its memory
                 try:
-                    course = Course(module, args.device, build, given, kind, compiled)
+                    course = Course(module, args.device, build, given, kind, way)
                     seconds, losses, peak = course.measured(args.steps, 3)
                     count = course.launches(torch)
                 except Exception as error:
-                    if module is ddpgrad:
-                        raise
-                    print(
-                        f"left out: {name} {kind} {stack} ({type(error).__name__}: {str(error)[:200]})",
-                        flush=True,
-                    )
+                    wrong += module is ddpgrad
+                    told = "FAILED" if module is ddpgrad else "left out"
+                    reason = f"{type(error).__name__}: {str(error)[:400]}"
+                    print(f"{told}: {name} {kind} {stack} ({reason})", flush=True)
                     continue
                 told = f"{name} {kind} {stack}: {seconds * 1e3:.1f} ms, {amount / seconds:,.0f} {unit}, "
                 told += f"peak {peak / 2**20:,.0f} MiB, launches {'-' if count is None else count}, "
