@@ -213,6 +213,7 @@ def cases() -> Iterator[Case]:
     for name in ("Adamax", "NAdam", "Adagrad", "Adadelta", "Rprop"):
         yield _step(name)
     yield _step("RAdam", betas=(0.9, 0.8))
+    yield _step("RAdam", capturable=True)
     for options in ({}, {"momentum": 0.5}, {"centered": True}, {"centered": True, "momentum": 0.5}):
         yield _step("RMSprop", **options)
     yield _step("ASGD", t0=1)

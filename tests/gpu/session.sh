@@ -47,6 +47,7 @@ step() {
     local most=$1 left=$((limit - SECONDS)) began=$SECONDS code
     shift
     [ "$left" -ge 10 ] || { judged FAILED "not begun, the $limit s of this call are used up: $*"; return; }
+    [ -z "$small" ] || most=$((4 * most)) # without a GPU
     [ "$most" -lt "$left" ] || most=$left
     echo "== $* ($SECONDS s; $most at most)"
     timeout -k 5 "$most" "$@"
