@@ -6,6 +6,7 @@ from typing import Any
 
 from ..backend import dtype as dtypes
 from ..backend.cpu import threads
+from ..backend.device import float32_precision
 from ..core.errors import warn_program
 from ..core.rank_local import RankLocal
 from ..ops.creation.interop import TYPED
@@ -19,7 +20,6 @@ class _Switches:
 
     deterministic = False
     warn_only = False
-    precision = "highest"
     warn_always = False
 
 
@@ -81,16 +81,16 @@ def get_deterministic_debug_mode() -> int:
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was last given; 'highest' at first."""
-    return _switches.get().precision
+    return float32_precision.get()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """'highest', 'high' or 'medium': the least precision allowed. Every one is computed in full float32 here."""
+    """'highest', 'high' or 'medium': the least precision of products. Below 'highest' a GPU rounds operands to TF32; a CPU nothing."""
     if precision not in _PRECISIONS:
         raise RuntimeError(
             f"set_float32_matmul_precision(): expected one of {', '.join(_PRECISIONS)}, got {precision!r}"
         )
-    _switches.get().precision = precision
+    float32_precision.set(precision)
 
 
 def set_flush_denormal(mode: bool) -> bool:

@@ -302,3 +302,22 @@ def test_staging_through_host_memory(dtype: torch.dtype, gpu: str):
     stage.host[...] = stage.host + stage.host
     stage.from_host(tensors[1]._array)
     assert tensors[1].tolist() == (4 * tensors[0]).tolist()
+
+
+@pytest.mark.gpu
+def test_products_of_float32_use_tf32_where_a_program_allows_it(gpu: str):
+    a, b = torch.full((256, 256), 1 + 2**-12, device=gpu), torch.eye(256, device=gpu)
+
+    def first(dtype: torch.dtype) -> float:
+        return float((a.to(dtype) @ b.to(dtype))[0, 0])
+
+    exact = first(torch.float32)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert torch.get_float32_matmul_precision() == "high"
+        rounded, double = first(torch.float32), first(torch.float64)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert exact == double == first(torch.float32) == 1 + 2**-12
+    assert rounded == 1 or not cuda.is_bf16_supported()  # which GPUs have learnt together

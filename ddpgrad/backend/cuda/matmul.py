@@ -1,7 +1,7 @@
 """Matrix products by cuBLAS, in all floating-point types, without copies of transposed operands.
 
 `cupy.matmul` copies transposed operands of stacks, computes stacks of float16 in float32 and has
-no stacks of bfloat16. Half types are accumulated in float32 here; float32 is never rounded to TF32.
+no stacks of bfloat16. Half types are accumulated in float32 here; float32 is rounded to TF32 where the program allows it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from cupy.cuda import device as cupy_device  # pyright: ignore[reportMissingImports]
 from cupy_backends.cuda.libs import cublas  # pyright: ignore[reportMissingImports]
 
-from ..device import capturing
+from ..device import capturing, float32_precision
 from ..dtype import bfloat16
 
 Array = Any
@@ -82,6 +82,8 @@ def product(a: Array, b: Array, dtype: Any = None, onto: Array | None = None) ->
     b, transposed_b, width_b, step_b = _operand(b, lead)
     double = bool(dtype == np.float64)
     compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
+    if a.dtype == np.float32 and float32_precision.get() != "highest":
+        compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
     one, zero = _ADDRESSES[double]
     kept = zero if onto is None else one
     now = capturing.now

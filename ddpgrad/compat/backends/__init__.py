@@ -1,7 +1,7 @@
 """`torch.backends`: switches of the libraries that PyTorch computes with.
 
-Programs set them and read them back. Those that trade exactness for speed have no effect,
-since nothing here is rounded to TF32 and every kernel gives the same bits each time.
+Programs set them and read them back. Of those that trade exactness for speed `cuda.matmul.allow_tf32` has an effect;
+every kernel gives the same bits each time.
 """
 
 from __future__ import annotations

@@ -1,18 +1,29 @@
-"""`torch.backends.cuda`: switches of cuBLAS and of fused attention, kept and read back."""
+"""`torch.backends.cuda`: switches of cuBLAS, of which `matmul.allow_tf32` has an effect, and of fused attention."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
+from ...backend.device import float32_precision
 from ...core.rank_local import RankLocal
 
-matmul = SimpleNamespace(
-    allow_tf32=False,
-    allow_fp16_reduced_precision_reduction=False,
-    allow_bf16_reduced_precision_reduction=False,
-    allow_fp16_accumulation=False,
-)
-"""Without effect: float32 is never rounded to TF32, and half types are accumulated in float32."""
+
+class _Products:
+    """Switches of cuBLAS. The others have no effect: half types are accumulated in float32."""
+
+    allow_fp16_reduced_precision_reduction = False
+    allow_bf16_reduced_precision_reduction = False
+    allow_fp16_accumulation = False
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether operands of float32 products may be rounded to TF32: `set_float32_matmul_precision` by another name."""
+        return float32_precision.get() != "highest"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        float32_precision.set("high" if allowed else "highest")
+
+
+matmul = _Products()
 
 _sdp = RankLocal(lambda: {"flash": True, "mem_efficient": True, "math": True, "cudnn": False})
 

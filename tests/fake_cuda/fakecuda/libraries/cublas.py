@@ -25,6 +25,7 @@ INVALID_VALUE, NOT_SUPPORTED = 7, 15
 # By cublasComputeType_t: what the scalars are.
 _COMPUTE = {64: np.float16, 65: np.float16, 68: np.float32, 69: np.float32, 70: np.float64, 71: np.float64,
             74: np.float32, 75: np.float32, 77: np.float32}  # fmt: skip
+_TF32 = 77
 
 handles = Handles("cuBLAS", INVALID_VALUE, refuses_captures=False)
 _workspaces: dict[int, int] = {}  # bytes that a program gave a handle
@@ -79,6 +80,7 @@ def _operand(address: int, dtype: Any, rows: int, columns: int, lead: int, opera
 def _gemm(
     handle: int, ta: int, tb: int, m: int, n: int, k: int, alpha: Any,
     a: int, kind_a: Any, lda: int, b: int, kind_b: Any, ldb: int, beta: Any, c: int, kind_c: Any, ldc: int,
+    tf32: bool = False,
 ) -> None:  # fmt: skip
     handles.of_this_device(handle)
     out = matrix(c, kind_c, m, n, ldc)
@@ -87,10 +89,19 @@ def _gemm(
     wide = np.result_type(kind_c, np.float32) if kind_c.itemsize == 2 or kind_a.itemsize == 2 else kind_c
     left = _operand(a, kind_a, m, k, lda, ta).astype(wide)
     right = _operand(b, kind_b, k, n, ldb, tb).astype(wide)
+    if tf32:
+        left, right = _tf32(left), _tf32(right)
     product = alpha * (left @ right)
     out[...] = (
         product if beta == 0 else product + beta * out.astype(wide)
     )  # with 0 what was there is not read
+
+
+def _tf32(x: Array) -> Array:
+    """Float32 with the ten digits of TF32, to the nearest."""
+    return ((np.ascontiguousarray(x).view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(
+        np.float32
+    )
 
 
 def _supported(kind_a: int, kind_b: int, kind_c: int, compute: int) -> None:
@@ -117,7 +128,7 @@ def gemm_ex(
     number = _scalar_type(kind_c, compute)
     _gemm(
         handle, ta, tb, m, n, k, scalar(alpha, number), a, DATA_TYPES[kind_a], lda, b, DATA_TYPES[kind_b], ldb,
-        scalar(beta, number), c, DATA_TYPES[kind_c], ldc,
+        scalar(beta, number), c, DATA_TYPES[kind_c], ldc, compute == _TF32,
     )  # fmt: skip
 
 
@@ -134,7 +145,7 @@ def gemm_strided_batched_ex(
         _gemm(
             handle, ta, tb, m, n, k, scalar(alpha, number), a + i * step_a * kinds[0].itemsize, kinds[0], lda,
             b + i * step_b * kinds[1].itemsize, kinds[1], ldb, scalar(beta, number),
-            c + i * step_c * kinds[2].itemsize, kinds[2], ldc,
+            c + i * step_c * kinds[2].itemsize, kinds[2], ldc, compute == _TF32,
         )  # fmt: skip
 
 
