@@ -29,9 +29,11 @@ class FunctionCtx:
         self.materialize_grads = True
         self._materialize_non_diff_grads = True  # PyTorch's name; set to False, such outputs get None
         self.to_save: tuple[Any, ...] = ()
+        self.to_save_forward: tuple[Any, ...] = ()
         self.dirty_tensors: tuple[Tensor, ...] = ()
         self.non_differentiable: tuple[Tensor, ...] = ()
         self._saved: tuple[Saved | None, ...] | None = ()
+        self._saved_forward: tuple[Saved | None, ...] | None = ()
         self._node = ref(node)  # weak: the node holds this object
 
     def __getattr__(self, name: str) -> Any:
@@ -54,13 +56,14 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """For forward-mode differentiation, which ddpgrad does not have: nothing is kept."""
+        """Keep tensors for `jvp`, which finds them in `saved_tensors`."""
         for i, t in enumerate(tensors):
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(
                     f"save_for_forward can only save variables, but argument {i} is of type {type(t).__name__}; set it "
                     "as an attribute of ctx"
                 )
+        self.to_save_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward changed in place; they must be returned."""

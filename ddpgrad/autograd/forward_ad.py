@@ -21,6 +21,7 @@ from .function import Function
 from .functional import _dummies
 from .grad_mode import enable_grad
 from .graph import get_gradient_edge
+from .own_tangents import transposing
 
 
 class _Level(threading.local):
@@ -116,7 +117,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
             return plain._replace(tangent=tangent)
     with enable_grad():
         seeds = _dummies([tensor])
-        back = grad(tensor, [edge for edge, _ in duals], seeds, create_graph=True, allow_unused=True)
+        with transposing():
+            back = grad(tensor, [edge for edge, _ in duals], seeds, create_graph=True, allow_unused=True)
         moved = [(b, tangent) for b, (_, tangent) in zip(back, duals, strict=True) if b is not None]
         if not moved:
             return plain

@@ -29,8 +29,9 @@ class FunctionNode(Node):
     Attributes that it does not have, such as `saved_tensors`, are those of its `ctx`.
     """
 
-    __slots__ = ("ctx", "places")
+    __slots__ = ("ctx", "like", "places")
 
+    like: list[tuple[tuple[int, ...], Any]]  # of the tensor arguments; for jvp
     materialize_grads: bool = True
     special = True  # users' backward may return an array that they keep
     sees_undefined = True
@@ -50,6 +51,10 @@ class FunctionNode(Node):
     def apply(self, grad: Any, F: Any) -> list[Any]:
         grads = tuple(grad) if self.outputs > 1 else (grad,)
         on_tensors = not isinstance(F, Backend)
+        if mode.transposing and self.function.jvp is not Function.jvp:
+            from .own_tangents import transposed
+
+            return transposed(self, grads)
         if not on_tensors:
             grads = tuple(None if g is None else wrap(g) for g in grads)
         results = self._checked(_backward_of(self.function)(self.ctx, *grads))
@@ -57,7 +62,7 @@ class FunctionNode(Node):
 
     def release(self) -> None:
         if self.ctx._saved:
-            self.ctx._saved = None
+            self.ctx._saved = self.ctx._saved_forward = None
 
     def _checked(self, results: Any) -> list[Any]:
         """What backward returned, for the tensor arguments only."""
@@ -124,7 +129,7 @@ class Function:
     terms of Tensor operations, it can itself be differentiated.
     """
 
-    # What PyTorch's vmap would ask for; here it calls forward for every example.
+    # Whether func.vmap may call forward for every example, as it does where there is no `vmap` as well.
     generate_vmap_rule: ClassVar[bool] = False
     _backward_cls: ClassVar[type[FunctionNode]]
 
@@ -180,17 +185,15 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Never called: ddpgrad has no forward-mode differentiation."""
+        """Compute the tangents of the outputs from those of the arguments; without it they follow from `backward`."""
         raise NotImplementedError(
-            "ddpgrad has no forward-mode differentiation; jvp of a Function is not used"
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Never called: `func.vmap` is a loop, which calls `forward` for every example."""
-        raise NotImplementedError(
-            "func.vmap calls forward once for every example; vmap of a Function is not used"
-        )
+        """(outputs, their batch dimensions) of a batch of arguments. `func.vmap` has batches of one example here."""
+        raise NotImplementedError("vmap is not implemented; func.vmap calls forward for every example")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -198,16 +201,21 @@ class Function:
         separate = cls.setup_context is not Function.setup_context
         if separate or kwargs:
             args = _by_position(cls.forward, args, kwargs, takes_ctx=not separate)
+        forward = cls.forward
+        if mode.levels:
+            forward = mode.levels[-1].forward_of(cls)
+            if forward is None:  # within vmap, whose rule is called in place of all that follows
+                return mode.levels[-1].mapped(cls, args)
         node = cls._backward_cls(args)
         ctx = node.ctx
         recording = mode.enabled and any(ctx.needs_input_grad)
         previous, mode.enabled = mode.enabled, False
         try:
             if separate:
-                output = cls.forward(*args)
+                output = forward(*args)
                 cls.setup_context(ctx, args, output)
             else:
-                output = cls.forward(ctx, *args)
+                output = forward(ctx, *args)
         finally:
             mode.enabled = previous
         outputs = output if isinstance(output, tuple) else (output,)
@@ -279,8 +287,13 @@ def _join(
     if recording:
         # An output that is saved is saved as the user gets it.
         given: dict[int, Any] = {id(before): after for before, after in zip(outputs, joined, strict=True)}
-        ctx._saved = tuple(None if t is None else save(given.get(id(t), t), node) for t in ctx.to_save)
-    ctx.to_save = ctx.dirty_tensors = ctx.non_differentiable = ()
+        ctx._saved, ctx._saved_forward = (
+            tuple(None if t is None else save(given.get(id(t), t), node) for t in tensors)
+            for tensors in (ctx.to_save, ctx.to_save_forward)
+        )
+        if node.function.jvp is not Function.jvp:
+            node.like = [(args[i]._array.shape, args[i]._array.dtype) for i in node.places]
+    ctx.to_save = ctx.to_save_forward = ctx.dirty_tensors = ctx.non_differentiable = ()
     return joined
 
 

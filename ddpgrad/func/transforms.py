@@ -14,6 +14,8 @@ from typing import Any
 from .. import Tensor, enable_grad, is_grad_enabled, zeros_like
 from ..autograd.accumulate import AccumulateGrad, edge_of
 from ..autograd.functional import gradients, jacobian_of
+from ..autograd.own_tangents import transposing
+from .levels import DERIVATIVE, entered
 from .trees import flatten
 
 Func = Callable[..., Any]
@@ -112,7 +114,8 @@ class _Linear:
         call.require_tensors(name)
         with enable_grad():
             self.seeds = [zeros_like(out).requires_grad_() for out in call.outputs]
-            self.back = call.gradients(self.seeds, create_graph=True)
+            with transposing():
+                self.back = call.gradients(self.seeds, create_graph=True)
 
     def __call__(self, tangents: tuple[Any, ...]) -> Any:
         call = self.call
@@ -180,7 +183,8 @@ class _Call:
             changed = list(args)
             for i, value in zip(places, own, strict=True):
                 changed[i] = value
-            result = func(*changed, **kwargs)
+            with entered(DERIVATIVE):
+                result = func(*changed, **kwargs)
         if has_aux and not (isinstance(result, tuple) and len(result) == 2):
             raise RuntimeError("with has_aux=True the function must return a tuple (output, aux)")
         self.output, self.aux = result if has_aux else (result, None)

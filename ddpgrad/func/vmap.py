@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import Tensor, get_rng_state, set_rng_state, stack
+from .levels import Mapping, entered
 from .trees import flatten, spread
 
 
@@ -54,7 +55,9 @@ def vmap(
                 x if d is None else x.select(d, i) if count else _zeros(x, d)
                 for x, d in zip(leaves, dims, strict=True)
             ]
-            results.append(func(*rebuild(example), **kwargs))
+            whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
+            with entered(Mapping(randomness, whole)):
+                results.append(func(*rebuild(example), **kwargs))
         if randomness == "error" and not get_rng_state().equal(state):
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "

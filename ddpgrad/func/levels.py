@@ -1,0 +1,104 @@
+"""The transforms that a thread is in, for custom Functions: what each makes of `Function.apply`.
+
+`Function.apply` asks the innermost level (`core/modes.py`, `mode.levels`). vmap calls the Function's own rule, if it
+has one, outside of itself; a derivative records the Function, and runs its forward outside of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from .. import Tensor
+from ..autograd.function import Function
+from ..core.modes import mode
+from .trees import flatten, spread
+
+
+@contextmanager
+def entered(level: Any) -> Iterator[None]:
+    """A block within `level`."""
+    before, mode.levels = mode.levels, (*mode.levels, level)
+    try:
+        yield
+    finally:
+        mode.levels = before
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    """A block outside of the innermost level."""
+    before, mode.levels = mode.levels, mode.levels[:-1]
+    try:
+        yield
+    finally:
+        mode.levels = before
+
+
+def _has_rule(function: type[Function]) -> bool:
+    own = function.vmap is not Function.vmap
+    if own and function.generate_vmap_rule:
+        raise RuntimeError(
+            f"You tried to vmap over {function.__name__}, but it has both generate_vmap_rule=True and an overridden "
+            "vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
+            "avoid ambiguity."
+        )
+    return own
+
+
+class VmapInfo(NamedTuple):
+    """What the `vmap` of a Function is told: how many examples its batch has, and vmap's `randomness`."""
+
+    batch_size: int
+    randomness: str
+
+
+class Mapping:
+    """The level of one example of `vmap`. whole: what all examples were given as it is."""
+
+    def __init__(self, randomness: str, whole: Sequence[Any]) -> None:
+        self.info = VmapInfo(1, randomness)
+        self.whole = {id(value) for value in whole}
+
+    def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
+        """What runs as the forward of `function`; None where its rule is called instead."""
+        return None if _has_rule(function) else function.forward
+
+    def mapped(self, function: type[Function], args: tuple[Any, ...]) -> Any:
+        """The rule of `function`, on a batch of this example."""
+        leaves, rebuild = flatten(args)
+        batched = [isinstance(x, Tensor) and id(x) not in self.whole for x in leaves]
+        with _outside():
+            if not any(batched):
+                return function.apply(*args)
+            given = rebuild([x.unsqueeze(0) if b else x for x, b in zip(leaves, batched, strict=True)])
+            dims = rebuild([0 if b else None for b in batched])
+            result = function.vmap(self.info, dims, *given)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise RuntimeError(
+                "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
+                f"compatible with the output; {function.__name__}.vmap returned {type(result).__name__}"
+            )
+        outputs, out_dims = result
+        found, again = flatten(outputs)
+        to = spread(out_dims, outputs, f"out_dims of {function.__name__}.vmap")
+        return again([x if d is None else x.select(d, 0) for x, d in zip(found, to, strict=True)])
+
+
+class _Derivative:
+    """The level of `grad` and its like."""
+
+    def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
+        """The forward of `function`, by its vmap rule where an outer level is a vmap."""
+        if not any(isinstance(level, Mapping) for level in mode.levels) or not _has_rule(function):
+            return function.forward
+
+        def forward(*args: Any) -> Any:
+            with _outside():
+                return function.apply(*args)
+
+        return forward
+
+
+DERIVATIVE = _Derivative()
