@@ -155,6 +155,19 @@ def overridable(function: C) -> C:
     return call  # type: ignore[return-value]
 
 
+def asking_modes(function: C) -> C:
+    """`function`, which makes tensors of what are none, and so asks modes only."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if overriding and in_mode():
+            return ask(call, args, kwargs)
+        return function(*args, **kwargs)
+
+    call.__dict__["asks"] = True
+    return call  # type: ignore[return-value]
+
+
 def shown(function: Callable[..., Any]) -> Callable[..., Any]:
     """What users know `function` as, where it is wrapped again: what they are asked about."""
     return function.__dict__.get("shown", function)

@@ -246,7 +246,7 @@ def _attach_shorthands() -> None:
         "resize_": rearranging.resize_,
         "resize_as_": rearranging.resize_as_,
         "set_": rearranging.set_,
-        "new": factories.new_as_its_class,
+        "new": data.new_as_its_class,
         "fill_diagonal_": diagonal.fill_diagonal_,
         "storage_offset": strided.storage_offset,
         "storage": interop.storage,
@@ -255,7 +255,7 @@ def _attach_shorthands() -> None:
         "real": property(real, _set_part(real)),
         "imag": property(imag, _set_part(imag)),
         **{
-            f"new_{f.__name__}": factories.new(f)
+            f"new_{f.__name__}": data.new(f)
             for f in (
                 factories.zeros,
                 factories.ones,

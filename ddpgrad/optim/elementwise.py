@@ -60,6 +60,11 @@ class Elementwise(Optimizer):
                 raise RuntimeError("`fused` does not support `differentiable`")
             if defaults["foreach"]:
                 raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+            for parameter in (p for group in self.param_groups for p in group["params"]):
+                if not parameter.is_floating_point():
+                    raise RuntimeError(
+                        f"`fused=True` requires all the params to be floating point Tensors, got {parameter.dtype}"
+                    )
             self._step_supports_amp_scaling = True
 
     def _check_options(self, group: Mapping[str, Any]) -> None:

@@ -28,16 +28,18 @@ class SparseAdam(Elementwise):
         maximize: bool = False,
     ) -> None:
         super().__init__(params, options(locals()))
-        sparse = [
-            [number, place]
-            for number, group in enumerate(self.param_groups)
-            for place, parameter in enumerate(group["params"])
-            if parameter.is_sparse
-        ]
-        if sparse:
-            raise ValueError(
-                f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors"
-            )
+        for kind, refused, text in (
+            ("Sparse", lambda p: p.is_sparse, "requires dense parameter tensors"),
+            ("Complex", Tensor.is_complex, "does not support complex parameters"),
+        ):
+            places = [
+                [number, place]
+                for number, group in enumerate(self.param_groups)
+                for place, parameter in enumerate(group["params"])
+                if refused(parameter)
+            ]
+            if places:
+                raise ValueError(f"{kind} params at indices {places}: SparseAdam {text}")
 
     def _check_options(self, group: Mapping[str, Any]) -> None:
         if not group["lr"] > 0:

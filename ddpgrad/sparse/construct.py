@@ -14,6 +14,7 @@ from ..backend.registry import backend_of
 from ..backend.sparse.coo import COO, coo
 from ..backend.sparse.kernels import empty as empty_coo
 from ..core import upcalls
+from ..core.overrides import asking_modes
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.data import as_tensor
 from ..ops.creation.factories import shape_of
@@ -22,6 +23,7 @@ from ..ops.elementwise.conversion import to
 from .autograd import build
 
 
+@asking_modes
 def sparse_coo_tensor(
     indices: Any = None,
     values: Any = None,

@@ -39,6 +39,24 @@ def test_one_rounding(case: str, dtype: Any, device: str) -> None:
     assert x.grad.dtype is dtype
 
 
+SEVERAL: dict[str, Callable[[Any], Any]] = {
+    "addmm": lambda x: torch.addmm(x[0, 0, 0, :5], x[0, 1], x[0, 2].mT, beta=3.4, alpha=-2.1),
+    "baddbmm": lambda x: torch.baddbmm(x[0, :, :, :5], x[0], x[1].mT, alpha=0.3),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "conv_transpose2d": lambda x: F.conv_transpose2d(x, x.transpose(0, 1), x[0, 0, 0, :2]),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_what_is_made_of_several_ops_rounds_once_too(case: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 5, 6).bfloat16()
+    assert torch.equal(SEVERAL[case](x), SEVERAL[case](x.float()).bfloat16())
+
+
 def test_norms_may_have_parameters_in_float32() -> None:
     x, weight = torch.randn(3, 6).bfloat16().requires_grad_(), torch.randn(6, requires_grad=True)
     out = F.layer_norm(x, (6,), weight)

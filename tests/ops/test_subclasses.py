@@ -216,6 +216,12 @@ def test_a_mode_is_asked_by_ops_while_it_lasts() -> None:
         torch.split(x, 1)
     torch.exp(x)
     assert mode.names == ["add", "relu", "sum", "add_", "split"]
+    with mode:
+        torch.nn.Linear(2, 1)
+        x.new_zeros(2)
+        torch.arange(3), torch.tensor([1]), torch.rand(2), torch.hann_window(3), torch.tril_indices(2, 2)
+    made = ["empty", "new_zeros", "arange", "tensor", "rand", "hann_window", "tril_indices"]
+    assert [name for name in mode.names[5:] if name in made or name[:3] == "new"] == [made[0], *made]
     assert vars(Tensor)["_operand"] is vars(Tensor)["_array"]  # plain tensors pay nothing again
 
 

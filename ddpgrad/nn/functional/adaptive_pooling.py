@@ -15,6 +15,7 @@ from ...backend.registry import backend_for
 from ...backend.windows import Ints, per_dimension
 from ...core.modes import exporting
 from ...core.tensor import wrap
+from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
 from .by_dims import SIZES, named, with_indices
@@ -59,13 +60,13 @@ def _adaptive_mean(dims: int):
         image, sizes = _adaptive_sizes("adaptive_avg_pool", dims, input, output_size)
         if sizes == (1,) * dims:
             return mean(input, tuple(range(-dims, 0)), True)
-        out = input
+        out = wide(input) if dims > 1 else input
         for i, (n, size) in enumerate(zip(image, sizes, strict=True)):
             if n != size:
                 start, end = _adaptive_windows(n, size)
                 bands = resample.windows(start, end, end - start, n)
                 out = resample.resample(out, input.ndim - dims + i, bands)
-        return clone(out) if out is input else out
+        return clone(out) if out is input else to(out, input.dtype)
 
     return function
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ... import Tensor, matmul, permute, reshape, unsqueeze
+from ...ops.elementwise.conversion import to, wide
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -21,7 +22,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         raise RuntimeError(
             f"bilinear(): bias size does not match weight size: got {list(bias.shape)} but expected {[outputs]}"
         )
+    kind = input1.dtype
+    input1, input2, weight = wide(input1), wide(input2), wide(weight)
     table = reshape(permute(weight, 1, 0, 2), (first, outputs * second))
     left = reshape(matmul(input1, table), (*input1.shape[:-1], outputs, second))
     out = (left * unsqueeze(input2, -2)).sum(-1)
-    return out if bias is None else out + bias
+    return to(out if bias is None else out + wide(bias), kind)

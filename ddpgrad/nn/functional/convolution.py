@@ -7,6 +7,7 @@ from typing import Any
 from ...backend import dtype as dtypes
 from ...backend.windows import Ints, per_dimension
 from ...core.tensor import Tensor
+from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import conv
 from ...ops.shape.shape import constant_pad, reshape, squeeze, unsqueeze
 from .by_dims import SIZES, named
@@ -136,9 +137,11 @@ def _transposed(dims: int):
                 "Output size is too small"
             )
         shape = (input.shape[0], outputs, *size)
-        out = conv.convolution_input(input, weight, shape, stride, padding, dilation, groups)
-        if bias is not None:
-            out = out + reshape(bias, (outputs, *[1] * dims))
+        if bias is None:
+            out = conv.convolution_input(input, weight, shape, stride, padding, dilation, groups)
+        else:
+            out = conv.convolution_input(wide(input), wide(weight), shape, stride, padding, dilation, groups)
+            out = to(out + reshape(wide(bias), (outputs, *[1] * dims)), input.dtype)
         return squeeze(out, 0) if ndim == dims + 1 else out
 
     return function

@@ -10,7 +10,7 @@ from ...backend import dtype as dtypes
 from ...backend.windows import Ints
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
-from ...ops.elementwise.conversion import to
+from ...ops.elementwise.conversion import to, wide
 from ...ops.elementwise.unary import clamp, clone, floor
 from ...ops.layers import interpolation
 from ...ops.layers.resample import Bands, resample
@@ -118,7 +118,7 @@ def _mixed(
     input: Tensor, sizes: Ints, factors: Factors, build: Callable[..., Bands], *options: bool
 ) -> Tensor:
     """One dimension after the other, by the map that `build` makes."""
-    out = input
+    out = wide(input) if len(sizes) > 1 else input
     for i in reversed(range(len(sizes))):
         n, size, factor = input.shape[i + 2], sizes[i], factors[i]
         if n == size and factor in (None, 1.0):
@@ -129,7 +129,7 @@ def _mixed(
             out = to(clamp(floor(mixed + 0.5), 0, 255), dtypes.uint8)
         else:
             out = resample(out, i + 2, bands)
-    return clone(out) if out is input else out
+    return clone(out) if out is input else to(out, input.dtype)
 
 
 def upsample(

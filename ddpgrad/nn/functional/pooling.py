@@ -13,6 +13,7 @@ from ... import Tensor, abs, relu, reshape, scatter, sign
 from ...backend.dtype import int64
 from ...backend.windows import Ints, per_dimension
 from ...ops.dispatch.tensor_function import takes_out
+from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import pool, resample
 from .by_dims import named, with_indices
 
@@ -116,14 +117,14 @@ def _avg_pool(
     pool.check_windows(name, input, kernel, stride, padding, (1,) * dims, ceil_mode)
     if divisor == 0:
         raise RuntimeError(f"{name}(): divisor must be not zero")
-    options = (ceil_mode, count_include_pad)
+    options, out = (ceil_mode, count_include_pad), wide(input)
     for i in range(dims):
         dim = input.ndim - dims + i
         bands = pool.mean_bands(
             input.shape[dim], kernel[i], stride[i], padding[i], *options, 1 if divisor and i else divisor
         )
-        input = resample.resample(input, dim, bands)
-    return input
+        out = resample.resample(out, dim, bands)
+    return to(out, input.dtype)
 
 
 def _lp_pool(dims: int):

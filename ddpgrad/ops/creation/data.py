@@ -8,12 +8,14 @@ import numpy as np
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
-from ...core.tensor import Tensor, wrap
+from ...core.overrides import asking_modes, overridable
+from ...core.tensor import Size, Tensor, wrap
 from .factories import arange, finish, from_numpy, no_numpy_type
 
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
+@asking_modes
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Tensor:
@@ -108,6 +110,7 @@ def _ragged(data: Any, dim: int) -> str:
     return next((t for x in data if isinstance(x, (list, tuple)) and (t := _ragged(x, dim + 1))), "")
 
 
+@asking_modes
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, without copying where dtype and device allow it."""
     if not isinstance(data, Tensor):
@@ -118,6 +121,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return data.to(device=device, dtype=dtype) if dtype is not None or device is not None else data
 
 
+@asking_modes
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -152,6 +156,34 @@ def asarray(
     return out
 
 
+def new(function: Any) -> Any:
+    """`Tensor.new_<function>`: the function with the dtype and device of the tensor."""
+
+    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+        kind = dtype if dtype is not None else self.dtype
+        return function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"new_{function.__name__}"
+    method.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."
+    return overridable(method)
+
+
+def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor."""
+    first = args[0] if len(args) == 1 else None
+    if isinstance(first, Tensor):
+        if first.dtype is not self.dtype:
+            raise TypeError(f"new(): expected a tensor of dtype {self.dtype.name}, got {first.dtype.name}")
+        return first.detach()
+    if isinstance(first, float):
+        raise TypeError("new(): data must be a sequence (got float)")
+    make: Any = self  # whose methods are attached below
+    if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
+        return make.new_tensor(first, device=device)
+    return make.new_empty(first if isinstance(first, Size) else args or (0,), device=device)
+
+
+@asking_modes
 def frombuffer(
     buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:

@@ -235,6 +235,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     return finish(_cast(drawn, count.dtype.numpy), count.device)
 
 
+@overridable
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
     dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any,

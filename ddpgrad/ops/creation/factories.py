@@ -16,10 +16,10 @@ from ...backend.cpu.threads import expect
 from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
-from ...core.overrides import overridable
+from ...core.overrides import asking_modes, overridable
 from ...core.size import require_strided, sparse_coo
 from ...core.taping import now, taping
-from ...core.tensor import Size, Tensor, wrap
+from ...core.tensor import Tensor, wrap
 from ...core.upcalls import sparse_zeros
 from ...random import source
 from ..dispatch.explain import must_be_tensor
@@ -63,6 +63,7 @@ def factory(function: Callable[..., Any]) -> Callable[..., Tensor]:
     name = function.__name__
     parameters = inspect.signature(function).parameters
 
+    @asking_modes
     @functools.wraps(function)
     def call(
         *args: Any, device: Any = None, requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
@@ -203,7 +204,7 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
-    return make
+    return asking_modes(make)
 
 
 zeros = _constant("zeros", 0, "A tensor of zeros.")
@@ -211,6 +212,7 @@ ones = _constant("ones", 1, "A tensor of ones.")
 empty = _constant("empty", None, "A tensor of uninitialised memory.")
 
 
+@asking_modes
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None, layout: Any = None, pin_memory: bool | None = None, memory_format: Any = None,
@@ -256,33 +258,6 @@ def like(function: Any) -> Any:
 zeros_like, ones_like, empty_like, full_like = like(zeros), like(ones), like(empty), like(full)
 
 
-def new(function: Any) -> Any:
-    """`Tensor.new_<function>`: the function with the dtype and device of the tensor."""
-
-    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
-        kind = dtype if dtype is not None else self.dtype
-        return function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
-
-    method.__name__ = method.__qualname__ = f"new_{function.__name__}"
-    method.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."
-    return method
-
-
-def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
-    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor."""
-    first = args[0] if len(args) == 1 else None
-    if isinstance(first, Tensor):
-        if first.dtype is not self.dtype:
-            raise TypeError(f"new(): expected a tensor of dtype {self.dtype.name}, got {first.dtype.name}")
-        return first.detach()
-    if isinstance(first, float):
-        raise TypeError("new(): data must be a sequence (got float)")
-    make: Any = self  # whose methods are attached below
-    if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
-        return make.new_tensor(first, device=device)
-    return make.new_empty(first if isinstance(first, Size) else args or (0,), device=device)
-
-
 @factory
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """Uninitialised memory seen with sizes and steps, in elements."""
@@ -307,6 +282,7 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, xp: An
     return memory.transpose(np.argsort(physical_layout))
 
 
+@asking_modes
 def scalar_tensor(s: Any, **options: Any) -> Tensor:
     """A tensor without dimensions, of the default floating-point type."""
     options.setdefault("dtype", dtypes.get_default_dtype())

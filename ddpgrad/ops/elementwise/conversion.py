@@ -24,6 +24,12 @@ def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
     ...
 
 
+def wide(input: Tensor) -> Tensor:
+    """In float32 if its type is a float of 16 bits: for what takes several ops, and is rounded once at the end."""
+    kind = input.dtype
+    return _cast(input, dtypes.float32) if kind.itemsize == 2 and kind.category == 2 else input
+
+
 @tensor_function()
 def to(
     input: Tensor,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.tensor import Tensor
 from ..dispatch.tensor_function import tensor_function
-from ..elementwise import binary
+from ..elementwise import binary, conversion
 from ..reduction import reduce
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from . import matrix
 from .adjoint import conj
 from .matrix import nothing_of
+
+F = TypeVar("F", bound=Callable[..., Tensor])
 
 
 def _require_dims(name: str, *expected: tuple[str, Tensor, int]) -> None:
@@ -200,7 +203,22 @@ def _added(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> 
     return _weighted(name, input, product, beta, alpha)
 
 
+def _rounded_once(function: F) -> F:
+    """`function`, which computes in float32 where all of its tensors have one type of 16 bits."""
+
+    @functools.wraps(function)
+    def call(input: Tensor, left: Tensor, right: Tensor, **factors: Any) -> Tensor:
+        kind = input.dtype
+        if kind.itemsize != 2 or kind.category != 2 or not kind is left.dtype is right.dtype:
+            return function(input, left, right, **factors)
+        wide = map(conversion.wide, (input, left, right))
+        return conversion.to(function(*wide, **factors), kind)
+
+    return call  # type: ignore[return-value]
+
+
 @tensor_function(inplace=True, out=True)
+@_rounded_once
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
     _require_dims("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
@@ -208,6 +226,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 
 
 @tensor_function(inplace=True, out=True)
+@_rounded_once
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * mat @ vec."""
     return _added("addmv", input, mv(mat, vec), beta, alpha)
@@ -222,12 +241,14 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
 
 
 @tensor_function(inplace=True, out=True)
+@_rounded_once
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, matrix by matrix."""
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @tensor_function(inplace=True, out=True)
+@_rounded_once
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _require_dims("addbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))

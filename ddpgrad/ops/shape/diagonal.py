@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...core.overrides import asking_modes
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 from ..dispatch.declare import op, primitive
@@ -66,7 +67,7 @@ def _indices(name: str, find: Any) -> Any:
 
     indices.__name__ = name
     indices.__doc__ = f"Rows and columns, (2, count), of the {name[:4]} part of a row x col matrix."
-    return indices
+    return asking_modes(indices)
 
 
 tril_indices, triu_indices = (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...core.overrides import asking_modes
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 
@@ -71,7 +72,7 @@ def _of_length(name: str, formula: Formula, text: str):
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text
-    return function
+    return asking_modes(function)
 
 
 hann_window = _of_length("hann_window", cosine_sum(0.5, 0.5), "The Hann window, (1 - cos(2 pi x)) / 2.")
@@ -83,6 +84,7 @@ blackman_window = _of_length(
 bartlett_window = _of_length("bartlett_window", triangle, "The triangular window that is 0 at its ends.")
 
 
+@asking_modes
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -101,6 +103,7 @@ def hamming_window(
     )
 
 
+@asking_modes
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
