@@ -39,7 +39,7 @@ from .backend.dtype import (
     uint32 as uint32, uint64 as uint64, uint8 as uint8,
 )
 from .compat import (
-    __config__ as __config__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
+    __config__ as __config__, conversion_flags as __future__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
     backends as backends, compiler as compiler, cpu as cpu, hub as hub, jit as jit, mps as mps,
     overrides as overrides, types as types, xpu as xpu,
 )
@@ -121,7 +121,7 @@ from .nn.functional import (
 from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .ops.creation.data import (
-    as_tensor as as_tensor, asarray as asarray, frombuffer as frombuffer,
+    as_tensor as as_tensor, asarray as asarray, from_file as from_file, frombuffer as frombuffer,
     tensor as tensor, vander as vander,
 )
 from .ops.creation.dlpack import from_dlpack as from_dlpack

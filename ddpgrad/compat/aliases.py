@@ -13,6 +13,7 @@ MODULES = {
     # What PyTorch has at the top and this package in one of its rooms.
     "_C": "compat._C",
     "__config__": "compat.__config__",
+    "__future__": "compat.conversion_flags",
     "_dynamo": "compat._dynamo",
     "_dynamo.eval_frame": "compat.compiler",
     "_dynamo.exc": "compat.compile_options",

@@ -8,6 +8,7 @@ from ..backend import dtype as dtypes
 from ..backend.cpu import threads
 from ..backend.device import float32_precision
 from ..core.errors import warn_program
+from ..core.modes import uninitialised
 from ..core.rank_local import RankLocal
 from ..ops.creation.interop import TYPED
 
@@ -52,7 +53,8 @@ def set_num_interop_threads(num: int) -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Remembered only: every kernel here, on a CPU and on a GPU, gives the same bits each time anyway."""
+    """Fill `empty` with NaN or the largest integer. Every kernel here, on a CPU and on a GPU, has the same bits each time anyway."""
+    uninitialised.get().deterministic = bool(mode)
     _switches.get().deterministic, _switches.get().warn_only = bool(mode), bool(mode) and warn_only
 
 

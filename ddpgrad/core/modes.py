@@ -51,6 +51,20 @@ exporting: RankLocal[bool] = RankLocal(bool)
 """True while a forward is written down for another runtime, which needs all of it to be made of ops."""
 
 
+class _Uninitialised:
+    """Whether memory that nothing is written to is filled: when programs want that, and asked for determinism."""
+
+    wanted: bool = True
+    deterministic: bool = False
+
+    @property
+    def filled(self) -> bool:
+        return self.wanted and self.deterministic
+
+
+uninitialised: RankLocal[_Uninitialised] = RankLocal(_Uninitialised)
+
+
 class _FunctionModes(threading.local):
     """The `TorchFunctionMode`s that this thread is in, the innermost last."""
 

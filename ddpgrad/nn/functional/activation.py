@@ -119,6 +119,8 @@ def gumbel_softmax(
 
     tau: the temperature. Source: https://arxiv.org/abs/1611.01144
     """
+    if eps != 1e-10:
+        warn_program("`eps` parameter is deprecated and has no effect.")
     noise = empty_like(logits).exponential_()
     soft = activation.softmax((logits - log(noise)) / tau, dim)
     if not hard:

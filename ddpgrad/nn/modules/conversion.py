@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...core.rank_local import RankLocal
 from ...core.taping import taped
 from ...core.tensor import Tensor
-from ..parameter import is_lazy
+from ..parameter import Parameter, is_lazy
 from . import registration
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ def parse(
 def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> None:
     """Replace what every parameter, gradient and buffer of the tree holds by `fn` of it; parameters stay themselves."""
     registration.changes[0] += 1
-    seen: set[Tensor] = set()
+    seen: dict[Tensor, Tensor] = {}
     for owner in module.modules() if recurse else (module,):
-        for parameter in owner._parameters.values():
-            if parameter is None or parameter in seen:
+        for name, parameter in owner._parameters.items():
+            if parameter is None:
                 continue
-            seen.add(parameter)
-            _convert(parameter, fn)
+            if parameter not in seen:
+                seen[parameter] = _convert(parameter, fn)
+            owner._parameters[name] = seen[parameter]
         for name, buffer in owner._buffers.items():
             if is_lazy(buffer):
                 buffer.data = fn(buffer.data)
@@ -59,16 +61,31 @@ def apply(module: Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) 
                 owner._buffers[name] = fn(buffer)
 
 
-def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
+class _Flags:
+    """`torch.__future__`. overwrite: converted parameters are new ones."""
+
+    overwrite: bool = False
+    swap: bool = False
+
+
+flags: RankLocal[_Flags] = RankLocal(_Flags)
+
+
+def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
     before = parameter.data
     changed = fn(before)
     if changed._array is before._array:
-        return
+        return parameter
     grad = parameter._grad
+    if flags.get().overwrite:
+        made = Parameter(changed, parameter.requires_grad)
+        made._grad = None if grad is None else fn(grad.detach())
+        return made
     parameter._grad = None
     parameter.data = changed
     if grad is not None:
         parameter.grad = fn(grad)
+    return parameter
 
 
 @taped

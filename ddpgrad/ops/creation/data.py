@@ -184,6 +184,41 @@ def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 
 @asking_modes
+def from_file(
+    filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, device: Any = None,
+    layout: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """The first `size` elements of a file, mapped into memory.
+
+    shared: what is written to the tensor goes to the file, which is made, or made longer, where it is too short.
+    RuntimeError for a file that is not there or is too short.
+    """
+    from ...core.storage import UntypedStorage
+
+    if not isinstance(filename, str):
+        raise TypeError(
+            f"from_file(): argument 'filename' (position 1) must be str, not {type(filename).__name__}"
+        )
+    if size < 0:
+        raise RuntimeError(f"from_file(): size must not be negative, got {size}")
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    try:
+        made = (
+            UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize).as_tensor(kind)
+            if size
+            else None
+        )
+    except OSError as error:
+        mode = "read-write" if shared else "read-only"
+        raise RuntimeError(
+            f"unable to open file <{filename}> in {mode} mode: {error.strerror} ({error.errno})"
+        ) from None
+    except ValueError as error:
+        raise RuntimeError(f"from_file(): {error}") from None
+    return finish(np.empty(0, kind.numpy) if made is None else made._array, device, requires_grad)
+
+
+@asking_modes
 def frombuffer(
     buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:

@@ -16,6 +16,7 @@ from ...backend.cpu.threads import expect
 from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
+from ...core.modes import uninitialised
 from ...core.overrides import asking_modes, overridable
 from ...core.size import require_strided, sparse_coo
 from ...core.taping import now, taping
@@ -151,11 +152,22 @@ def _filled(
     where = devices.of(device if device is not None else devices.default())
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend, shape = backend_of(where.type), shape_of(name, size)
+    if value is None and uninitialised.get().filled:
+        value = telltale(kind.numpy)
     make = backend.empty if value is None else backend.full
     given = (shape, kind) if value is None else (shape, as_element(value, kind), kind)
     call = make if taping.now is None else functools.partial(now, make)
     out = wrap(expect(call(*given)) if where.index is None else backend.on(where, make, *given))
     return out.requires_grad_() if requires_grad else out
+
+
+def telltale(kind: np.dtype[Any]) -> Any:
+    """What memory that nothing is written to holds, where it is to be seen."""
+    return math.nan if kind.kind not in "iub" else kind.kind == "b" or int(np.iinfo(kind).max)
+
+
+def _uninitialised(xp: Any, size: Any, kind: np.dtype[Any]) -> Any:
+    return xp.full(size, telltale(kind), kind) if uninitialised.get().filled else xp.empty(size, kind)
 
 
 def as_element(value: Any, kind: dtypes.DType) -> Any:
@@ -268,7 +280,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, xp: Any = np) ->
         )
     kind = default_of(dtype)
     extent = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    return strided_view(xp.empty(extent, kind), size, stride, 0)
+    return strided_view(_uninitialised(xp, extent, kind), size, stride, 0)
 
 
 @factory
@@ -278,7 +290,7 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, xp: An
         raise RuntimeError(
             f"empty_permuted(): physical_layout {tuple(physical_layout)} must be a permutation of the dimensions of {tuple(size)}"
         )
-    memory = xp.empty([size[d] for d in physical_layout], default_of(dtype))
+    memory = _uninitialised(xp, [size[d] for d in physical_layout], default_of(dtype))
     return memory.transpose(np.argsort(physical_layout))
 
 

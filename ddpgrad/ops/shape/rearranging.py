@@ -12,6 +12,7 @@ from ...autograd.accumulate import edge_of, set_history
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from ...core.modes import inference
 from ...core.tensor import Size, Tensor, wrap
 from ..creation.factories import from_numpy
@@ -64,6 +65,12 @@ moveaxis = movedim
 
 def _reversed(input: Tensor) -> Tensor:
     """All dimensions in reverse order: `Tensor.T`."""
+    if input._array.ndim != 2:
+        warn_program(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
+            "error in a future release. Consider `x.mT` to transpose batches of matrices or "
+            "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+        )
     return shape.permute(input, tuple(range(input._array.ndim - 1, -1, -1)))
 
 

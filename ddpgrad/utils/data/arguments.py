@@ -28,6 +28,7 @@ def check_workers(
             ("prefetch_factor", prefetch_factor is not None),
             ("persistent_workers", persistent_workers),
             ("multiprocessing_context", context is not None),
+            ("timeout", timeout > 0),
         ):
             if given:
                 raise ValueError(f"{name} needs num_workers > 0: leave it out, or ask for workers")

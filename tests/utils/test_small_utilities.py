@@ -1,0 +1,109 @@
+"""Utilities by PyTorch's names: tensors that change places, memory that nobody wrote, files as tensors, the machine in words."""
+
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import pytest
+
+import ddpgrad as torch
+from ddpgrad import nn
+
+
+class Named(torch.Tensor):
+    pass
+
+
+def test_two_tensors_change_places():
+    a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(3).double())
+    a.tag = "first"
+    a.sum().backward()
+    torch.utils.swap_tensors(a, b)
+    assert (a.tolist(), a.dtype, a.grad) == ([0.0] * 3, torch.float64, None) and not hasattr(a, "tag")
+    assert (b.tolist(), b.grad.tolist(), b.tag) == ([1.0, 1.0], [1.0, 1.0], "first")
+    base, named = torch.zeros(4), torch.ones(2).as_subclass(Named)
+    view, other = base[:2], base[2:]
+    torch.utils.swap_tensors(view, other)  # siblings: both go on being views
+    view.add_(5)
+    assert base.tolist() == [0.0, 0.0, 5.0, 5.0]
+    torch.utils.swap_tensors(view, named)
+    assert (type(view), type(named)) == (Named, torch.Tensor)
+    named += 1
+    assert base.tolist() == [0.0, 0.0, 6.0, 6.0]
+
+
+def test_what_would_be_left_behind_is_refused():
+    a = torch.ones(2, requires_grad=True)
+    loss = (a * 2).sum()
+    torch.utils.swap_tensors(a, torch.zeros(2, requires_grad=True))
+    with pytest.raises(RuntimeError, match="poisoned by swap_tensors"):
+        loss.backward()
+    b = torch.ones(2)
+    known = weakref.ref(b)
+    with pytest.raises(RuntimeError, match="t2 because it has weakref"):
+        torch.utils.swap_tensors(torch.ones(2), b)
+    view = b[:1]
+    del known
+    with pytest.raises(RuntimeError, match="it has views"):
+        torch.utils.swap_tensors(b, torch.ones(2))
+    assert view.tolist() == [1.0]
+
+
+def test_converted_modules_may_have_new_parameters():
+    layer = nn.Linear(2, 2)
+    before = layer.weight
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        layer.double()
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+    assert layer.weight is not before and before.dtype is torch.float32
+    assert isinstance(layer.weight, nn.Parameter) and layer.weight.dtype is torch.float64
+    now = layer.weight
+    assert layer.float().weight is now
+
+
+def test_memory_that_nobody_wrote_can_be_seen():
+    def made():
+        return [
+            torch.empty(2),
+            torch.ones(1).new_empty(2, dtype=torch.int32),
+            torch.empty_strided((2,), (1,)),
+        ]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        floats, integers, strided = made()
+        assert floats.isnan().all() and strided.isnan().all() and integers.tolist() == [2**31 - 1] * 2
+        assert torch.empty(1, dtype=torch.bool).all()
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        memory = torch.zeros(2)
+        assert torch.empty(2, out=memory) is memory and memory.tolist() == [0.0, 0.0]
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_file_is_a_tensor(tmp_path: Path):
+    path = str(tmp_path / "numbers")
+    shared = torch.from_file(path, shared=True, size=3, dtype=torch.int32)
+    shared.copy_(torch.tensor([1, 2, 3]))
+    own = torch.from_file(path, size=2, dtype=torch.int32)
+    own += 10
+    assert own.tolist() == [11, 12]
+    assert Path(path).read_bytes() == b"".join(n.to_bytes(4, sys.byteorder) for n in (1, 2, 3))
+    with pytest.raises(RuntimeError, match="12 bytes, expected 16"):
+        torch.from_file(path, size=4)
+    with pytest.raises(RuntimeError, match=r"unable to open file .* in read-only mode"):
+        torch.from_file(path + "?", size=1)
+
+
+def test_the_machine_in_words():
+    from ddpgrad.utils.collect_env import get_env_info
+
+    assert get_env_info().is_cuda_available == str(torch.cuda.is_available())
+    said = subprocess.run(
+        [sys.executable, "-m", "ddpgrad.utils.collect_env"], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"PyTorch version: {torch.__version__}" in said and "numpy==" in said
