@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..core.tensor import Tensor, _everything
+from ..core.tensor import Tensor
+from ..core.tensor import _everything  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:

@@ -296,3 +296,17 @@ def test_hardtanh_keeps_the_dtype_and_passes_no_gradient_at_its_limits() -> None
     x = torch.tensor([-1.0, 0.0, 1.0, 6.0, 7.0], requires_grad=True)
     F.relu6(x).sum().backward()
     assert x.grad.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize(("steps", "hidden"), [(1, 5), (3, 5), (1, 32), (3, 32)])
+def test_each_sequence_of_a_batch_is_what_it_is_alone(kind: Any, steps: int, hidden: int):
+    torch.manual_seed(0)
+    layer, x = kind(4, hidden), torch.randn(steps, 20, 4, requires_grad=True)
+    out = layer(x)[0]
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    for i in (0, 9, 19):
+        own = x[:, i : i + 1]
+        alone = layer(own)[0]
+        assert torch.allclose(out[:, i : i + 1], alone, atol=1e-6)
+        assert torch.allclose(slope[:, i : i + 1], torch.autograd.grad(alone.sum(), own)[0], atol=1e-6)

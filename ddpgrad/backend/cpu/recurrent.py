@@ -194,7 +194,10 @@ def _in_batches(part: Callable[[Steps], None], batch_sizes: BatchSizes, reverse:
 
     tiles = -(-batch_sizes[0] // TILE)
     elements = sum(batch_sizes) * weight.size // PER_ELEMENT
-    in_parts(work, tiles if is_packed(weight) and len(order) > 1 else 1, elements)
+    if is_packed(weight) and len(order) > 1:
+        in_parts(work, tiles, elements)
+    else:  # a product of BLAS depends on all of its rows
+        work(0, tiles)
 
 
 # tanh(x) is 2 sigmoid(2x) - 1 here: exact at both ends, and within a rounding of 1 between. The
