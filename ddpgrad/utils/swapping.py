@@ -5,8 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..core.tensor import Tensor
-from ..core.tensor import _everything  # pyright: ignore[reportAttributeAccessIssue]
+from ..core.tensor import (
+    Tensor,
+    _everything,  # pyright: ignore[reportAttributeAccessIssue]
+)
 
 
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:
