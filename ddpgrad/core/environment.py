@@ -1,7 +1,6 @@
 """The environment variables that the launcher, MPI and Slurm set; the only module that reads `os.environ`.
 
-Everything else asks the functions here, so that one page lists every variable that can
-change a run.
+Everything else asks the functions here, so that one page lists every variable that can change a run.
 
     DDPGRAD_JOB          random token of this job; ranks of one host meet under it
     DDPGRAD_PROCS        number of processes of the job
@@ -166,6 +165,11 @@ def _mpi_rank_and_size() -> tuple[int, int] | None:
         if rank in os.environ and size in os.environ and not (met and rank == "SLURM_PROCID"):
             return _integer(rank), _integer(size)
     return None
+
+
+def mpi_rank() -> int | None:
+    """The number of this process among those that mpiexec or srun has started; None where neither has."""
+    return next((_integer(rank) for rank, _ in MPI_VARIABLES if rank in os.environ), None)
 
 
 def started_together() -> tuple[str, int] | None:
@@ -349,8 +353,7 @@ def mapping() -> MutableMapping[str, str]:
 
 def replace(seen: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Let programs see `seen` as their environment; returns what they saw before."""
-    before = os.environ
-    os.environ = seen  # noqa: B003 - another view of the same variables
+    before, os.environ = os.environ, seen
     return before
 
 
@@ -372,8 +375,7 @@ def ranks() -> dict[str, str]:
 
 def be_worker(**ranks: str) -> None:
     """Remove what would make this process a rank: a rank has started it. ranks: which one it works for (`ranks()`)."""
-    mpi = [name for pair in MPI_VARIABLES for name in pair]
-    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
+    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *sum(MPI_VARIABLES, ())):
         os.environ.pop(name, None)
     os.environ.update(ranks)
 
@@ -382,8 +384,7 @@ def be_worker(**ranks: str) -> None:
 def as_process_manager(fd: int, rank: int, size: int) -> Iterator[None]:
     """Within it, an MPI library that begins finds its process manager at the other end of `fd` (PMI-1)."""
     others = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(("PMI_", "PMIX_"))}
-    own = {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)}
-    os.environ.update(own)
+    os.environ.update(own := {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)})
     try:
         yield
     finally:

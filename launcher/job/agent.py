@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddpgrad.core import environment
 from ddpgrad.distributed import mpi_shared_memory
 from ddpgrad.distributed.failure import stacks_signal
 from ddpgrad.distributed.failure.channel import Sender
@@ -71,6 +72,8 @@ class Agent:
         os.set_blocking(self._messages, False)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ddpgrad.launcher.job.process_main", f"fd:{sending}", *arguments],
+            # mpiexec passes standard input on to the first process, and MPICH's gives the others a pipe that never ends.
+            stdin=subprocess.DEVNULL if environment.mpi_rank() else None,
             close_fds=False,  # MPI libraries pass a connection on to their processes so
             process_group=0,
             preexec_fn=functools.partial(_prepare_child, sending, os.getpid()),

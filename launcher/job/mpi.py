@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ddpgrad.core.errors import LaunchError
 
+from . import typed_input
 from .hosts import Host, deal, spelt
 from .listener import address_towards
 from .plan import Plan
@@ -76,6 +77,7 @@ def start(plan: Plan, report: str) -> Child:
     popen = popen_in_group(
         command,
         environment,
+        stdin=typed_input.for_rank_0(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # Asked politely, both flavours end their processes; killed, Open MPI's leaves them behind.
