@@ -59,7 +59,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      r"max_pool1d_with_indices|segment_reduce|unsafe_.*|hash_tensor|slice_inverse|constant_pad_nd|feature_dropout_?|"
      r"frobenius_norm|nuclear_norm|init_num_threads|rnn_(relu|tanh)(_cell)?|lstm(_cell)?|gru(_cell)?|.*_nesting|"
      r"profiler_.*|clear_autocast_cache|module_load|dim_order|const_data_ptr|is_set_to|name|as_subclass", INTERNAL),
-    ("|Tensor", r"(untyped_|)storage(_type)?|set_|share_memory_|is_shared|is_storage|from_file|resize_|resize_as_", STORAGE),
+    ("|Tensor", r"(untyped_|)storage(_type)?|set_|share_memory_|is_shared|is_storage|resize_|resize_as_", STORAGE),
     ("|Tensor", r".*(deterministic|flush_denormal|warn_always|float32_matmul|interop_threads|vulkan).*|has_.*",
      "a switch for PyTorch's own kernels; results here do not depend on the order of threads"),
     ("|Tensor", r"is_neg|resolve_neg|is_inference|names|rename|align_.*|refine_names", INTERNAL),
