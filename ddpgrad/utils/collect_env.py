@@ -14,16 +14,16 @@ from .. import __version__, cuda, version
 
 _FIELDS = {
     "torch_version": "PyTorch version", "is_debug_build": "Is debug build",
-    "cuda_compiled_version": "CUDA used to build PyTorch", "hip_compiled_version": "ROCM used to build PyTorch", "os": "OS",
-    "gcc_version": "GCC version", "clang_version": "Clang version", "cmake_version": "CMake version",
-    "libc_version": "Libc version", "python_version": "Python version", "python_platform": "Python platform",
-    "is_cuda_available": "Is CUDA available", "cuda_runtime_version": "CUDA runtime version",
-    "cuda_module_loading": "CUDA_MODULE_LOADING set to", "nvidia_gpu_models": "GPU models and configuration",
-    "nvidia_driver_version": "Nvidia driver version", "cudnn_version": "cuDNN version",
-    "is_xpu_available": "Is XPU available", "hip_runtime_version": "HIP runtime version",
-    "miopen_runtime_version": "MIOpen runtime version", "is_xnnpack_available": "Is XNNPACK available",
-    "caching_allocator_config": "Caching allocator config", "cpu_info": "CPU", "pip_version": "Versions of pip",
+    "cuda_compiled_version": "CUDA used to build PyTorch", "gcc_version": "GCC version", "clang_version": "Clang version",
+    "cmake_version": "CMake version", "os": "OS", "libc_version": "Libc version", "python_version": "Python version",
+    "python_platform": "Python platform", "is_cuda_available": "Is CUDA available",
+    "cuda_runtime_version": "CUDA runtime version", "cuda_module_loading": "CUDA_MODULE_LOADING set to",
+    "nvidia_driver_version": "Nvidia driver version", "nvidia_gpu_models": "GPU models and configuration",
+    "cudnn_version": "cuDNN version", "is_xpu_available": "Is XPU available", "pip_version": "Versions of pip",
     "pip_packages": "Versions of relevant libraries", "conda_packages": "Packages of conda",
+    "hip_compiled_version": "ROCM used to build PyTorch", "hip_runtime_version": "HIP runtime version",
+    "miopen_runtime_version": "MIOpen runtime version", "caching_allocator_config": "Caching allocator config",
+    "is_xnnpack_available": "Is XNNPACK available", "cpu_info": "CPU",
 }  # fmt: skip
 
 SystemEnv = namedtuple("SystemEnv", tuple(_FIELDS))

@@ -65,7 +65,7 @@ moveaxis = movedim
 
 def _reversed(input: Tensor) -> Tensor:
     """All dimensions in reverse order: `Tensor.T`."""
-    if input._array.ndim != 2:
+    if input._array.ndim not in (0, 2):
         warn_program(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
             "error in a future release. Consider `x.mT` to transpose batches of matrices or "
