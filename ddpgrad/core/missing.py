@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean a, b?`, or nothing when no public name is like `name`."""
+    """`; did you mean a, b?`, or nothing when no public name is like `name`, or it is private: tools probe for such."""
+    if name.startswith("_"):
+        return ""
     import difflib  # here, since few programs misspell a name
 
     public = [k for k in known if not k.startswith("_")]
