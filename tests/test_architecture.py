@@ -124,6 +124,7 @@ def place(module: str, order: list[list[str]]) -> int:
     return fits[max(fits)] if fits else len(order)
 
 
+@cache
 def imported(name: str) -> set[str]:
     """The modules of the package that module `name` imports at run time, by their names below it."""
     tree = ast.parse(modules()[name].read_text())
