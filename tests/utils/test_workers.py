@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import re
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import worker_datasets as sent
+from matrices import thinned
 from worker_loaders import WORKERS, batches, loader, plain
 
 import ddpgrad
@@ -186,9 +188,9 @@ def test_long_texts_and_long_batches_do_not_block_each_other():
     found = list(loader(sent.Texts(6), None, prefetch_factor=3))
     assert found == [f"{index} " * 200_000 for index in range(6)]
     many = loader(
-        sent.Numbers(1), batch_sampler=[[0] * 150_000] * 6, collate_fn=sent.as_text, prefetch_factor=3
+        sent.Numbers(1), batch_sampler=[["0" * 300_000]] * 6, collate_fn=sent.as_text, prefetch_factor=3
     )
-    assert [len(batch) for batch in many] == [150_000] * 6
+    assert [len(batch) for batch in many] == [300_000] * 6
 
 
 def test_workers_share_the_datasets_arrays():
@@ -201,11 +203,18 @@ def test_workers_share_the_datasets_arrays():
 # -- resumption --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", [0, 1, 4, 6])
+STOPS, KINDS = (0, 1, 4, 6), ("shuffle", "subset", "replacement")
+NUMBERS = ((0, WORKERS), (WORKERS, 0), (WORKERS, WORKERS), (1, min(2, WORKERS)))
+
+
+# By default every stop and every kind occurs with every change of the number.
 @pytest.mark.parametrize(
-    "workers", [(0, WORKERS), (WORKERS, 0), (WORKERS, WORKERS), (1, 2 if WORKERS > 1 else 1)]
+    ("stop", "workers", "kind"),
+    thinned(
+        dict.fromkeys(product(STOPS, NUMBERS, KINDS)),
+        *((stop, NUMBERS[j], KINDS[(i + j) % 3]) for i, stop in enumerate(STOPS) for j in range(4)),
+    ),
 )
-@pytest.mark.parametrize("kind", ["shuffle", "subset", "replacement"])
 def test_an_epoch_is_continued_by_another_number_of_workers(stop, workers, kind):
     def build(count):
         dataset = sent.Draws(11)
