@@ -15,18 +15,16 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """`run(ranks, "digits.py", *arguments)` runs an example through ddprun, in a folder of the test's own."""
+    """`run(ranks, "digits.py", *arguments)` runs an example through ddprun, in a folder of the test's own.
 
-    def start(ranks: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "ddpgrad.launcher",
-            "-n",
-            str(ranks),
-            str(EXAMPLES / script),
-            *arguments,
-        ]
+    `procs` may be fewer than the ranks, which takes less time to start.
+    """
+
+    def start(
+        ranks: int, script: str, *arguments: str, procs: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        launch = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(ranks), "--procs", str(procs or ranks)]
+        command = [*launch, str(EXAMPLES / script), *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
 
     return start

@@ -1,22 +1,41 @@
-"""The short examples, each on some ranks."""
+"""The short examples, each on some ranks; one job runs several of them."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
-from matrices import thinned
 
 FEATURES = Path(__file__).parents[2] / "examples" / "features"
+SEVERAL = Path(__file__).parents[1] / "jobs" / "several.py"
 
 
-def said(example: str, ranks: int, procs: int) -> str:
-    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(ranks), "--procs", str(procs)]
-    done = subprocess.run([*command, str(FEATURES / example)], capture_output=True, text=True, timeout=120)
+@cache
+def said(ranks: int, procs: int, *examples: str) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "ddpgrad.launcher",
+        "-n",
+        str(ranks),
+        "--procs",
+        str(procs),
+        str(SEVERAL),
+    ]
+    paths = [str(FEATURES / f"{example}.py") for example in examples]
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def line(output: str, words: str) -> str:
+    """The one line with these words."""
+    [found] = [line.removeprefix("[rank 0] ") for line in output.splitlines() if words in line]
+    return found
 
 
 SAYS = {
@@ -31,43 +50,31 @@ SAYS = {
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("example", sorted(path.stem for path in FEATURES.glob("*.py")))
 def test_every_example_runs(example, ranks):
-    assert SAYS[example] in said(f"{example}.py", ranks, 2)
-
-
-def test_fully_shard():
-    assert "rank 0 keeps 2277 of 4554 parameters" in said("fully_shard.py", 2, 2)
+    assert SAYS[example] in said(ranks, 2, example)
 
 
 @pytest.mark.full
 def test_exact_mean():
     """The same bits on one, two and four processes, and the loss that one rank reaches."""
-    outputs = {said("exact_mean.py", 4, procs) for procs in (1, 2, 4)}
+    outputs = {said(4, procs, "exact_mean") for procs in (1, 2, 4)}
     assert len(outputs) == 1
     loss = outputs.pop().partition("loss ")[2][:6]
-    assert f"loss {loss}," in said("exact_mean.py", 1, 1)
+    assert f"loss {loss}," in said(1, 1, "exact_mean")
 
 
-@pytest.mark.parametrize("ranks", thinned([2, 4], 2))
-def test_one_decision(ranks):
-    told = said("one_decision.py", ranks, 2)
+def test_two_ranks():
+    told = said(2, 2, "fully_shard", "one_decision")
+    assert "rank 0 keeps 2277 of 4554 parameters" in told
     assert "of which 1 was left out" in told and "medians of" in told
 
 
-@pytest.mark.parametrize("ranks", thinned([2, 4], 2))
-def test_exact_evaluation(ranks):
-    """The same bits on one process and on several, and the loss of all samples."""
-    told = {said("exact_evaluation.py", ranks, procs).removeprefix("[rank 0] ") for procs in (1, ranks)}
-    assert len(told) == 1
-    words = told.pop().split()
-    assert words[3] == "66" and abs(float(words[1]) - float(words[-1])) < 1e-6
-
-
-def test_accumulate():
-    """One result on one rank and on four, which have eight and two micro-batches."""
-    outputs = {said("accumulate.py", n, min(n, 2)).removeprefix("[rank 0] ") for n in (1, 4)}
-    assert len(outputs) == 1 and "running statistics" in outputs.pop()
-
-
-def test_diloco():
-    told = {said("diloco.py", 4, procs) for procs in (1, 2)}
-    assert len(told) == 1 and float(told.pop().removeprefix("[rank 0] ").partition("%")[0]) > 95
+def test_the_number_of_processes_and_of_ranks_makes_no_difference():
+    one, two = (said(4, procs, "accumulate", "diloco", "exact_evaluation") for procs in (1, 2))
+    assert sorted(one.splitlines()) == sorted(two.splitlines())
+    assert float(line(one, "meetings").partition("%")[0]) > 95
+    # Of all samples, and as one rank computes it of the answers.
+    found = re.match(r"loss ([\d.]+) on 66 samples; .* (\S+)$", line(one, "samples"))
+    assert found and abs(float(found[1]) - float(found[2])) < 1e-6
+    # One rank has eight micro-batches, of which four have two each.
+    alone = said(1, 1, "accumulate")
+    assert line(alone, "running statistics") == line(one, "running statistics")

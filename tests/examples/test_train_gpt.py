@@ -30,10 +30,10 @@ def last_line(output: str) -> str:
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(run, text, tmp_path):
     options = ["--data", str(text), "--steps", "12", "--save-every", "6", *SMALL]
-    whole = run(2, "train_gpt.py", *options, "--run", "whole", "--log", "tensorboard")
+    whole = run(2, "train_gpt.py", *options, "--run", "whole", "--log", "tensorboard", procs=1)
     assert whole.returncode == 0, whole.stderr
-    stopped = run(2, "train_gpt.py", *options, "--run", "parts", "--stop-after", "7")
-    resumed = run(2, "train_gpt.py", *options, "--run", "parts", "--resume")
+    stopped = run(2, "train_gpt.py", *options, "--run", "parts", "--stop-after", "7", procs=1)
+    resumed = run(2, "train_gpt.py", *options, "--run", "parts", "--resume", procs=1)
     assert resumed.returncode == stopped.returncode == 0, stopped.stderr + resumed.stderr
 
     pattern = r"validation loss ([\d.]+) nats per byte, .* replicas bit-identical \((\w+)\)"
@@ -112,12 +112,12 @@ def test_metrics_beyond_the_checkpoint_are_made_again(run, text, tmp_path):
 
 
 def test_data_that_is_missing_or_too_small_is_named(run, tmp_path):
-    done = run(2, "train_gpt.py", "--log", "tensorbord")
+    done = run(1, "train_gpt.py", "--log", "tensorbord")
     assert "argument --log: 'tensorbord' is no logger; did you mean tensorboard" in done.stderr
-    done = run(2, "train_gpt.py", "--data", "nowhere.txt", "--run", "r")
+    done = run(1, "train_gpt.py", "--data", "nowhere.txt", "--run", "r")
     assert done.returncode == 1 and "--data nowhere.txt: there is no such file or folder" in done.stderr
     (tmp_path / "few.txt").write_bytes(b"few")
-    done = run(2, "train_gpt.py", "--data", "few.txt", "--run", "r")
+    done = run(1, "train_gpt.py", "--data", "few.txt", "--run", "r")
     assert done.returncode == 1 and "few.txt: 3 bytes in 1 files are too few" in done.stderr
 
 
