@@ -112,13 +112,26 @@ def test_a_taken_port_disturbs_nobody(ddprun):
     assert result.out.count("total 2.0 shm") == 2 and result.out.count(str(port)) == 2
 
 
+def beside(ddprun, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A job that ends while another one of the same folder goes on."""
+    return subprocess.run(
+        ddprun.command(*arguments),
+        cwd=ddprun.folder,
+        env=ddprun.environment,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_two_jobs_with_the_same_endpoint_are_apart(ddprun):
     script = ddprun.script(
-        "print('size', me.world_size)\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(0.5)\nwait()\n"
+        "print('size', me.world_size)\nopen(f'ready-{rank}', 'w').close()\n"
+        "while me.world_size == 2 and not os.path.exists('go'): time.sleep(0.05)\nwait()\n"
     )
     first = ddprun.start("-n", "2", "--rdzv-endpoint", "127.0.0.1:29400", script)
-    second = ddprun.run("-n", "3", "--rdzv-endpoint", "127.0.0.1:29400", script)
-    assert second.code == 0 and second.out.count("size 3") == 3
+    second = beside(ddprun, "-n", "3", "--rdzv-endpoint", "127.0.0.1:29400", script)
+    (ddprun.folder / "go").touch()
+    assert second.returncode == 0 and second.stdout.count("size 3") == 3
     assert ddprun.end(first).code == 0
 
 
@@ -137,13 +150,7 @@ while len(sys.argv) > 1 and not os.path.exists("go") and time.monotonic() < dead
     time.sleep(0.05)
 """)
     first = ddprun.start("-n", "2", script, "stay")
-    second = subprocess.run(
-        ddprun.command("-n", "2", script),
-        cwd=ddprun.folder,
-        env=ddprun.environment,
-        capture_output=True,
-        text=True,
-    )
+    second = beside(ddprun, "-n", "2", script)
     assert second.returncode == 5, second.stderr
     assert "another job saves its checkpoints there" in second.stderr
     (ddprun.folder / "go").touch()

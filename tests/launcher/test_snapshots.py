@@ -51,6 +51,9 @@ for step in range(first, 8):
     if attempt == 0 and rank == 1 and step == 5:
         BEFORE
     checkpoints.step(step, **state)
+    if attempt == 0 and step == 5 and checkpoints._snapshots is not None:  # they are whole on all ranks
+        checkpoints._snapshots.wait()
+        wait()
     if attempt == 0 and rank == 1 and step == 5:
         DISTURBED = True
         DEED
@@ -61,8 +64,7 @@ for parameter in model.parameters():
 print("result", result.hexdigest())
 """
 # One byte of an array in the snapshot of step 5.
-FLIP = """time.sleep(0.5)
-        pid, fd, _ = os.environ["DDPGRAD_SNAPSHOTS"].split(":")
+FLIP = """pid, fd, _ = os.environ["DDPGRAD_SNAPSHOTS"].split(":")
         memory = open(f"/proc/{pid}/fd/{fd}", "r+b", buffering=0)
         for slot in 2, 3:
             memory.seek(slot << 40)
@@ -75,13 +77,14 @@ FLIP = """time.sleep(0.5)
 KILL_WRITER = """from ddpgrad.files import tensor_file
         write = tensor_file.write
         tensor_file.write = lambda *words, **options: (write(*words, **options), os.kill(os.getpid(), signal.SIGKILL))"""
-KILL_LAUNCHER = """time.sleep(0.5)
-        launcher = os.getppid()
-        open("children", "w").write(open(f"/proc/{launcher}/task/{launcher}/children").read())
+KILL_LAUNCHER = """launcher = os.getppid()
+        children = lambda: open(f"/proc/{launcher}/task/{launcher}/children").read()
+        while len(children().split()) < 5: time.sleep(0.05)
+        open("children", "w").write(children())
         os.kill(launcher, signal.SIGKILL)
         time.sleep(60)"""
 CASES = {
-    "whole": ("pass", "time.sleep(0.5)", "6", ""),
+    "whole": ("pass", "pass", "6", ""),
     "changed": ("pass", FLIP, "5", "in the snapshot of step 5 is damaged"),
     "torn": (KILL_WRITER, "time.sleep(60)", "5", ""),
 }
@@ -141,7 +144,7 @@ def test_nothing_stays_of_a_launcher_that_was_killed(ddprun):
 
 def test_memory_that_does_not_suffice_is_a_warning_and_files_go_on(ddprun, undisturbed):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))\n"
-    script = TRAIN.replace("DEED", "time.sleep(0.5)").replace("BEFORE", "pass")
+    script = TRAIN.replace("DEED", "pass").replace("BEFORE", "pass")
     script = script.replace('os.rename("checkpoints", "away")', "None")
     result = ddprun.run("-n", "2", "--max-restarts", "1", ddprun.script(limit + script))
     assert result.code == 0, result.err
