@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matrices import thinned
 
 JOB = str(Path(__file__).parent / "jobs" / "same_bits.py")
 RANKS = 4
@@ -48,7 +47,8 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("procs", thinned(["2", "4", "3"], "3"))
+@pytest.mark.full
+@pytest.mark.parametrize("procs", ["2", "4", "3"])
 def test_number_of_processes(one_process: dict[str, Any], procs: str, tmp_path: Path):
     assert run(ddprun("--procs", procs), "--checkpoints", str(tmp_path)) == one_process
 

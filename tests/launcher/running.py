@@ -155,6 +155,7 @@ class Ddprun:
             assert block[-1] == f"ddpgrad: rank 1 failed ({reason}); all ranks were ended.", result.err
             where = f"script.py:{line}, last began" if culprit else ""
             assert where in block[-2], result.err
+            assert how != "raises" or "ValueError: boom" in result.err
             if not folder:
                 for rank in (0, 2):  # the stacks and collectives of the others
                     assert f"ddpgrad: rank {rank} was at" in block, result.err

@@ -77,12 +77,6 @@ def test_memory_of_mpi_does_not_outlive_ranks_that_are_killed_at_once(ddprun, mp
     assert not [segment for segment in segments if Path(segment).exists()]
 
 
-def test_plain_mpirun_needs_no_ddprun(ddprun, mpiexec):
-    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(WORK)))
-    assert result.code == 0
-    assert result.out.splitlines() == ["total 3.0 of 2"] * 2
-
-
 NAMES_ITSELF = """
 import os
 import torch
@@ -108,15 +102,6 @@ def test_under_mpirun_ddprun_is_a_rank_and_never_a_job_for_each(ddprun, mpiexec)
     for words in ("has started 2 of this ddprun", "`ddprun --as-torch -n 2 --mpi script.py`", "with -n each"):
         assert words in refused.err
     assert "`mpirun -n 2 python -m ddpgrad.run --as-torch script.py`" in refused.err
-
-
-@pytest.mark.parametrize("transport", thinned(["shm", "mpi"], "mpi"), ids="over {}".format)
-def test_plain_mpirun_ends_when_a_rank_raises(ddprun, mpiexec, transport):
-    ddprun.environment["DDPGRAD_TRANSPORT"] = transport
-    script = ddprun.script("\nif rank == 1: raise ValueError('boom')\nwait()\n")
-    result = ddprun.run(command=plain(mpiexec, ddprun, 2, script))
-    assert result.code != 0
-    assert "ValueError: boom" in result.err
 
 
 def test_a_process_that_cannot_begin_keeps_nobody_waiting(ddprun, mpiexec):
