@@ -17,11 +17,11 @@ import pytest
 import ddpgrad as torch
 from ddpgrad.launcher import loggers
 
-# In place of a library: each call becomes a line of the file calls-RANK.
+# In place of a library: each call becomes a line of the file calls-NAME-RANK.
 FAKE = """
 import json, os
 def note(*what):
-    with open("calls-" + os.environ["RANK"], "a") as file: file.write(json.dumps(what, default=str) + "\\n")
+    with open(f"calls-{__name__}-{os.environ['RANK']}", "a") as file: file.write(json.dumps(what, default=str) + "\\n")
 class Run:
     def log(self, values, step): note("log", values, step)
     def finish(self, **how): note("finish", how)
@@ -40,57 +40,69 @@ def set_experiment(name): note("set_experiment", name)
 def get_tracking_uri(): return os.environ.get("MLFLOW_TRACKING_URI", "file:mlruns")
 """
 PROGRAM = """
-import sys
+import contextlib, sys
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.launcher import loggers
 dist.init_process_group()
-step = int(sys.argv[2]) if len(sys.argv) > 2 else None
-with loggers.start("run", sys.argv[1], step=step, project="p", settings={"lr": 0.5}) as log:
-    for step in range((step or 0) + 1, 4):
-        log.log(step, {"loss": torch.tensor(1.5) * step, "lr": 0.5})
-        if dist.get_rank() == 0 and step == 3: raise SystemExit("boom")
+before = int(sys.argv[1]) if sys.argv[1:] else None
+for library in LIBRARIES:
+    ranks = ":all" if before else ""
+    with contextlib.suppress(ValueError):
+        with loggers.start(library + "/run", library + ranks, step=before, project="p", settings={"lr": 0.5}) as log:
+            for step in range((before or 0) + 1, 4):
+                log.log(step, {"loss": torch.tensor(1.5) * step, "lr": 0.5})
+                if dist.get_rank() == 0 and step == 3: raise ValueError("boom")
 """
+LIBRARIES = ("wandb", "mlflow", "trackio")
 
 
-def calls(folder: Path, rank: int) -> list[list]:
+def calls(folder: Path, library: str, rank: int) -> list[list]:
     """The calls since this was last asked."""
-    path = folder / f"calls-{rank}"
+    path = folder / f"calls-{library}-{rank}"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     path.unlink(missing_ok=True)
     return rows
 
 
-@pytest.mark.parametrize("library", ["wandb", "mlflow", "trackio"])
-def test_a_library_is_told_of_the_run_its_rows_its_end_and_where_it_goes_on(ddprun, library):
-    (ddprun.folder / f"{library}.py").write_text(FAKE)
-    script = ddprun.script(PROGRAM, prelude="")
-    assert "boom" in ddprun.run("-n", "2", script, library).err
-    assert calls(ddprun.folder, 1) == []
-    began, *logged, ended = calls(ddprun.folder, 0)
-    if library == "mlflow":
-        assert [began, *logged[:2]] == [
-            ["set_experiment", "p"],
-            ["start_run", {"run_name": "run", "tags": None}],
-            ["log_params", {"lr": 0.5}, "id of a run"],
-        ]
-        rows = [["log_metrics", {"loss": 1.5 * step, "lr": 0.5}, step, "id of a run"] for step in (1, 2, 3)]
-        assert logged[2:] == rows and ended == ["end_run", "FAILED"]
-    else:
-        assert began[0] == "init" and began[2]["name"] == "run" and began[2]["group"] is None
-        assert logged == [["log", {"loss": 1.5 * step, "lr": 0.5}, step] for step in (1, 2, 3)]
-        assert ended == ["finish", {"exit_code": 1} if library == "wandb" else {}]
+def test_a_library_is_told_of_the_run_its_rows_its_end_and_where_it_goes_on(ddprun):
+    for library in LIBRARIES:
+        (ddprun.folder / f"{library}.py").write_text(FAKE)
+    script = ddprun.script(PROGRAM.replace("LIBRARIES", str(LIBRARIES)), prelude="")
+    ended = ddprun.run("-n", "2", script)
+    assert ended.code == 0, ended.err
+    beginnings = {}
+    for library in LIBRARIES:
+        assert calls(ddprun.folder, library, 1) == []
+        began, *logged, ended = calls(ddprun.folder, library, 0)
+        beginnings[library] = began
+        if library == "mlflow":
+            assert [began, *logged[:2]] == [
+                ["set_experiment", "p"],
+                ["start_run", {"run_name": "run", "tags": None}],
+                ["log_params", {"lr": 0.5}, "id of a run"],
+            ]
+            rows = [
+                ["log_metrics", {"loss": 1.5 * step, "lr": 0.5}, step, "id of a run"] for step in (1, 2, 3)
+            ]
+            assert logged[2:] == rows and ended == ["end_run", "FAILED"]
+        else:
+            assert began[0] == "init" and began[2]["name"] == "run" and began[2]["group"] is None
+            assert logged == [["log", {"loss": 1.5 * step, "lr": 0.5}, step] for step in (1, 2, 3)]
+            assert ended == ["finish", {"exit_code": 1} if library == "wandb" else {}]
 
-    ddprun.run("-n", "2", script, f"{library}:all", "1")
-    first = calls(ddprun.folder, 0)
-    again = [row for row in first if row[0].startswith("log")]
-    assert [row[2] for row in again] == [2, 3], "it goes on after step 1, and its settings are there"
-    if library == "mlflow":
-        assert ["start_run", {"run_id": "id of a run"}] in first
-    else:
-        assert first[0][2]["resume"] == "allow" and first[0][2].get("id") == began[2].get("id")
-    beginning = json.dumps(calls(ddprun.folder, 1)[:2])
-    assert '"run-rank1"' in beginning and '"group": "run"' in beginning
+    ended = ddprun.run("-n", "2", script, "1")
+    assert ended.code == 0, ended.err
+    for library, began in beginnings.items():
+        first = calls(ddprun.folder, library, 0)
+        again = [row for row in first if row[0].startswith("log")]
+        assert [row[2] for row in again] == [2, 3], "it goes on after step 1, and its settings are there"
+        if library == "mlflow":
+            assert ["start_run", {"run_id": "id of a run"}] in first
+        else:
+            assert first[0][2]["resume"] == "allow" and first[0][2].get("id") == began[2].get("id")
+        beginning = json.dumps(calls(ddprun.folder, library, 1)[:2])
+        assert '"run-rank1"' in beginning and '"group": "run"' in beginning
 
 
 def test_a_server_that_is_not_there_is_an_error_at_once(tmp_path, monkeypatch):
