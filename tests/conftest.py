@@ -76,7 +76,15 @@ def _on_stand_in(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before a test file imports CuPy."""
+    """Before a test file imports CuPy, or Hypothesis, whose draws are always the same but for `-m full`."""
+    if find_spec("hypothesis") is not None:
+        from hypothesis import HealthCheck, settings
+
+        # No time limits: what runs beside the tests would decide.
+        lenient = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+        repeated = "full" not in _asked(config)
+        settings.register_profile("tests", deadline=None, derandomize=repeated, suppress_health_check=lenient)
+        settings.load_profile("tests")
     if _on_stand_in(config):
         fakecuda.activate()
         if not hasattr(config, "workerinput"):

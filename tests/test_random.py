@@ -123,7 +123,7 @@ def test_multinomial_and_bernoulli_are_pytorchs(torch, count, replacement, rows)
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "integers", "bernoulli"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(before=st.integers(0, 1300), count=st.integers(33_000, 40_000))
 def test_many_draws_at_once_are_those_of_few(name, before, count):
     def drawn(sizes):

@@ -83,7 +83,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(values)
 @example([ddpgrad.float16, ddpgrad.bfloat16])
 def test_every_value_comes_back_as_it_was(obj):

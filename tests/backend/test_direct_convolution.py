@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import ddpgrad as torch
@@ -84,7 +84,6 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * max(1.0, float(np.abs(want).max())))
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 3),
     st.integers(1, 3),
@@ -107,7 +106,6 @@ def test_any_shape_and_options(images, groups, channels, outputs, kernel, option
     check(direct, images, groups, channels, outputs, kernel, options, size, rest)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 3),
     st.integers(1, 40),
@@ -220,7 +218,6 @@ def test_narrower_vectors_give_the_same_bits(tmp_path):
     np.testing.assert_array_equal(direct.convolve_weight(g, x, w.shape, options), narrow["g_weight"])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), triples, st.tuples(triples, st.tuples(*[st.integers(0, 3)] * 3), triples), triples)
 @example(3, (3, 2, 3), ((2, 2, 1), (3, 1, 2), (2, 2, 3)), (3, 1, 2))
 def test_single_channels_read_within_the_copy_of_an_image(images, kernel, options, size):

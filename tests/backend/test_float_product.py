@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ddpgrad as torch
@@ -35,7 +35,6 @@ def close(out: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 orders = st.sampled_from(["rows", "columns", "gaps"])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3), sizes, sizes, sizes, orders, orders)
 @example(1, 9, 2100, 33, "rows", "columns")  # several panels along the sum
 @example(2, 9, 2100, 33, "columns", "rows")
@@ -54,7 +53,6 @@ def test_any_shape_and_strides(stack, rows, length, columns, left_order, right_o
     assert np.isnan(out[:, :, -1]).all(), "written outside of what was given"
 
 
-@settings(deadline=None)
 @given(sizes, sizes, st.integers(1, 5), orders, st.integers(1, 2))
 @example(16, 64, 4, "columns", 2)
 def test_a_matrix_that_is_packed_once(rows, length, panels, order, times):

@@ -67,7 +67,7 @@ def test_the_bits_are_those_of_any_number_of_ranks(layouts):
             np.testing.assert_array_equal(got, expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 9), st.data())
 def test_gradients_have_the_bits_of_an_average_over_ranks(k, data):
     """Of parameters that only some micro-batches use, too."""

@@ -6,13 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from collective_contract import contribution, tree_reference
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpgrad.distributed.protocol import tree
 
 
-@settings(deadline=None)  # compiling takes a second, the first time
 @given(
     st.integers(1, 9),
     st.integers(0, 300),

@@ -25,7 +25,7 @@ from hostile_samples import (
     tensor,
     torch_files,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ddpgrad
@@ -115,7 +115,6 @@ trees = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(header=headers, body=st.binary(max_size=50))
 def test_any_header_is_read_or_refused(tmp_path, header, body):
     path = tmp_path / "file"
@@ -123,7 +122,6 @@ def test_any_header_is_read_or_refused(tmp_path, header, body):
     read(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 30), value=st.one_of(numbers, st.lists(numbers, max_size=2), st.just({})))
 def test_any_kind_in_a_manifest_is_read_or_refused(tmp_path, place, value):
     folder = tmp_path / "checkpoints"
@@ -148,7 +146,6 @@ def replaced(fields, place: int, value):
     return fields
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_any_tree_is_read_or_refused(tmp_path, tree):
     path = tmp_path / "file"
@@ -156,7 +153,6 @@ def test_any_tree_is_read_or_refused(tmp_path, tree):
     read(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), put=st.binary(max_size=12), cut=st.integers(0, 12))
 def test_any_change_of_a_sound_file_is_refused(tmp_path, sound, place, put, cut):
     at = int(place * len(sound))
@@ -184,7 +180,6 @@ def sound_pt(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), put=st.binary(max_size=12), cut=st.integers(0, 12))
 def test_any_change_of_a_torch_file_is_refused_or_changes_nothing(sound_pt, place, put, cut):
     at = int(place * len(sound_pt))
@@ -212,7 +207,6 @@ pieces = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(stream=st.lists(pieces, max_size=30).map(b"".join))
 def test_any_pickle_is_read_or_refused(stream):
     for data in (archived(stream + b".", data_0=bytes(16)), old(stream + b".")):

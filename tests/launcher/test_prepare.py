@@ -57,7 +57,7 @@ def samples(ranks: list[list[list[list[int]]]], epoch: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ranks=st.integers(1, 4), size=st.integers(1, 40), batch=st.integers(1, 5), even=st.booleans())
 def test_an_epoch_has_every_sample_once_and_as_many_batches_on_all_ranks(kind, ranks, size, batch, even):
     found = epochs(ranks, lambda: loader(kind, size, batch), even=even)
@@ -79,7 +79,7 @@ def test_an_epoch_has_every_sample_once_and_as_many_batches_on_all_ranks(kind, r
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(ranks=st.integers(1, 4), size=st.integers(1, 40), batch=st.integers(1, 5))
 def test_drop_last_leaves_out_the_same_on_all_ranks(kind, ranks, size, batch):
     found = epochs(ranks, lambda: loader(kind, size, batch, drop_last=True))
@@ -95,7 +95,7 @@ def test_drop_last_leaves_out_the_same_on_all_ranks(kind, ranks, size, batch):
 
 
 @pytest.mark.parametrize("kind", ["sequential", "shuffled", "subset", "batches", "stream"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     before=st.integers(1, 4), after=st.integers(1, 4), size=st.integers(8, 60), batch=st.integers(1, 4),
     stop=st.integers(0, 3),

@@ -59,7 +59,7 @@ def data() -> np.ndarray:
     return np.arange(24.0).reshape(SHAPE) + 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(indexes(advanced=False))
 def test_basic_reading_and_writing_as_numpy(index: Any):
     array = data()
@@ -88,7 +88,7 @@ def test_basic_reading_and_writing_as_numpy(index: Any):
 
 
 @pytest.mark.torch
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(indexes(advanced=True))
 def test_all_indexing_as_pytorch(index: Any):
     oracle = pytest.importorskip("torch")

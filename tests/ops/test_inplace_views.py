@@ -230,7 +230,7 @@ VIEWS: list[Callable[[Tensor], Tensor]] = [
 
 
 @pytest.mark.torch
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(st.integers(0, len(VIEWS) - 1), min_size=1, max_size=3), min_size=2, max_size=3))
 def test_chains_of_views_and_writes_as_pytorch(chains: list[list[int]]):
     """Several chains of views of one tensor, each written through in turn, and all of them read at the end."""

@@ -150,7 +150,7 @@ def broadcastable(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return shapes[0], shapes[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(broadcastable())
 def test_broadcasting_and_its_gradient(shapes: tuple[tuple[int, ...], tuple[int, ...]]):
     a, b = (np.arange(float(np.prod(s))).reshape(s) + 1 for s in shapes)

@@ -69,7 +69,7 @@ def _outcome(library: Any, shape: tuple[int, ...], parts: list[Any]) -> Any:
     return arrays, tuple(y.shape), y.is_contiguous(), y._is_view()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(indexed())
 @example(((2, 3, 2, 2), [np.array([0, 1]), np.array([2, 0]), None]))
 def test_indexing(case: tuple[tuple[int, ...], list[Any]]):

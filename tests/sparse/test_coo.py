@@ -38,7 +38,7 @@ def added(t: torch.Tensor) -> np.ndarray:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sparse(), st.data())
 def test_sums_products_and_layouts_are_those_of_the_elements(s: torch.Tensor, data: st.DataObject) -> None:
     dense = added(s)

@@ -122,7 +122,7 @@ def shards(kind, dataset, ranks, epoch, **options) -> list[list[int]]:
 
 
 @pytest.mark.torch
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @shard_settings
 def test_shards_are_pytorchs(samples, ranks, epoch, **options):
     torch = pytest.importorskip("torch")
@@ -130,7 +130,7 @@ def test_shards_are_pytorchs(samples, ranks, epoch, **options):
     assert shards(data.DistributedSampler, Numbers(samples), ranks, epoch, **options) == theirs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @shard_settings
 def test_shards_are_equally_long_and_cover_the_data(samples, ranks, epoch, drop_last, **options):
     parts = shards(data.DistributedSampler, Numbers(samples), ranks, epoch, drop_last=drop_last, **options)
@@ -143,7 +143,7 @@ def test_shards_are_equally_long_and_cover_the_data(samples, ranks, epoch, drop_
         assert len(together) - samples < ranks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     samples=st.integers(0, 30), ranks=st.integers(1, 5), accumulate=st.integers(1, 3), shuffle=st.booleans()
 )
@@ -178,7 +178,7 @@ KINDS = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     samples=st.integers(1, 30),
@@ -237,7 +237,7 @@ def test_the_loader_tells_a_distributed_sampler_its_epoch():
 ranks_and_batch_size = st.tuples(st.integers(1, 5), st.integers(1, 5))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     samples=st.integers(1, 40),
     stopped=st.lists(st.tuples(ranks_and_batch_size, st.integers(1, 4)), max_size=3),

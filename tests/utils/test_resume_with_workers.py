@@ -57,7 +57,7 @@ def shares(
     return read, after
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     samples=st.integers(1, 17),
     batch_size=st.integers(1, 4),
@@ -77,7 +77,7 @@ def test_a_resumed_epoch_is_the_uninterrupted_one(samples, batch_size, drop_last
     assert [a + b for a, b in zip(before, rest, strict=True)] == whole
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     samples=st.integers(4, 17),
     batch_sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
