@@ -48,6 +48,8 @@ SHARED = {
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
     "distributed.transports.base._joined": "transports, of which a fork is to use none",
+    "extras.fx.patching._patchers": "whether anything is traced; other threads' calls, without proxies, are the ordinary ones",
+    "extras.fx.patching._wrapped_fns_to_patch": "functions that programs mark at import, by name",
     "files.safe_globals._allowed": "what the program lets files name, as in PyTorch",
     "files.settings._options": "what the program sets around save and load, as in PyTorch",
     "files.settings._packages": "how the program names places in files, as in PyTorch",
