@@ -80,7 +80,7 @@ def test_who_does_not_come_is_named(tmp_path):
         dist.init_process_group("gloo", f"tcp://localhost:{port}", rank=1, world_size=2, timeout=0.4)
     with pytest.raises(TransportError, match=r"rank 1 of 2 waited .* for rank 0, which did not come"):
         dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=1, world_size=2, timeout=0.4)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 120  # and not the 600 s of a default
     why = "another program does.*Choose another MASTER_PORT"
     with another_program() as taken, pytest.raises(TransportError, match=why):
         dist.init_process_group("gloo", f"tcp://127.0.0.1:{taken}", rank=0, world_size=2, timeout=0.4)

@@ -54,7 +54,6 @@ HOSTING = ("procs", "one process", "mpi")
 CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
     ("processes", 2, "SIGKILL", "import", 0, 1),
     ("processes", 2, "SIGKILL", "shutdown", 1, 0),
-    ("debug", 4, "other op", "step", 1, 0),
     ("processes", 2, "preempted by SIGUSR1", "optimizer", 1, 0),
     ("processes", 2, "SIGTERM, nothing saved", "init", 1, 0),
     ("processes", 2, "worker killed", "worker", 1, 0),
@@ -64,6 +63,7 @@ OTHERS = [
     ("processes", 2, "exception", "step", 1, 0),
     ("processes", 2, "other op", "step", 1, 0),
     ("mpi", 3, "exception", "step", 1, 0),
+    ("debug", 4, "other op", "step", 1, 0),
     ("debug", 4, "_exit 0", "step", 1, 0),
     *product(["processes"], [2], ["SIGKILL"], PHASES, [0, 1], [0, 1]),
     *product(HOSTING, [4], ["SIGKILL"], ("init", *STEP), [3], [1]),
