@@ -16,7 +16,7 @@ from ..registry import Backend, kernels_in
 
 # Modules of fused kernels, loaded when one of their kernels is first used.
 _FAMILIES = (
-    "activation", "attention", "conv", "ctc", "dropout", "embedding", "fold", "group_norm", "loss", "norm", "optimizer",
+    "activation", "attention", "conv", "ctc", "division", "dropout", "embedding", "fold", "group_norm", "loss", "norm", "optimizer",
     "piecewise", "places", "places_along", "pointwise", "pool", "recurrent", "reduce", "resample", "rows", "scans", "selection", "shape", "special",
 )  # fmt: skip
 # Those that have functions for other modules as well.

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
-from numba.core import cgutils
+from numba import njit, types
 
 from ..normals import (
     BLOCK,
@@ -22,7 +21,8 @@ from ..normals import (
     SQRT_HALF,
     TWO_PI,
 )
-from .vectormath import _OPTIONS, _bits_of, _float_of, cached, instruction
+from .doublemath import fused as _fused
+from .vectormath import _OPTIONS, cached, instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -38,17 +38,17 @@ def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
     (_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
 
 
-@instruction
-def _fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once."""
+def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
+    """An intrinsic that takes the bits of a `source` for those of a `target`."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = arguments[0].type
-        name = f"llvm.fma.f{a.bitwidth}"
-        fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        return builder.call(fma, arguments)
+        return builder.bitcast(arguments[0], bits)
 
-    return a(a, a, a), build
+    return instruction(lambda typingctx, value: (target(source), build))
+
+
+_float_of = _reinterpreted(types.uint32, ir.FloatType(), types.float32)
+_bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
 
 
 @njit(**_INLINED)

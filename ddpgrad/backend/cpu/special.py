@@ -14,7 +14,7 @@ from ..layout import beside
 from .half import is_half, stored
 from .numbers import where
 from .threads import shared
-from .vectormath import _INLINED, compiled_for, kernel, narrowed, normal, widened
+from .vectormath import _INLINED, _of_double, compiled_for, kernel, narrowed, normal, widened
 
 Array = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ def _(x):
         far = where(x > _ZERO, far, -far)
         return where(z < _ONE, x * y, far)
 
-    return erf32 if x == types.float32 else lambda x: math.erf(x)
+    return erf32 if x == types.float32 else _of_double("erf")
 
 
 @shared("x", "out")

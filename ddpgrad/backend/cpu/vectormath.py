@@ -3,7 +3,7 @@
 Numba's PyPI build has no vector mathematics library, so `math.exp` in a loop is a call per
 element. In float32 the functions here are branch-free polynomials, which LLVM inlines and
 turns into vector code (error below 2 units in the last place, results below the normal
-range are 0); in float64, where speed is not what one asks for, they are the C library's.
+range are 0), and those of `doublemath.py` in float64.
 Infinities and NaN come out as IEEE 754 says.
 """
 
@@ -37,7 +37,7 @@ SMALL_PRODUCT = 1 << 19
 _INTEGER = {types.float32: types.int32, types.float64: types.int64}
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(function: Callable[..., Any], fastmath: Any = _KERNEL) -> Callable[..., Any]:
     """Compile `function` when it is first called with arguments of a type; keep the result on disk.
 
     Single-threaded and free of the GIL. Sums over vector lanes have one order per length. Two arrays that it is given
@@ -45,7 +45,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     The copy on disk is renewed when the function's own file changes: whoever edits what is
     inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
-    return cached(njit(fastmath=_KERNEL, pipeline_class=_Apart, **_OPTIONS)(function))
+    return cached(njit(fastmath=fastmath, pipeline_class=_Apart, **_OPTIONS)(function))
 
 
 class _Apart(Compiler):
@@ -168,15 +168,10 @@ _EXP_HIGH = np.float32(88.72283)
 _E6, _E5, _E4, _E3, _E2, _E1, _E0 = (
     np.float32(c)
     for c in (
-        0.0013836741860115845,
-        0.008374898362262573,
-        0.04166823180472038,
-        0.16666419190362594,
-        0.4999999203230352,
-        1.0000000365391117,
-        1.0000000005585965,
+        0.0013836741860115845, 0.008374898362262573, 0.04166823180472038, 0.16666419190362594, 0.4999999203230352,
+        1.0000000365391117, 1.0000000005585965,
     )
-)
+)  # fmt: skip
 _ZERO, _HALF, _ONE, _TWO, _INF = (np.float32(c) for c in (0, 0.5, 1, 2, np.inf))
 # Below this e**x - 1 rounds to -1; above the other the 1 does not count.
 _EXPM1_LOW, _EXPM1_HIGH = np.float32(-17.5), np.float32(17.5)
@@ -202,6 +197,12 @@ def _exp_parts(x):
     return y, shifted
 
 
+def _of_double(name):
+    from . import doublemath  # which no rank needs that trains in float32
+
+    return getattr(doublemath, name).py_func
+
+
 def exp(x):
     """e**x of one float32 or float64."""
     return math.exp(x)
@@ -216,7 +217,7 @@ def _exp(x):
         y = _INF if x > _EXP_HIGH else y
         return x if x != x else y
 
-    return exp32 if x == types.float32 else lambda x: math.exp(x)
+    return exp32 if x == types.float32 else _of_double("exp")
 
 
 def exp_of_negative(x):
@@ -231,7 +232,7 @@ def _exp_of_negative(x):
         y *= _add_to_exponent(_ONE, shifted)
         return _ZERO if x < _EXP_LOW else y
 
-    return exp32 if x == types.float32 else lambda x: math.exp(x)
+    return exp32 if x == types.float32 else _of_double("exp")
 
 
 def expm1(x):
@@ -258,7 +259,7 @@ def _expm1(x):
         y = exp(x) if x > _EXPM1_HIGH else y
         return x if x != x else y
 
-    return expm1_32 if x == types.float32 else lambda x: math.expm1(x)
+    return expm1_32 if x == types.float32 else _of_double("expm1")
 
 
 @njit(**_INLINED)
@@ -283,7 +284,7 @@ def _log1p_of_fraction(x):
         y = y * z + _ONE
         return _TWO * s * y
 
-    return log1p32 if x == types.float32 else lambda x: math.log1p(x)
+    return log1p32 if x == types.float32 else _of_double("log1p_of_fraction")
 
 
 # Phi(-a) = exp(-a**2 / 2) P(1 / (1 + 0.3 a)) for a >= 0, the form of Abramowitz and Stegun 26.2.17;
@@ -292,16 +293,10 @@ _P0 = np.float32(0.3)
 _P8, _P7, _P6, _P5, _P4, _P3, _P2, _P1 = (
     np.float32(c)
     for c in (
-        0.036194830907056094,
-        -0.15937821399737892,
-        0.21011824050473227,
-        -0.05716723922209318,
-        0.13041639545000946,
-        0.09934713908953943,
-        0.12084552827652636,
-        0.1196232627513188,
+        0.036194830907056094, -0.15937821399737892, 0.21011824050473227, -0.05716723922209318, 0.13041639545000946,
+        0.09934713908953943, 0.12084552827652636, 0.1196232627513188,
     )
-)
+)  # fmt: skip
 _DENSITY_AT_0 = 1 / math.sqrt(2 * math.pi)
 _DENSITY_AT_0_32 = np.float32(_DENSITY_AT_0)
 
@@ -327,24 +322,36 @@ def _normal(x):
         tail = p * t * bell
         return (_ONE - tail if x > _ZERO else tail), bell * _DENSITY_AT_0_32
 
-    def normal64(x):
-        return 0.5 * math.erfc(-x * math.sqrt(0.5)), _DENSITY_AT_0 * math.exp(-0.5 * x * x)
-
-    return normal32 if x == types.float32 else normal64
+    return normal32 if x == types.float32 else _of_double("normal")
 
 
 # Floats of 16 bits as compiled code gets them: see `half.stored`.
-def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
-    """An intrinsic that takes the bits of a `source` for those of a `target`."""
+_BITS = ir.IntType(32)
 
+
+# By LLVM's own numbers: Numba adds uint32 in 64 bits, which takes more than twice as long.
+@instruction
+def _from_bfloat16(typingctx: Any, value: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], bits)
+        bits = builder.shl(builder.zext(arguments[0], _BITS), _BITS(16))
+        return builder.bitcast(bits, ir.FloatType())
 
-    return instruction(lambda typingctx, value: (target(source), build))
+    return types.float32(types.uint16), build
 
 
-_float_of = _reinterpreted(types.uint32, ir.FloatType(), types.float32)
-_bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
+@instruction
+def _to_bfloat16(typingctx: Any, value: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], _BITS)
+        high = builder.lshr(bits, _BITS(16))
+        # Half of the last place, and ties to even; NaN would overflow to something else.
+        half = builder.add(builder.and_(high, _BITS(1)), _BITS(0x7FFF))
+        rounded = builder.lshr(builder.add(bits, half), _BITS(16))
+        nan = builder.or_(builder.and_(high, _BITS(0x8000)), _BITS(0x7FC0))
+        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.trunc(builder.select(is_nan, nan, rounded), ir.IntType(16))
+
+    return types.uint16(types.float32), build
 
 
 @instruction
@@ -376,7 +383,7 @@ def narrowed(value, example):
 @overload(widened, jit_options=_INLINED)
 def _(stored):
     if stored == types.uint16:
-        return lambda stored: _float_of(np.uint32(stored) << np.uint32(16))
+        return lambda stored: _from_bfloat16(stored)
     if stored == types.int16:
         return lambda stored: _from_half(stored)
     return lambda stored: stored
@@ -385,15 +392,7 @@ def _(stored):
 @overload(narrowed, jit_options=_INLINED)
 def _(value, example):
     if example.dtype == types.uint16:
-
-        def to_bfloat16(value, example):
-            bits = _bits_of(np.float32(value))
-            # Half of the last place, and ties to even; NaN would overflow to something else.
-            rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-            nan = (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7FC0)
-            return np.uint16(nan if value != value else rounded)
-
-        return to_bfloat16
+        return lambda value, example: _to_bfloat16(np.float32(value))
     if example.dtype == types.int16:
         return lambda value, example: _to_half(np.float32(value))
     return lambda value, example: value

@@ -147,9 +147,10 @@ def div_floor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 )
 def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded towards 0."""
+    quotient = input / other
+    if any(getattr(x, "dtype", quotient.dtype).kind not in "iu" for x in (input, other)):
+        return F.trunc(quotient)
     down = F.floor_divide(input, other)
-    if down.dtype.kind not in "iu":
-        return F.trunc(input / other)
     return down + F.cast((down < 0) & (down * other != input), down.dtype)
 
 
