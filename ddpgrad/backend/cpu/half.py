@@ -13,6 +13,8 @@ from llvmlite import binding
 
 from ..dtype import numpy_of, prepare_narrow
 from ..layout import beside
+from .shape import overwrite
+from .threads import WORTH_SHARING, shared
 from .vectormath import kernel, narrowed, widened
 
 Array = np.ndarray[Any, Any]
@@ -44,13 +46,18 @@ def cast(input: Array, dtype: Any) -> Array:
     if input.size < _SMALL or input.dtype == target:
         return NotImplemented
     if not all(is_half(kind) or (kind.char == "f" and kind.isnative) for kind in (input.dtype, target)):
-        return NotImplemented
+        if input.size < WORTH_SHARING or (input.dtype.kind == "c" and target.kind != "c"):
+            return NotImplemented
+        out = np.empty_like(input, target)
+        overwrite(out, input)
+        return out
     prepare_narrow()
     out, flat, vectors = beside(target, input)
     _convert(stored(vectors[0]), stored(flat))
     return out
 
 
+@shared("target", "source")
 @kernel
 def _convert(source, target):
     for i in range(target.size):

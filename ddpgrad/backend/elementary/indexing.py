@@ -35,6 +35,10 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         out[index] = value
         return out
 
+    def overwrite(out: Array, value: Any) -> None:
+        """Write an array, broadcast and converted, or a number to `out`."""
+        out[...] = value
+
     def fill_where(out: Array, mask: Array, value: Any) -> None:
         """Write one value to `out` where `mask`, broadcast, is True."""
         xp.copyto(out, value, where=mask)
@@ -90,7 +94,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         return xp.stack(xp.nonzero(input), axis=1)
 
     return {
-        "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "fill_where": fill_where, "index_put_add": index_put_add,
+        "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "overwrite": overwrite, "fill_where": fill_where, "index_put_add": index_put_add,
         "index_select": index_select, "gather": gather, "scatter_src": scatter_src, "scatter_add": scatter_add,
         "scatter_reduce_by": scatter_reduce_by, "embedding_rows": embedding_rows,
         "nonzero": nonzero,

@@ -127,7 +127,10 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     if target._array.dtype.kind == "u" and isinstance(value, int):
         value = as_element(value, target.dtype)
     try:
-        target._array[index] = value
+        if index is Ellipsis:
+            backend_for(target._array).overwrite(target._array, value)
+        else:
+            target._array[index] = value
     except Exception as error:
         raise explain(op, (target, index), error) from error
     target._versions[0] += 1
