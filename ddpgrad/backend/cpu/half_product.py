@@ -8,17 +8,18 @@ of rows and columns. Like the instruction, this takes subnormal numbers for 0.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit
+from numba import njit, types
 
 from ..dtype import bfloat16
 from .register_tile import intrinsic, register_tile
 from .threads import PER_ELEMENT, in_parts
-from .vectormath import _OPTIONS, cached
+from .vectormath import _OPTIONS, cached, instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +28,6 @@ _ROWS, _LANES, _VECTORS = 8, 16, 3
 _COLUMNS = _LANES * _VECTORS
 _DEPTH = 1024  # pairs along the summed dimension in a panel, that it stays in the second-level cache
 _WORTH_IT = 1 << 18  # multiplications below which converting is done sooner
-_NO_NUMBERS, _NO_PAIRS = np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
 
 
 class _BFloat(ir.Type):
@@ -47,6 +47,19 @@ def _add_pairs(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
     return builder.call(dot, [sums, builder.bitcast(row, halves), builder.bitcast(columns, halves)])
 
 
+@instruction
+def _pair(typingctx: Any, low: Any, high: Any, paired: Any) -> Any:
+    """Two numbers of 16 bits in 32, the second of which is 0 where it is not `paired`."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = ir.IntType(32)
+        first, second = (builder.zext(x, bits) for x in arguments[:2])
+        kept = builder.select(arguments[2], builder.shl(second, bits(16)), bits(0))
+        return builder.or_(first, kept)
+
+    return types.uint32(types.uint16, types.uint16, types.boolean), build
+
+
 _tile = register_tile(_ROWS, _VECTORS, _LANES, ir.IntType(32), _add_pairs)
 
 
@@ -60,16 +73,14 @@ def _pack(source, width, start, first, depth, out):
         for p in range(depth):
             k = first + 2 * p
             row, low = out[panel, p], source[k]
-            high = source[min(k + 1, length - 1)]
-            shift = np.uint32(16) if k + 1 < length else np.uint32(31)
-            kept = np.uint32(0xFFFF0000) if k + 1 < length else np.uint32(0)
+            high, paired = source[min(k + 1, length - 1)], k + 1 < length
             if inside == width:
                 for j in range(width):
-                    row[j] = np.uint32(low[left + j]) | ((np.uint32(high[left + j]) << shift) & kept)
+                    row[j] = _pair(low[left + j], high[left + j], paired)
             else:
                 row[:] = np.uint32(0)
                 for j in range(inside):
-                    row[j] = np.uint32(low[left + j]) | ((np.uint32(high[left + j]) << shift) & kept)
+                    row[j] = _pair(low[left + j], high[left + j], paired)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -147,12 +158,46 @@ def _part(packed: Array, across: Any, first: int, depth: int, out: Array, start:
     _multiply(packed, *across, start, end, first, depth, out)
 
 
+@cached
+@njit(**_OPTIONS)
+def _multiply_stack(rows, paired_rows, columns, paired_columns, out, start, end):
+    """`product` of the matrices start… of stacks, whose forms are given, to out (*, M, N)."""
+    high, wide = out.shape[1:]
+    length = 2 * paired_rows.shape[2] if paired_rows.size else rows.shape[1]
+    most = min(_DEPTH, (length + 1) // 2)
+    left = np.empty((-(-high // _ROWS), most, _ROWS), np.uint32)
+    right = np.empty((-(-wide // _COLUMNS), most, _COLUMNS), np.uint32)
+    for i in range(start, end):
+        out[i] = np.float32(0)
+        for first in range(0, length, 2 * _DEPTH):
+            depth = min(_DEPTH, (length - first + 1) // 2)
+            if paired_rows.size:
+                _pack_pairs(paired_rows[i], _ROWS, 0, first, depth, left)
+            else:
+                _pack(rows[i], _ROWS, 0, first, depth, left)
+            if paired_columns.size:
+                _pack_pairs(paired_columns[i], _COLUMNS, 0, first, depth, right)
+            else:
+                _pack(columns[i], _COLUMNS, 0, first, depth, right)
+            _panels(left, right, 0, depth, out[i])
+
+
+def product_of_stacks(left: Array, right: Array) -> Array:
+    """`product` of each of left (*, M, K) with the one of right (*, K, N)."""
+    lead, (rows, length), columns = left.shape[:-2], left.shape[-2:], right.shape[-1]
+    out = np.empty((math.prod(lead), rows, columns), np.float32)
+    stacks = [x.reshape(-1, *x.shape[-2:]) for x in (left.swapaxes(-1, -2), right)]
+    work = partial(_multiply_stack, *_forms(stacks[0]), *_forms(stacks[1]), out)
+    in_parts(work, len(out), out.size * length // PER_ELEMENT)
+    return out.reshape(*lead, rows, columns)
+
+
 def _forms(source: Array) -> tuple[Array, Array]:
-    """source (K, *) as rows of numbers, and as columns of pairs (*, K / 2), one of them empty: as its memory runs."""
-    along = source.T
-    if along.flags.c_contiguous and source.shape[0] % 2 == 0:
-        return _NO_NUMBERS, along.view(np.uint32)
-    return np.ascontiguousarray(source).view(np.uint16), _NO_PAIRS
+    """source (…, K, *) as rows of numbers, and as columns of pairs (…, *, K / 2), one of them empty: as its memory runs."""
+    along, none = source.swapaxes(-1, -2), (0,) * source.ndim
+    if along.flags.c_contiguous and source.shape[-2] % 2 == 0:
+        return np.empty(none, np.uint16), along.view(np.uint32)
+    return np.ascontiguousarray(source).view(np.uint16), np.empty(none, np.uint32)
 
 
 def worth_it(left: Array, right: Array) -> bool:

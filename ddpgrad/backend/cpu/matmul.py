@@ -89,7 +89,7 @@ def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> n
 def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray | None:
     """The product (+ bias (N,)) of 16-bit floats, rounded once; None where it is done sooner in float32."""
     from .half import cast
-    from .half_product import product, worth_it
+    from .half_product import product, product_of_stacks, worth_it
 
     if input.ndim < 2 or other.ndim < 2:
         return None
@@ -103,9 +103,7 @@ def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = N
             return None
         lead = np.broadcast_shapes(input.shape[:-2], other.shape[:-2])
         left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (input, other))
-        wide = np.empty((*lead, input.shape[-2], other.shape[-1]), np.float32)
-        for place in np.ndindex(*lead):
-            wide[place] = product(left[place], right[place])
+        wide = product_of_stacks(left, right)
     if bias is not None:
         wide += bias.astype(np.float32)
     rounded = cast(wide, input.dtype)
