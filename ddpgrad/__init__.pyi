@@ -133,16 +133,16 @@ from .ops.creation.draws import (
 from .ops.creation.factories import (
     arange as arange, empty as empty, empty_like as empty_like, empty_permuted as empty_permuted,
     empty_strided as empty_strided, eye as eye, from_numpy as from_numpy, full as full, full_like as full_like,
-    linspace as linspace, logspace as logspace, ones as ones, ones_like as ones_like,
+    ones as ones, ones_like as ones_like,
     scalar_tensor as scalar_tensor, zeros as zeros, zeros_like as zeros_like,
 )
-from .ops.creation.inclusive import _range as _range
 from .ops.creation.interop import (
     BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor,
     CharTensor as CharTensor, DoubleTensor as DoubleTensor, FloatTensor as FloatTensor,
     HalfTensor as HalfTensor, IntTensor as IntTensor, is_storage as is_storage, LongTensor as LongTensor,
     ShortTensor as ShortTensor,
 )
+from .ops.creation.spaced import _range as _range, linspace as linspace, logspace as logspace
 from .ops.elementwise.activation import log_softmax as log_softmax, relu as relu, softmax as softmax
 from .ops.elementwise.arithmetic import (
     add as add, addcdiv as addcdiv, addcmul as addcmul, clamp_max as clamp_max, clamp_min as clamp_min,

@@ -258,6 +258,12 @@ class Generator(Variates):
         if n < 2:
             return np.arange(n)
         draws = self._words32(n - 1) if n < 0xFFFFFFFF // 20 else self._words64(n - 1)
+        if n >= _MANY and numba_enabled():
+            from ..backend.cpu.twister import swap_in_turn
+
+            order = np.arange(n)
+            swap_in_turn(draws, order)
+            return order
         partners = draws % np.arange(n, 1, -1, dtype=np.uint64)
         return _swap_in_turn(n, partners.view(np.int64) + np.arange(n - 1))
 

@@ -129,7 +129,7 @@ def _(a, b):
 
         def left_of_integer(a, b):
             # The quotient is at most one off: float64 has 53 bits.
-            x, y = float(a), float(b)
+            x, y = np.float64(a), np.float64(b)
             q = whole(x / y)
             is_far = not (abs(q) < _FAR_OF_INTEGERS and abs(y) < _LARGE)
             rest, size = np.int64(a) - np.int64(0.0 if is_far else q) * np.int64(b), abs(np.int64(b))
@@ -143,7 +143,7 @@ def _(a, b):
     limit = 2.0**29 if a == types.float32 else 2.0**52
 
     def left_of_float(a, b):
-        x, y = float(a), float(b)
+        x, y = np.float64(a), np.float64(b)
         q = whole(x / y)
         rest = fused(-q, y, x)
         rest = rest + math.copysign(y, x) if rest * math.copysign(1.0, x) < 0 else rest

@@ -93,7 +93,12 @@ def _quadrant(typingctx: Any, shifted: Any) -> Any:
 _NEAREST = 1.5 * 2**52  # the integer nearest to x is in the lowest bits of x + this
 # ln 2 and pi / 2 in parts: products of the first part of ln 2 with exponents are exact.
 _LOG2_E, _LN_2_HIGH, _LN_2_LOW = math.log2(math.e), 0.6931471803691238, 1.9082149292705877e-10
-_TWO_BY_PI, _PI_2_1, _PI_2_2, _PI_2_3 = 2 / math.pi, math.pi / 2, 6.123233995736766e-17, -1.4973849048591698e-33
+_TWO_BY_PI, _PI_2_1, _PI_2_2, _PI_2_3 = (
+    2 / math.pi,
+    math.pi / 2,
+    6.123233995736766e-17,
+    -1.4973849048591698e-33,
+)
 _DENSITY_AT_0 = 1 / math.sqrt(2 * math.pi)
 FAR = float(1 << 20)
 """Above this `sin` and `cos` have lost digits."""

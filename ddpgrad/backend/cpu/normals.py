@@ -21,7 +21,7 @@ from ..normals import (
     SQRT_HALF,
     TWO_PI,
 )
-from .doublemath import fused as _fused
+from .register_tile import intrinsic
 from .vectormath import _OPTIONS, cached, instruction
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +36,17 @@ def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
     """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
     number = unit.dtype.type
     (_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
+
+
+@instruction
+def _fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = arguments[0].type
+        return builder.call(intrinsic(builder, f"llvm.fma.f{a.bitwidth}", kind, [kind] * 3), arguments)
+
+    return a(a, a, a), build
 
 
 def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:

@@ -6,18 +6,20 @@ import math
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
 from ..overwriting import to_write
 from .vectormath import compiled_for, kernel
 
 Array = np.ndarray
 
-_INDEX = np.dtype(np.int64)
+_INDEX, _KINDS = np.dtype(np.int64), "fdl"
+_SMALL = 1024  # elements that NumPy has written before compiled code has started
 
 
 def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; `RuntimeError` for an index outside of [0, size)."""
-    if not _handles(input, dim, index):
+    if not _handles(input, dim, index) or not compiled_for(input):
         return NotImplemented
     out = np.empty(index.shape, input.dtype)
     outer, inner = math.prod(out.shape[:dim]), math.prod(out.shape[dim + 1 :])
@@ -31,13 +33,28 @@ def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> A
 
 def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
     """`input` with the elements of `src` added at the places `index` along `dim`, as `gather` reads them."""
-    if not _handles(input, dim, index) or not compiled_for(input, src) or src.shape != index.shape:
+    return _written(_add, input, dim, index, src) if compiled_for(input) else NotImplemented
+
+
+def scatter_src(input: Array, dim: int, index: Array, src: Any) -> Array:
+    """`input` with the elements of `src`, an array or a number, at the places `index` along `dim`; the last of several stays."""
+    if index.size < _SMALL:
+        return NotImplemented
+    if src.__class__ is float or src.__class__ is int:
+        src = np.broadcast_to(np.array(src, input.dtype), index.shape)
+    return _written(_put, input, dim, index, src)
+
+
+def _written(write: Any, input: Array, dim: int, index: Array, src: Any) -> Array:
+    if not _handles(input, dim, index) or src.dtype != input.dtype or src.shape != index.shape:
         return NotImplemented
     out = to_write(np, input)
     if not out.flags.c_contiguous:
         return NotImplemented
-    outer, inner = math.prod(src.shape[:dim]), math.prod(src.shape[dim + 1 :])
-    bad = _add(out.reshape(outer, -1, inner), index.reshape(outer, -1, inner), src.reshape(outer, -1, inner))
+    shape = math.prod(src.shape[:dim]), src.shape[dim], math.prod(src.shape[dim + 1 :])
+    bad = write(
+        out.reshape(shape[0], -1, shape[2]), index.reshape(shape), np.ascontiguousarray(src).reshape(shape)
+    )
     if bad >= 0:
         raise _outside(index, bad, dim, input.shape[dim])
     return out
@@ -45,7 +62,7 @@ def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
 
 def _handles(input: Array, dim: int, index: Array) -> bool:
     """Whether `index` has one element or more, and the lengths of `input` in all dimensions but `dim`."""
-    if index.dtype != _INDEX or not index.size or not compiled_for(input):
+    if index.dtype != _INDEX or not index.size or input.dtype.char not in _KINDS:
         return False
     mine, given = input.shape, index.shape
     if mine == given:
@@ -75,16 +92,23 @@ def _gather(x, index, out):
     return -1
 
 
-@kernel
-def _add(out, index, src):
-    """Add src to out; return the place of an index that is out of range, or -1."""
-    outer, length, inner = index.shape
-    size = out.shape[1]
-    for i in range(outer):
-        for j in range(length):
-            for k in range(inner):
-                place = index[i, j, k]
-                if place < 0 or place >= size:
-                    return (i * length + j) * inner + k
-                out[i, place, k] += src[i, j, k]
-    return -1
+def _writing(write: Any) -> Any:
+    """A loop that writes src to out; it returns the place of an index that is out of range, or -1."""
+    write = register_jitable(write)
+
+    def loop(out, index, src):
+        outer, length, inner = index.shape
+        size = out.shape[1]
+        for i in range(outer):
+            for j in range(length):
+                for k in range(inner):
+                    place = index[i, j, k]
+                    if place < 0 or place >= size:
+                        return (i * length + j) * inner + k
+                    out[i, place, k] = write(out[i, place, k], src[i, j, k])
+        return -1
+
+    return kernel(loop)
+
+
+_add, _put = _writing(lambda old, new: old + new), _writing(lambda old, new: new)

@@ -9,16 +9,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from .half import cast, is_half
 from .threads import shared
-from .vectormath import _OPTIONS, cached, compiled_for, kernel
+from .vectormath import compiled_for, kernel
 
 Array = np.ndarray[Any, Any]
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024
+_LOOK = 16  # elements that are compared with the largest so far before it is known whether one is larger
 
 
 def cumsum(input: Array, dim: int, dtype: Any = None) -> Array:
@@ -29,6 +30,11 @@ def cumsum(input: Array, dim: int, dtype: Any = None) -> Array:
 def cumprod(input: Array, dim: int, dtype: Any = None) -> Array:
     """The running product along `dim`."""
     return _running(_products, input, dim, dtype)
+
+
+def logcumsumexp(input: Array, dim: int) -> Array:
+    """The logarithm of the running sum of powers of e along `dim`."""
+    return _running(_logs_of_sums, input, dim, None)
 
 
 def running_position(input: Array, dim: int, largest: bool) -> Array:
@@ -59,57 +65,84 @@ def _lines(x: Array, dim: int) -> Array:
     )
 
 
-@shared("x", "out")
-@kernel
-def _sums(x, out):
-    lines, length, wide = x.shape
-    totals = np.empty(wide, np.float64)
-    for i in range(lines):
-        if wide == 1:
-            source, sink, total = x[i, :, 0], out[i, :, 0], 0.0
-            for j in range(length):
-                total += source[j]
-                sink[j] = total
-        else:
-            totals[:] = 0.0
-            for j in range(length):
-                source, sink = x[i, j], out[i, j]
-                for k in range(wide):
-                    totals[k] += source[k]
-                    sink[k] = totals[k]
+def _carried(start: float, combine: Any) -> Any:
+    """Running results of `combine`, which get a total of float64 and an element."""
+    combine = register_jitable(combine)
+
+    def loop(x, out):
+        lines, length, wide = x.shape
+        totals = np.empty(wide, np.float64)
+        for i in range(lines):
+            if wide == 1:
+                source, sink, total = x[i, :, 0], out[i, :, 0], start
+                for j in range(length):
+                    total = combine(total, source[j])
+                    sink[j] = total
+            else:
+                totals[:] = start
+                for j in range(length):
+                    source, sink = x[i, j], out[i, j]
+                    for k in range(wide):
+                        totals[k] = combine(totals[k], source[k])
+                        sink[k] = totals[k]
+
+    return shared("x", "out")(kernel(loop))
 
 
-@shared("x", "out")
-@kernel
-def _products(x, out):
-    lines, length, wide = x.shape
-    totals = np.empty(wide, np.float64)
-    for i in range(lines):
-        if wide == 1:
-            source, sink, total = x[i, :, 0], out[i, :, 0], 1.0
-            for j in range(length):
-                total *= source[j]
-                sink[j] = total
-        else:
-            totals[:] = 1.0
-            for j in range(length):
-                source, sink = x[i, j], out[i, j]
-                for k in range(wide):
-                    totals[k] *= source[k]
-                    sink[k] = totals[k]
+def _sum(total, element):
+    return total + element
+
+
+def _product(total, element):
+    return total * element
+
+
+def _log_of_sum(total, element):
+    number = np.float64(element)
+    high, low = (number, total) if number >= total else (total, number)
+    if low != low:
+        return low
+    if low == high and math.isinf(low):
+        return high
+    return high + math.log1p(math.exp(low - high))
+
+
+_sums, _products, _logs_of_sums = (
+    _carried(0.0, _sum),
+    _carried(1.0, _product),
+    _carried(-math.inf, _log_of_sum),
+)
 
 
 def _running_places(x, largest, out):
     turn = x.dtype.type(1 if largest else -1)
-    for i in range(x.shape[0]):
-        for k in range(x.shape[2]):
-            source, sink = x[i, :, k], out[i, :, k]
+    lines, length, wide = x.shape
+    bests, places = np.empty(wide, x.dtype), np.empty(wide, np.int64)
+    for i in range(lines):
+        if wide == 1:
+            source, sink = x[i, :, 0], out[i, :, 0]
             best, place = turn * source[0], 0
-            for j in range(source.size):
-                value = turn * source[j]
-                if value >= best or value != value:
-                    best, place = value, j
-                sink[j] = place
+            for start in range(0, length, _LOOK):
+                block, places_of_block = source[start : start + _LOOK], sink[start : start + _LOOK]
+                changes = False
+                for j in range(block.size):  # which is seldom so, and asked by whole vectors
+                    value = turn * block[j]
+                    changes |= (value >= best) | (value != value)
+                for j in range(block.size):
+                    value = turn * block[j]
+                    if changes and (value >= best or value != value):
+                        best, place = value, start + j
+                    places_of_block[j] = place
+            continue
+        bests[:], places[:] = turn * x[i, 0], 0
+        for j in range(length):
+            source, sink = x[i, j], out[i, j]
+            for k in range(wide):
+                value = turn * source[k]
+                later = (value >= bests[k]) | (value != value)
+                bests[k] = value if later else bests[k]
+                places[k] = j if later else places[k]
+                sink[k] = places[k]
 
 
-_places = shared("x", "out")(cached(njit(**_OPTIONS)(_running_places)))
+_places = shared("x", "out")(kernel(_running_places, set()))

@@ -11,6 +11,9 @@ from numba.extending import overload
 
 from ..dtype import prepare_narrow
 from ..layout import beside
+from .doublemath import FAR, whole
+from .doublemath import cos as cos_of_double
+from .doublemath import sin as sin_of_double
 from .half import is_half, stored
 from .numbers import where
 from .threads import shared
@@ -44,6 +47,50 @@ def erf(input: Array) -> Array:
 def sign(input: Array) -> Array:
     """-1, 0 or 1 by the sign of each element, 0 for a nan."""
     return _each(_sign, input) if input.size >= _SMALL else NotImplemented
+
+
+def rsqrt(input: Array) -> Array:
+    """1 / sqrt(x)."""
+    return _each(_rsqrt, input) if input.size >= _SMALL else NotImplemented
+
+
+def frac(input: Array) -> Array:
+    """x less its whole part."""
+    return _each(_frac, input) if input.size >= _SMALL else NotImplemented
+
+
+def sin(input: Array) -> Array:
+    """The sine of each float64."""
+    return _each(_sin, input) if input.size >= _SMALL and input.dtype.char == "d" else NotImplemented
+
+
+def cos(input: Array) -> Array:
+    """The cosine of each float64."""
+    return _each(_cos, input) if input.size >= _SMALL and input.dtype.char == "d" else NotImplemented
+
+
+def hypot(input: Array, other: Array) -> Array:
+    """sqrt(x**2 + y**2) of float32, without overflow."""
+    if input.size < _SMALL or input.shape != other.shape or not input.dtype.char == other.dtype.char == "f":
+        return NotImplemented
+    out, flat, vectors = beside(input.dtype, input, other)
+    _hypot(*vectors, flat)
+    return out
+
+
+def lerp(input: Array, end: Array, weight: Any) -> Array:
+    """x moved towards y by the fraction `weight`, a number or one for each."""
+    arrays = [input, end] if isinstance(weight, (int, float)) else [input, end, weight]
+    if any(getattr(x, "shape", None) != input.shape for x in arrays) or input.size < _SMALL:
+        return NotImplemented
+    if not compiled_for(*arrays):
+        return NotImplemented
+    out, flat, vectors = beside(input.dtype, *arrays)
+    if len(arrays) == 2:
+        _lerp_by_one(*vectors, input.dtype.type(weight), flat)
+    else:
+        _lerp(*vectors, flat)
+    return out
 
 
 def nan_to_num(input: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
@@ -117,3 +164,70 @@ def _finite(x, nan, high, low, out):
         value = x[i]
         known = where(value == infinity, high, where(value == -infinity, low, value))
         out[i] = where(value == value, known, nan)
+
+
+def _reciprocal_roots(x, out):
+    for i in range(x.size):
+        value = widened(x[i])
+        out[i] = narrowed(type(value)(1) / math.sqrt(value), out)
+
+
+# Otherwise the compiler takes the processor's estimate and mends it, which is nan for 0 and infinity.
+_rsqrt = shared("x", "out")(kernel(_reciprocal_roots, set()))
+
+
+@shared("x", "out")
+@kernel
+def _frac(x, out):
+    for i in range(x.size):
+        value = widened(x[i])
+        out[i] = narrowed(value - whole(value), out)
+
+
+@shared("x", "out")
+@kernel
+def _sin(x, out):
+    far = False
+    for i in range(x.size):
+        out[i] = sin_of_double(x[i])
+        far |= not abs(x[i]) <= FAR
+    if far:
+        for i in range(x.size):
+            if not abs(x[i]) <= FAR:
+                out[i] = math.sin(x[i])
+
+
+@shared("x", "out")
+@kernel
+def _cos(x, out):
+    far = False
+    for i in range(x.size):
+        out[i] = cos_of_double(x[i])
+        far |= not abs(x[i]) <= FAR
+    if far:
+        for i in range(x.size):
+            if not abs(x[i]) <= FAR:
+                out[i] = math.cos(x[i])
+
+
+@shared("x", "y", "out")
+@kernel
+def _hypot(x, y, out):
+    for i in range(x.size):
+        a, b = np.float64(x[i]), np.float64(y[i])
+        size = math.sqrt(a * a + b * b)
+        out[i] = math.inf if (abs(a) == math.inf) | (abs(b) == math.inf) else size
+
+
+@shared("x", "y", "out")
+@kernel
+def _lerp_by_one(x, y, weight, out):
+    for i in range(x.size):
+        out[i] = x[i] + weight * (y[i] - x[i])
+
+
+@shared("x", "y", "weight", "out")
+@kernel
+def _lerp(x, y, weight, out):
+    for i in range(x.size):
+        out[i] = x[i] + weight[i] * (y[i] - x[i])

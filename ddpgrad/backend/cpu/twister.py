@@ -91,3 +91,11 @@ def below(key, position, limit, out):
             first = np.uint64(drawn[2 * i]) & np.uint64(0x1FFFFF)
             block[i] = (first < high) | ((first == high) & (np.uint64(drawn[2 * i + 1]) < low))
     return position
+
+
+@kernel
+def swap_in_turn(draws, order):
+    """Swap each element of `order` with itself or a later one, by draws of uint64."""
+    for i in range(draws.size):
+        j = i + np.int64(draws[i] % np.uint64(order.size - i))
+        order[i], order[j] = order[j], order[i]

@@ -12,10 +12,11 @@ from ...backend import dtype as dtypes
 from ...core.errors import warn_program
 from ...core.modes import exporting
 from ...core.tensor import Tensor
-from ...ops.creation.factories import arange, from_numpy
+from ...ops.creation.factories import arange, from_numpy, zeros
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select
+from ...ops.indexing.scatter import scatter
 from ...ops.layers.embedding import embedding_backward, embedding_rows
 from ...ops.reduction.norm import norm
 from ...ops.shape.shape import narrow, reshape
@@ -314,4 +315,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError(f"Class values must be non-negative, got {low}")
         if high >= num_classes:
             raise RuntimeError(f"Class values must be smaller than num_classes={num_classes}, got {high}")
+        if tensor.ndim and tensor.numel():
+            empty = zeros(*tensor.shape, num_classes, dtype=dtypes.int64)
+            return scatter(empty, -1, tensor.unsqueeze(-1), 1)
     return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(dtypes.int64)

@@ -10,7 +10,8 @@ from typing import Any
 from ...backend import dtype as dtypes
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
-from ...ops.creation.factories import linspace, zeros
+from ...ops.creation.factories import zeros
+from ...ops.creation.spaced import linspace
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.binary import eq, remainder, where
 from ...ops.elementwise.conversion import to

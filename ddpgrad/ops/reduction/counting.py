@@ -13,7 +13,7 @@ from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core import return_types
 from ...core.tensor import Tensor, wrap
-from ..creation.factories import linspace
+from ..creation.spaced import linspace
 from ..dispatch.explain import require_one_kind
 from ..dispatch.tensor_function import tensor_function
 from .reduce import require_order, widened, wrap_dim
