@@ -19,6 +19,7 @@ from numba.core.ccallback import CFunc
 from .vectormath import _OPTIONS, cached, instruction
 
 MOST = 4  # operands of a ufunc
+MORE = 4  # words behind a ufunc's loops, for `repeated_rows.py`
 
 _WORDS = types.CPointer(types.intp)
 
@@ -142,7 +143,7 @@ def _give_own_tables(head: Head) -> None:
     """Let a ufunc have its loops, and what they are told, in arrays that can be written to: NumPy's may be constants."""
     for name in ("functions", "data"):
         entries = getattr(head, name)
-        own = (ctypes.c_void_p * head.ntypes)(*[entries[i] for i in range(head.ntypes)])
+        own = (ctypes.c_void_p * (head.ntypes + MORE))(*[entries[i] for i in range(head.ntypes)])
         keep(own)
         setattr(head, name, ctypes.cast(own, ctypes.POINTER(ctypes.c_void_p)))
 

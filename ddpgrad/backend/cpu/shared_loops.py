@@ -18,7 +18,7 @@ from .watching import LEAST, STATE, share
 _INNER, _TOLD, _INPUTS, _OPERANDS, _STATE, _SHIFT = range(6)
 
 _NUMBERS = frozenset("?bBhHiIlLqQefdgFDG->")
-_QUICK = frozenset({
+QUICK = frozenset({
     "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "conjugate", "copysign", "divide", "equal",
     "fabs", "floor", "fmax", "fmin", "greater", "greater_equal", "invert", "isfinite", "isinf", "isnan", "left_shift", "less",
     "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative",
@@ -45,7 +45,7 @@ def _address() -> int:
 
 def around(ufunc: np.ufunc, loop: int, told: int) -> tuple[int, int]:
     """An inner loop, and what it is told, that share `loop`, one of `ufunc`."""
-    shift = 0 if ufunc.__name__ in _QUICK else _SLOWER
+    shift = 0 if ufunc.__name__ in QUICK else _SLOWER
     words = np.array([loop, told, ufunc.nin, ufunc.nargs, STATE.ctypes.data, shift], np.int64)
     keep(words)
     return _address(), words.ctypes.data

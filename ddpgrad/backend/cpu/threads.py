@@ -153,10 +153,11 @@ def _gather(count: int) -> int:
     with team.lock:
         if team.count is None:
             if count > 1 and environment.numba_enabled():
-                from . import shared_loops, watching
+                from . import repeated_rows, shared_loops, watching
 
                 count = min(count, watching.MOST_HELPERS + 1)
                 shared_loops.install()
+                repeated_rows.install()
                 team.helpers = tuple([_Helper() for _ in range(count - 1)])
                 for i, helper in enumerate(team.helpers):
                     watching.STATE[watching.FIRST_HELPER + i] = helper.address
