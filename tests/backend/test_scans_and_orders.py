@@ -50,6 +50,10 @@ def test_along_each_dimension(shape: tuple[int, ...], dtype: Any):
             same("amin", x, dim, True)
             with np.errstate(invalid="ignore"):
                 same("cumprod", x, dim, rtol=1e-4)
+                same("logcumsumexp", x, dim, rtol=1e-4)
+            where = np.random.default_rng(1).permuted(np.arange(x.size).reshape(shape) % size, axis=dim)
+            same("scatter_src", x, dim, where, x * 2)
+            same("scatter_src", x, dim, where, 3.0)
         same("cumsum", plain, dim, rtol=1e-4)
         same("prod", plain, dim, rtol=1e-4)
     same("nan_to_num", odd, 0.5, None, -3.0)
