@@ -45,7 +45,9 @@ def fmod(input: Any, other: Any) -> Array:
 
 def floor_divide(input: Any, other: Any) -> Array:
     """The quotient rounded down, as Python's `//` does: from what is left, not from the rounded quotient."""
-    return _each(_floor_divide, input, other, "")
+    if other.__class__ is int and input.dtype.kind == "i":
+        return NotImplemented  # NumPy multiplies by a constant
+    return _each(floor_of, input, other, _INTEGERS)
 
 
 def _zero_like(rest, sign):
@@ -93,7 +95,7 @@ def _each(element: Callable[..., Any], input: Any, other: Any, integers: str) ->
 
 @functools.cache
 def _loop(element: Callable[..., Any]) -> Any:
-    element = register_jitable(element)
+    element = element if element is floor_of else register_jitable(element)
 
     def loop(out, a, b, many_a, many_b, zeros, first, end):
         for start in range(first, end, _BLOCK):
@@ -106,12 +108,12 @@ def _loop(element: Callable[..., Any]) -> Any:
                 u, v = widened(x[i]), widened(y[i])
                 rest, is_far = left(u, v)
                 far |= is_far
-                sink[i] = narrowed(element(rest, u, v), sink)
+                sink[i] = narrowed(element(rest, u, v, False), sink)
             if far:
                 for i in range(sink.size):
                     u, v = widened(x[i]), widened(y[i])
                     rest, is_zero = left_slowly(u, v)
-                    sink[i] = narrowed(element(rest, u, v), sink)
+                    sink[i] = narrowed(element(rest, u, v, True), sink)
                     if is_zero:
                         zeros[0] = 1
 
@@ -171,23 +173,45 @@ def _(a, b):
     return lambda a, b: (type(a)(np.fmod(a, b)), False)
 
 
-def _fmod(rest, a, b):
+def _fmod(rest, a, b, far):
     return rest
 
 
-def _remainder(rest, a, b):
+def _remainder(rest, a, b, far):
     zero = type(rest)(0)
     turned = rest + b if (rest < zero) != (b < zero) else rest
     return turned if rest != zero else _zero_like(rest, b)
 
 
-def _floor_divide(rest, a, b):
-    zero, one, half = type(rest)(0), type(rest)(1), type(rest)(0.5)
-    quotient = a / b
-    whole_quotient = (a - rest) / b
-    turns = (rest != zero) & ((rest < zero) != (b < zero))
-    whole_quotient = whole_quotient - one if turns else whole_quotient
-    down = floor(whole_quotient)
-    down = down + one if whole_quotient - down > half else down
-    down = down if whole_quotient != zero else math.copysign(zero, quotient)
-    return quotient if b == zero else down
+def floor_of(rest, a, b, far):
+    """The quotient rounded down. far: whether float64 has too few digits for it."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(floor_of, jit_options=_INLINED)
+def _(rest, a, b, far):
+    if isinstance(a, types.Integer):
+
+        def floor_of_integer(rest, a, b, far):
+            down = (rest != 0) & ((rest < 0) != (b < 0))
+            if far:
+                if b == -1:
+                    return -np.int64(a)
+                return ((np.int64(a) - rest) // np.int64(b) if b != 0 else np.int64(0)) - down
+            quotient = (np.float64(a) - np.float64(rest)) / np.float64(b)
+            return np.int64(whole(quotient + math.copysign(0.5, quotient))) - down
+
+        return floor_of_integer
+
+    def floor_of_float(rest, a, b, far):
+        zero, one, half = type(rest)(0), type(rest)(1), type(rest)(0.5)
+        quotient = a / b
+        whole_quotient = (a - rest) / b
+        turns = (rest != zero) & ((rest < zero) != (b < zero))
+        whole_quotient = whole_quotient - one if turns else whole_quotient
+        down = floor(whole_quotient)
+        down = down + one if whole_quotient - down > half else down
+        down = down if whole_quotient != zero else math.copysign(zero, quotient)
+        return quotient if b == zero else down
+
+    return floor_of_float

@@ -84,7 +84,10 @@ def _vectorcall(ufunc, args, count, names):
     if names == 0 and count & 0xFFFF == 2:
         operands = pointer(args, 0)
         a, b = operands[0], operands[1]
-        if pointer(a + _CLASS, 0)[0] == table[last + ARRAY] and pointer(b + _CLASS, 0)[0] == table[last + ARRAY]:
+        if (
+            pointer(a + _CLASS, 0)[0] == table[last + ARRAY]
+            and pointer(b + _CLASS, 0)[0] == table[last + ARRAY]
+        ):
             dims_a, dims_b = pointer(a + _DIMS, np.int32(0))[0], pointer(b + _DIMS, np.int32(0))[0]
             sizes_a, sizes_b = pointer(pointer(a + _SIZES, 0)[0], 0), pointer(pointer(b + _SIZES, 0)[0], 0)
             alike, many_a, many_b = dims_a == dims_b, 1, 1

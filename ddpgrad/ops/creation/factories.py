@@ -327,6 +327,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp:
     count = math.ceil((end - start) / step)
     if kind.category == 1:
         start, step = int(start), int(step)
+    if kind is dtypes.int64:
+        return xp.arange(start, start + count * step, step)
     wide = np.dtype(np.float64 if isinstance(start, float) or isinstance(step, float) else np.int64)
     return evenly(xp.empty(count, kind.numpy), start, step, wide, xp)
 
@@ -340,7 +342,12 @@ def evenly(out: Any, start: Any, step: Any, wide: Any, xp: Any, first: int = 0) 
     places = xp.arange(min(piece, len(out)), dtype=wide)
     for begin in range(0, len(out), piece):
         part = out[begin : begin + piece]
-        part[...] = (places[: len(part)] + (first + begin)) * step + start
+        values = places[: len(part)] + (first + begin)
+        if step != 1:
+            values *= step
+        if start != 0:
+            values += start
+        part[...] = values
     return out
 
 
