@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...core import environment
 from .. import device
-from ..dtype import PREPARE
+from ..dtype import PREPARE, numpy_of
 from ..elementary import elementary
 from ..registry import Backend, kernels_in
+from .threads import WORTH_SHARING
 
 # Modules of fused kernels, loaded when one of their kernels is first used.
 _FAMILIES = (
@@ -38,6 +42,39 @@ def _device_of(array: Any) -> device.Device:
     return device.CPU
 
 
+def _moves(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such)."""
+
+    def overwrite(out: Any, value: Any) -> None:
+        if out.size < WORTH_SHARING:
+            out[...] = value
+        else:
+            import_module(".moves", __name__).overwrite(out, value)
+
+    def full(shape: Sequence[int], value: Any, dtype: Any, like: Any = None) -> Any:
+        kind = numpy_of(dtype)
+        if value.__class__ is int and not value:
+            return np.zeros(shape, kind)
+        if prod(shape) < WORTH_SHARING:
+            return np.full(shape, value, kind)
+        return import_module(".moves", __name__).filled(shape, value, kind)
+
+    def full_like(input: Any, value: Any) -> Any:
+        return full(input.shape, value, input.dtype)
+
+    def clone(input: Any, memory_format: Any = None) -> Any:
+        if memory_format is not None or input.size < WORTH_SHARING:
+            return plain["clone"](input, memory_format)
+        return import_module(".moves", __name__).copied(input)
+
+    def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+        if tensors[0].size * len(tensors) < WORTH_SHARING:
+            return np.concatenate(tensors, axis=dim)
+        return import_module(".moves", __name__).joined(tensors, dim)
+
+    return {"overwrite": overwrite, "full": full, "full_like": full_like, "clone": clone, "cat": cat}
+
+
 def _prepare_halves() -> None:
     from .half_loops import install
 
@@ -51,12 +88,13 @@ def load() -> Backend:
     # Like PyTorch, say nothing of infinities and nans that arithmetic makes; only where ddpgrad computes.
     for text in ("divide by zero", "invalid value", "overflow", "underflow"):
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
-    families = kernels_in(__name__, _PLAIN_FAMILIES)
+    families, kernels = kernels_in(__name__, _PLAIN_FAMILIES), elementary(np)
     if environment.numba_enabled():
+        kernels |= _moves(kernels)
         families |= kernels_in(__name__, _FAMILIES)
         families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
         PREPARE.append(_prepare_halves)
-    return Backend("cpu", np.ndarray, elementary(np), families, _device_of)
+    return Backend("cpu", np.ndarray, kernels, families, _device_of)
 
 
 def _keep_freed_memory() -> bool:

@@ -64,8 +64,10 @@ def _(rest, sign):
 
 def _each(element: Callable[..., Any], input: Any, other: Any, integers: str) -> Array:
     """The element of each pair of `input` and `other`, one of which may be a number, or repeated."""
+    if getattr(input, "size", 0) < _SMALL > getattr(other, "size", 0):
+        return NotImplemented
     arrays = [x for x in (input, other) if x.__class__ is np.ndarray]
-    if not arrays or max([x.size for x in arrays]) < _SMALL:
+    if not arrays:
         return NotImplemented
     dtype, half = arrays[0].dtype, is_half(arrays[0].dtype)
     if not (half or dtype.char in "fd" + integers) or not dtype.isnative or arrays[-1].dtype != dtype:

@@ -13,7 +13,7 @@ from llvmlite import binding
 
 from ..dtype import numpy_of, prepare_narrow
 from ..layout import beside
-from .shape import overwrite
+from .moves import overwrite
 from .threads import WORTH_SHARING, shared
 from .vectormath import kernel, narrowed, widened
 

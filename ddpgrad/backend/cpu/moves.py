@@ -1,11 +1,75 @@
-"""Compiled loops that only move elements: unsigned integers of their width stand for them."""
+"""Large arrays that are copied, converted and filled by threads, and compiled loops that only move elements.
+
+In the loops unsigned integers of their width stand for elements.
+"""
 
 from __future__ import annotations
 
-from .threads import shared
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..layout import memory_order
+from .threads import in_parts, shared
 from .vectormath import kernel
 
+Array = np.ndarray[Any, Any]
+
 _BLOCK = 32
+
+
+def overwrite(out: Array, value: Any) -> None:
+    """Write an array, broadcast and converted, or a number to `out`, which is large."""
+    if not getattr(value, "ndim", 0):
+        fill(out, value)
+        return
+    source = value if value.shape == out.shape else np.broadcast_to(value, out.shape)
+    along = max(range(out.ndim), key=lambda d: abs(out.strides[d]) if out.shape[d] > 1 else -1)
+    parts = partial(_overwrite_part, out.swapaxes(0, along), source.swapaxes(0, along))
+    in_parts(parts, out.shape[along], out.size)
+
+
+def _overwrite_part(out: Array, source: Array, first: int, end: int) -> None:
+    out[first:end] = source[first:end]
+
+
+def fill(out: Array, value: Any) -> None:
+    """Write one value to all of a large array."""
+    dims = memory_order(out)
+    flat = out.transpose(dims)
+    if not flat.flags.c_contiguous or out.itemsize > 8:
+        out[...] = value
+        return
+    bits = np.dtype(f"u{out.itemsize}")
+    fill_vector(flat.reshape(-1).view(bits), np.array(value, out.dtype).view(bits)[()])
+
+
+def filled(shape: Sequence[int], value: Any, dtype: Any) -> Array:
+    """A new large array of one value."""
+    out = np.empty(shape, dtype)
+    overwrite(out, value)
+    return out
+
+
+def copied(input: Array) -> Array:
+    """A copy of a large array, which lies as that does."""
+    out = np.empty_like(input)
+    overwrite(out, input)
+    return out
+
+
+def joined(tensors: Sequence[Array], dim: int) -> Array:
+    """Arrays one after the other along `dim`: large ones, of one type and in the order of the dimensions, by threads."""
+    first = tensors[0]
+    if any(x.dtype != first.dtype or not x.flags.c_contiguous for x in tensors):
+        return np.concatenate(tensors, axis=dim)
+    dim, ends = dim % first.ndim, np.cumsum([x.shape[dim] for x in tensors]).tolist()
+    out = np.empty((*first.shape[:dim], ends[-1], *first.shape[dim + 1 :]), first.dtype)
+    for x, end in zip(tensors, ends, strict=True):
+        overwrite(out[(slice(None),) * dim + (slice(end - x.shape[dim], end),)], x)
+    return out
 
 
 @shared("out")

@@ -1,95 +1,18 @@
-"""Shapes for the CPU: views and copies that NumPy makes slowly, and large ones that threads make together."""
+"""Shapes for the CPU: views and copies that NumPy makes slowly."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..dtype import numpy_of
-from ..layout import in_order, memory_order
-from .threads import WORTH_SHARING, in_parts
-
 Array = np.ndarray[Any, Any]
 
-COMPLETE = ("cat", "clone", "full", "full_like", "overwrite")
-
+# Elements from which a program that repeats rows gets loops for them, if it has one thread: they take some time to load.
+_REPEATED = 1 << 16
 # Numbers, and rows and columns, from which a copy that a compiled kernel turns is done sooner.
 _MANY, _SIDE = 4096, 16
-
-
-def overwrite(out: Array, value: Any) -> None:
-    """Write an array, broadcast and converted, or a number to `out`."""
-    if out.size < WORTH_SHARING:
-        out[...] = value
-        return
-    if not getattr(value, "ndim", 0):
-        fill(out, value)
-        return
-    source = value if value.shape == out.shape else np.broadcast_to(value, out.shape)
-    along = max(range(out.ndim), key=lambda d: abs(out.strides[d]) if out.shape[d] > 1 else -1)
-    parts = partial(_overwrite_part, out.swapaxes(0, along), source.swapaxes(0, along))
-    in_parts(parts, out.shape[along], out.size)
-
-
-def _overwrite_part(out: Array, source: Array, first: int, end: int) -> None:
-    out[first:end] = source[first:end]
-
-
-def fill(out: Array, value: Any) -> None:
-    """Write one value to all of a large array."""
-    dims = memory_order(out)
-    flat = out.transpose(dims)
-    if not flat.flags.c_contiguous or out.itemsize > 8:
-        out[...] = value
-        return
-    from .moves import fill_vector
-
-    bits = np.dtype(f"u{out.itemsize}")
-    fill_vector(flat.reshape(-1).view(bits), np.array(value, out.dtype).view(bits)[()])
-
-
-def full(shape: Sequence[int], value: Any, dtype: Any, like: Any = None) -> Array:
-    """A new array of one value."""
-    kind = numpy_of(dtype)
-    if value.__class__ is int and not value:
-        return np.zeros(shape, kind)
-    out = np.empty(shape, kind)
-    overwrite(out, value)
-    return out
-
-
-def full_like(input: Array, value: Any) -> Array:
-    """`full` with the shape and dtype of `input`."""
-    return full(input.shape, value, input.dtype)
-
-
-def clone(input: Array, memory_format: Any = None) -> Array:
-    """A copy that lies as `input` does, or as `memory_format` says."""
-    order = getattr(memory_format, "order", None)
-    if order is not None:
-        return in_order(input, order(input.ndim))
-    if input.size < WORTH_SHARING:
-        return np.array(input, copy=True)
-    out = np.empty_like(input)
-    overwrite(out, input)
-    return out
-
-
-def cat(tensors: Sequence[Array], dim: int = 0) -> Array:
-    """The arrays one after the other along `dim`."""
-    first, count = tensors[0], 0
-    for x in tensors:
-        count += x.size
-    if count < WORTH_SHARING or any(x.dtype != first.dtype or not x.flags.c_contiguous for x in tensors):
-        return np.concatenate(tensors, axis=dim)
-    dim, ends = dim % first.ndim, np.cumsum([x.shape[dim] for x in tensors]).tolist()
-    out = np.empty((*first.shape[:dim], ends[-1], *first.shape[dim + 1 :]), first.dtype)
-    for x, end in zip(tensors, ends, strict=True):
-        overwrite(out[(slice(None),) * dim + (slice(end - x.shape[dim], end),)], x)
-    return out
 
 
 def flip(input: Array, dims: tuple[int, ...]) -> Array:
@@ -126,6 +49,15 @@ def _triangle(input: Array, diagonal: int, lower: bool) -> Array:
     matrices = input.view(bits).reshape(-1, *input.shape[-2:])
     triangles(matrices, diagonal, lower, out.view(bits).reshape(matrices.shape))
     return out
+
+
+def sum_to(input: Array, shape: Sequence[int]) -> Array:
+    """The first gradient of what was repeated, which is left to NumPy, says that the program repeats rows."""
+    if input.size >= _REPEATED:
+        from .repeated_rows import install
+
+        install()
+    return NotImplemented
 
 
 def expand(input: np.ndarray, shape: Sequence[int]) -> np.ndarray:
