@@ -163,8 +163,10 @@ def _of_rows(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_operands(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(kernel)
-    def placed(*args: Any) -> Any:
-        result = kernel(*args)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        result = kernel(*args, **kwargs)
+        if kwargs:
+            return result  # which lies in what was given for it
         if any(hasattr(x, "nnz") for x in (result, *args)):
             return result  # a sparse array has no order
         strides = {x.strides if x.shape == result.shape else None for x in args if hasattr(x, "strides")}
@@ -174,6 +176,7 @@ def _of_operands(kernel: Callable[..., Any]) -> Callable[..., Any]:
         dims = _order_of_operands(result.shape, [x.strides for x in operands])
         return result if is_in_order(result, dims) else in_order(result, dims)
 
+    placed.__dict__["nin"] = getattr(kernel, "nin", 0)  # by which ops in place know NumPy's ufuncs
     return placed
 
 

@@ -149,6 +149,9 @@ def test_what_is_repeated_has_the_bits_of_a_copy(shape: tuple[int, ...], other: 
 def test_large_arrays_move_as_small_ones():
     torch.set_num_threads(2)
     rng = np.random.default_rng(0)
+    line = torch.arange(400_000)
+    line[:] = line.numpy()[::-1]  # of the same memory
+    assert line[:3].tolist() == [399_999, 399_998, 399_997] and line[-1] == 0
     for dtype in ("f4", "f8", "?", "i4", "u1"):
         x = (rng.standard_normal((6, 70, 500)) * 3).astype(dtype)
         for layout in (x, x.transpose(2, 0, 1), x[:, ::2], np.concatenate([x, x])[:, :, 1:]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -42,8 +42,8 @@ def _device_of(array: Any) -> device.Device:
     return device.CPU
 
 
-def _moves(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such)."""
+def _moves(few: Any) -> dict[str, Any]:
+    """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such). few: what copies others."""
 
     def overwrite(out: Any, value: Any) -> None:
         if out.size < WORTH_SHARING:
@@ -64,7 +64,7 @@ def _moves(plain: Mapping[str, Any]) -> dict[str, Any]:
 
     def clone(input: Any, memory_format: Any = None) -> Any:
         if memory_format is not None or input.size < WORTH_SHARING:
-            return plain["clone"](input, memory_format)
+            return few(input, memory_format)
         return import_module(".moves", __name__).copied(input)
 
     def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -90,7 +90,7 @@ def load() -> Backend:
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
     families, kernels = kernels_in(__name__, _PLAIN_FAMILIES), elementary(np)
     if environment.numba_enabled():
-        kernels |= _moves(kernels)
+        kernels = kernels | _moves(kernels["clone"])
         families |= kernels_in(__name__, _FAMILIES)
         families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
         PREPARE.append(_prepare_halves)

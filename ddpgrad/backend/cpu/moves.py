@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
 from ..layout import memory_order
 from .threads import in_parts, shared
-from .vectormath import kernel
+from .vectormath import instruction, kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +26,9 @@ def overwrite(out: Array, value: Any) -> None:
     """Write an array, broadcast and converted, or a number to `out`, which is large."""
     if not getattr(value, "ndim", 0):
         fill(out, value)
+        return
+    if np.may_share_memory(out, value):  # NumPy copies first what would be overwritten before it is read
+        out[...] = value
         return
     source = value if value.shape == out.shape else np.broadcast_to(value, out.shape)
     along = max(range(out.ndim), key=lambda d: abs(out.strides[d]) if out.shape[d] > 1 else -1)
@@ -80,6 +85,22 @@ def fill_vector(out, value):
         out[i] = value
 
 
+@instruction
+def _turn(typingctx: Any, source: Any, target: Any, example: Any) -> Any:
+    """Copy a block of what `example` is from its end to its start, from one address to another."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(example.bitwidth), _BLOCK)
+        place, sink = (builder.inttoptr(x, vector.as_pointer()) for x in arguments[:2])
+        block = builder.load(place, align=example.bitwidth // 8)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), _BLOCK), list(range(_BLOCK))[::-1])
+        turned = builder.shuffle_vector(block, ir.Constant(vector, ir.Undefined), order)
+        builder.store(turned, sink, align=example.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, example), build
+
+
 @shared("rows", "out")
 @kernel
 def reverse_rows(rows, out):
@@ -88,10 +109,9 @@ def reverse_rows(rows, out):
     whole = length - length % _BLOCK
     for i in range(rows.shape[0]):
         row, sink = rows[i], out[i]
-        for start in range(0, whole, _BLOCK):  # a length that the compiler knows becomes a vector
-            block, turned = row[length - start - _BLOCK : length - start], sink[start : start + _BLOCK]
-            for k in range(_BLOCK):
-                turned[k] = block[_BLOCK - 1 - k]
+        source, target, width = row.ctypes.data, sink.ctypes.data, row.itemsize
+        for start in range(0, whole, _BLOCK):
+            _turn(source + (length - start - _BLOCK) * width, target + start * width, row[0])
         for j in range(whole, length):
             sink[j] = row[length - 1 - j]
 
