@@ -147,8 +147,12 @@ def div_floor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 )
 def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded towards 0."""
-    quotient = input / other
-    if any(getattr(x, "dtype", quotient.dtype).kind not in "iu" for x in (input, other)):
+    quotient: Any = input / other
+    operands: tuple[Any, ...] = input, other
+    floats = [
+        x for x in operands if not isinstance(x, int) and getattr(x, "dtype", quotient.dtype).kind not in "iu"
+    ]
+    if floats:
         return F.trunc(quotient)
     down = F.floor_divide(input, other)
     return down + F.cast((down < 0) & (down * other != input), down.dtype)
