@@ -50,7 +50,7 @@ def floor_divide(input: Any, other: Any) -> Array:
     return _each(floor_of, input, other, _INTEGERS)
 
 
-def _zero_like(rest, sign):
+def _zero_like(rest: Any, sign: Any) -> Any:
     """0, of floats with the sign of `sign`."""
     raise NotImplementedError("for compiled code")
 
@@ -122,7 +122,7 @@ def _loop(element: Callable[..., Any]) -> Any:
     return kernel(loop, set())
 
 
-def left(a, b):
+def left(a: Any, b: Any) -> Any:
     """(what a division by `b` leaves of `a`, with the sign of `a`; whether it may not be so)."""
     raise NotImplementedError("for compiled code")
 
@@ -156,7 +156,7 @@ def _(a, b):
     return left_of_float
 
 
-def left_slowly(a, b):
+def left_slowly(a: Any, b: Any) -> Any:
     """(the same for any numbers; whether an integer was divided by 0)."""
     raise NotImplementedError("for compiled code")
 
@@ -185,7 +185,7 @@ def _remainder(rest, a, b, far):
     return turned if rest != zero else _zero_like(rest, b)
 
 
-def floor_of(rest, a, b, far):
+def floor_of(rest: Any, a: Any, b: Any, far: Any) -> Any:
     """The quotient rounded down. far: whether float64 has too few digits for it."""
     raise NotImplementedError("for compiled code")
 

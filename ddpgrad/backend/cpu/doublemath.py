@@ -23,13 +23,18 @@ _INLINED: Any = {
 }
 
 
+def _instruction(implement: Any) -> Any:
+    """A function for compiled code, given by the LLVM instructions that `implement` builds."""
+    return intrinsic(implement)
+
+
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     name, kind = f"llvm.fma.{'f64' if a.type == ir.DoubleType() else 'f32'}", a.type
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
     return builder.call(function, [a, b, c])
 
 
-@intrinsic
+@_instruction
 def fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c of one floating-point type, rounded once."""
 
@@ -48,7 +53,7 @@ def _rounded(name: str) -> Any:
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), full)
         return builder.call(function, arguments)
 
-    return intrinsic(lambda typingctx, x: (x(x), build))
+    return _instruction(lambda typingctx, x: (x(x), build))
 
 
 whole, floor = _rounded("trunc"), _rounded("floor")
@@ -64,10 +69,10 @@ def polynomial(*coefficients: float) -> Any:
             total = _fma(builder, total, x, ir.Constant(x.type, coefficient))
         return total
 
-    return intrinsic(lambda typingctx, x: (types.float64(types.float64), build))
+    return _instruction(lambda typingctx, x: (types.float64(types.float64), build))
 
 
-@intrinsic
+@_instruction
 def _power_of_2(typingctx: Any, shifted: Any) -> Any:
     """2**n, where n, of an exponent in the normal range, is in the lowest bits of `shifted`."""
 
@@ -79,7 +84,7 @@ def _power_of_2(typingctx: Any, shifted: Any) -> Any:
     return types.float64(types.float64), build
 
 
-@intrinsic
+@_instruction
 def _quadrant(typingctx: Any, shifted: Any) -> Any:
     """The two lowest bits of `shifted`."""
 

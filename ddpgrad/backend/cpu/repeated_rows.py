@@ -140,8 +140,8 @@ def repeated(ufunc: np.ufunc, a: Array, b: Array) -> Any:
     if any(not (x.flags.c_contiguous and x.flags.aligned) for x in (full, other)):
         return NotImplemented
     groups = _groups(full.shape, (1,) * (full.ndim - other.ndim) + other.shape)
-    loop = _loop_of(ufunc, dtype.char) if groups and other.size else None
-    if loop is None:
+    loop = _loop_of(ufunc, dtype.char)
+    if groups is None or loop is None or not other.size:
         return NotImplemented
     places, told, kind = loop
     outer, middle, inner = groups
