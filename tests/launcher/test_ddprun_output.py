@@ -162,9 +162,10 @@ if rank == 1: print("Nothing", sys.stdin.read().split())
 def test_standard_input_is_rank_0s(ddprun):
     alone, two = (ddprun.run("-n", n, ddprun.script(ASKS), stdin="Ada\nx\ny") for n in "12")
     assert (alone.code, alone.out) == (0, "name? It is Ada ['x', 'y']\n")
-    assert "name? It is Ada ['x', 'y']\n" in two.out and "[rank 1] Nothing []\n" in two.out
     by_mpi = ddprun.run("--mpi", "-n", "2", ddprun.script(ASKS), stdin="Ada\nx\ny")
-    assert "name? It is Ada ['x', 'y']\n" in by_mpi.out and "[rank 1] Nothing []\n" in by_mpi.out
+    for result in (two, by_mpi):  # rank 1's line may come while rank 0's has only its question
+        assert "name? " in result.out and "It is Ada ['x', 'y']\n" in result.out, result.out
+        assert "[rank 1] Nothing []\n" in result.out
     answers = [("name? ", "Ada\n"), ("Ada", "x\n"), ("x\r\n", "\x04")]
     code, screen = on_a_terminal(ddprun, "-n", "2", ddprun.script(ASKS), answers=answers)
     assert code == 0 and "It is Ada ['x']\n" in screen and "Nothing []\n" in screen

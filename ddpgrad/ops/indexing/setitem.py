@@ -127,7 +127,7 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     if target._array.dtype.kind == "u" and isinstance(value, int):
         value = as_element(value, target.dtype)
     try:
-        if index is Ellipsis:
+        if index is Ellipsis and target._array.__class__ is np.ndarray:
             backend_for(target._array).overwrite(target._array, value)
         else:
             target._array[index] = value
