@@ -183,7 +183,9 @@ print("past", rank)
     assert all(f"past {rank}" in ended.stdout for rank in range(4))
 
 
-def test_an_interrupt_reaches_the_rank_that_runs(tmp_path):
+def test_an_interrupt_reaches_the_rank_that_runs(tmp_path, monkeypatch):
+    # The script takes its place; loader workers of later tests would import it.
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     path = tmp_path / "endless.py"
     path.write_text(
         "from ddpgrad.distributed.ranks import host\n"
