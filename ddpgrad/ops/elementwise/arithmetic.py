@@ -150,7 +150,9 @@ def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     quotient: Any = input / other
     operands: tuple[Any, ...] = input, other
     floats = [
-        x for x in operands if not isinstance(x, int) and getattr(x, "dtype", quotient.dtype).kind not in "iub"
+        x
+        for x in operands
+        if not isinstance(x, int) and getattr(x, "dtype", quotient.dtype).kind not in "iub"
     ]
     if floats:
         return F.trunc(quotient)
