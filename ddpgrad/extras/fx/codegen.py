@@ -97,21 +97,25 @@ def qualified_name(function: Callable[..., Any]) -> str:
 
 def python_code(graph: Graph, root_module: str = "self") -> PythonCode:
     """The function that does what `graph` says; root_module: what it calls the object that has the modules."""
-    writer = _Writer(root_module)
-    last: dict[Node, list[Node]] = {}
-    seen: set[Node] = set()
-    for node in reversed(graph.nodes):
-        for used in (*node.all_input_nodes, *(() if node.users else (node,))):
-            if used not in seen:
-                seen.add(used)
-                last.setdefault(node, []).append(used)
+    writer, last = _Writer(root_module), last_uses(graph)
     for node in graph.nodes:
         writer.write(node)
-        if node in last and node.op not in ("output", "placeholder"):
-            writer.body[-1] += f";  {' = '.join(each.name for each in last[node])} = None"
+        gone = [*last.get(node, ()), *(() if node.users else (node,))]
+        if gone and node.op not in ("output", "placeholder"):
+            writer.body[-1] += f";  {' = '.join(each.name for each in gone)} = None"
     body = "\n".join(f"    {line}" for line in writer.body or ["pass"])
     head = f"def forward({', '.join([root_module, *writer.parameters])}){writer.returned}:"
     return PythonCode(f"\n\n\n{head}\n{body}\n    ", writer.globals)
+
+
+def last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """By node, those that no later one uses."""
+    last: dict[Node, list[Node]] = {}
+    seen: set[Node] = set()
+    for node in reversed(graph.nodes):
+        last[node] = [used for used in node.all_input_nodes if used not in seen]
+        seen.update(last[node])
+    return last
 
 
 class _Writer:

@@ -36,7 +36,7 @@ class GraphModule(Module):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        above = next(each for each in cls.__mro__ if "_of_one_graph" not in each.__dict__)
+        above = _class_of_all(cls)
         own = type(above.__name__, (above,), {"_of_one_graph": True, "__module__": above.__module__})
         return Module.__new__(own)
 
@@ -109,15 +109,10 @@ class GraphModule(Module):
 
     def add_submodule(self, target: str, m: Module) -> bool:
         """Add `m` at a path, with plain modules on the way; whether that was possible."""
-        *way, last = target.split(".")
-        at: Any = self
-        for part in way:
-            if not hasattr(at, part):
-                setattr(at, part, Module())
-            at = getattr(at, part)
-            if not isinstance(at, Module):
-                return False
-        at.add_module(last, m)
+        above, last = _place(self, target)
+        if above is None:
+            return False
+        above.add_module(last, m)
         return True
 
     def delete_submodule(self, target: str) -> bool:
@@ -150,11 +145,7 @@ class GraphModule(Module):
         return {key: value for key, value in vars(self).items() if key not in ("_graph", "_code")}
 
     def _like(self, members: dict[str, Any], graph: Graph) -> Any:
-        made = type(self).__new__(type(self))
-        type(made).__name__ = type(self).__name__
-        made.__dict__.update(members)
-        made.graph = graph
-        return made
+        return _made(type(self), type(self).__name__, members, graph)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         members = copy.deepcopy(self._without_graph(), memo)
@@ -167,31 +158,40 @@ class GraphModule(Module):
     def __reduce__(self) -> Any:
         places = {node: i for i, node in enumerate(self._graph.nodes)}
         rows = [
-            (n.op, n.target, *map_arg((n.args, n.kwargs), lambda used: _Place(places[used])), n.name, n.type)
+            (n.op, n.target, *map_arg((n.args, n.kwargs), lambda used: _Number(places[used])), n.name, n.type)
             for n in self._graph.nodes
         ]
-        above = next(each for each in type(self).__mro__ if "_of_one_graph" not in each.__dict__)
-        return _rebuilt, (above, type(self).__name__, self._without_graph(), rows)
+        return _rebuilt, (_class_of_all(type(self)), type(self).__name__, self._without_graph(), rows)
 
     def __str__(self) -> str:
         reminder = "To see more debug info, please use `graph_module.print_readable()`"
         return "\n".join([super().__repr__(), self._code, "# " + reminder])
 
 
-class _Place(int):
+def _class_of_all(cls: Any) -> Any:
+    """The class below which each instance has one of its own."""
+    return next(each for each in cls.__mro__ if "_of_one_graph" not in each.__dict__)
+
+
+def _made(kind: Any, name: str, members: dict[str, Any], graph: Graph) -> Any:
+    """A GraphModule, or one of a subclass, with these members, whose class has this name."""
+    made = kind.__new__(kind)
+    type(made).__name__ = name
+    made.__dict__.update(members)
+    made.graph = graph
+    return made
+
+
+class _Number(int):
     """Stands for a node in a pickle."""
 
 
 def _rebuilt(kind: Any, name: str, members: dict[str, Any], rows: list[Any]) -> Any:
     graph, nodes = Graph(), []
     for op, target, args, kwargs, named, typed in rows:
-        args, kwargs = map_aggregate((args, kwargs), lambda a: nodes[a] if isinstance(a, _Place) else a)
+        args, kwargs = map_aggregate((args, kwargs), lambda a: nodes[a] if isinstance(a, _Number) else a)
         nodes.append(graph.create_node(op, target, args, kwargs, named, typed))
-    made = kind.__new__(kind)
-    type(made).__name__ = name
-    made.__dict__.update(members)
-    made.graph = graph
-    return made
+    return _made(kind, name, members, graph)
 
 
 def _compiled(code: PythonCode) -> Any:
@@ -210,14 +210,22 @@ def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:
         _assign_attr(found, to_module, target)
 
 
-def _assign_attr(from_obj: Any, to_module: Module, target: str) -> None:
-    """Put `from_obj` at a path below `to_module`, a tensor as a buffer."""
+def _place(module: Module, target: str) -> tuple[Any, str]:
+    """The module that is to have what is at a path below `module`, made on the way, or None; and under which name."""
     *way, last = target.split(".")
-    at: Any = to_module
+    at: Any = module
     for part in way:
         if not hasattr(at, part):
             setattr(at, part, Module())
         at = getattr(at, part)
+        if not isinstance(at, Module):
+            return None, last
+    return at, last
+
+
+def _assign_attr(from_obj: Any, to_module: Module, target: str) -> None:
+    """Put `from_obj` at a path below `to_module`, a tensor as a buffer."""
+    at, last = _place(to_module, target)
     if isinstance(from_obj, Tensor) and not isinstance(from_obj, Parameter):
         at.register_buffer(last, from_obj)
     else:

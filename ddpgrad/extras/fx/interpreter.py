@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...nn import Module
+from .codegen import last_uses
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import Argument, Node, Target, map_aggregate, map_arg
@@ -29,13 +30,7 @@ class Interpreter:
         self.env: dict[Node, Any] = {}
         self.name = "Interpreter"
         self.garbage_collect_values = garbage_collect_values
-        self.user_to_last_uses: dict[Node, list[Node]] = {}
-        seen: set[Node] = set()
-        for node in reversed(self.graph.nodes):
-            for used in node.all_input_nodes:
-                if used not in seen:
-                    seen.add(used)
-                    self.user_to_last_uses.setdefault(node, []).append(used)
+        self.user_to_last_uses = last_uses(self.graph)
 
     def run(
         self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True
@@ -52,7 +47,7 @@ class Interpreter:
                 error.add_note(f"While executing {node.format_node()}\n{node.stack_trace or ''}".rstrip())
                 raise
             if self.garbage_collect_values:
-                for used in self.user_to_last_uses.get(node, ()):
+                for used in self.user_to_last_uses[node]:
                     del self.env[used]
             if node.op == "output":
                 return self.env[node]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from ...backend.device import Device
 from ...backend.dtype import DType
-from ...core.overrides import flat
 from ...core.size import Layout
 from ...core.tensor import Tensor
 from .codegen import BINARY, UNARY
@@ -20,20 +19,8 @@ from .graph import Graph
 from .node import Argument, Node, Target, map_aggregate
 
 _PLAIN = (
-    str,
-    int,
-    float,
-    bool,
-    complex,
-    bytes,
-    DType,
-    Device,
-    Layout,
-    Tensor,
-    type(None),
-    type(...),
-    enum.Enum,
-)
+    str, int, float, bool, complex, bytes, range, DType, Device, Layout, Tensor, type(None), type(...), enum.Enum,
+)  # fmt: skip
 # Whose code is to be traced, of this package; to the rest a proxy has no attributes, which has ops ask `__torch_function__`.
 _PACKAGE = __name__.partition(".")[0]
 _TRACED = (f"{_PACKAGE}.nn.modules.", f"{_PACKAGE}.extras.")
@@ -111,8 +98,6 @@ class TracerBase:
             return a
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
-        if isinstance(a, range):
-            return range(*(self._known(part) for part in (a.start, a.stop, a.step)))
         if dataclasses.is_dataclass(a) and not isinstance(a, type):
             values = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
             return self.create_node("call_function", type(a), (), values)
@@ -122,9 +107,6 @@ class TracerBase:
             f"argument of type: {type(a)}: a graph holds tensors, numbers, strings, functions, and tuples, lists, dicts and "
             "slices of them. A function that takes something else stays one call after torch.fx.wrap"
         )
-
-    def _known(self, part: Any) -> int:
-        return self.to_bool(part) if isinstance(part, Proxy) else part
 
     def to_bool(self, obj: Proxy) -> bool:
         """Called where the program asks whether a proxy is true."""
@@ -247,8 +229,7 @@ class Proxy:
         from ...compat.overrides import is_tensor_method_or_property
 
         args, kwargs = args or (), kwargs or {}
-        tracers = [x.tracer for x in flat(args, kwargs) if isinstance(x, Proxy)]
-        tracer = tracers[0] if tracers else find_proxy(args, kwargs).tracer
+        tracer = find_proxy(args, kwargs).tracer
         if is_tensor_method_or_property(orig_method):
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         return tracer.create_proxy("call_function", orig_method, args, kwargs, name=orig_method.__name__)

@@ -87,11 +87,9 @@ class Tracer(TracerBase):
 
     def path_of_module(self, mod: Module) -> str:
         """Where `mod` is below the root; NameError if it is not."""
-        for name, each in self.root.named_modules() if self.submodule_paths is None else ():
-            if each is mod:
-                return name
-        path = None if self.submodule_paths is None else self.submodule_paths.get(mod)
-        if not isinstance(path, str):
+        known = self.submodule_paths
+        path = _path_of(mod, self.root.named_modules()) if known is None else known.get(mod)
+        if path is None:
             raise NameError(
                 f"module {type(mod).__name__} is not installed as a submodule of {type(self.root).__name__}"
             )
@@ -243,7 +241,7 @@ class Tracer(TracerBase):
         return self.graph
 
 
-def _path_of(value: Tensor, members: Iterable[tuple[str, Any]]) -> str | None:
+def _path_of(value: Tensor | Module, members: Iterable[tuple[str, Any]]) -> str | None:
     return next((name for name, member in members if member is value), None)
 
 
