@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -45,11 +46,13 @@ def _device_of(array: Any) -> device.Device:
 def _moves(few: Any) -> dict[str, Any]:
     """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such). few: what copies others."""
 
+    moves = partial(import_module, ".moves", __name__)
+
     def overwrite(out: Any, value: Any) -> None:
         if out.size < WORTH_SHARING:
             out[...] = value
         else:
-            import_module(".moves", __name__).overwrite(out, value)
+            moves().overwrite(out, value)
 
     def full(shape: Sequence[int], value: Any, dtype: Any, like: Any = None) -> Any:
         kind = numpy_of(dtype)
@@ -57,7 +60,7 @@ def _moves(few: Any) -> dict[str, Any]:
             return np.zeros(shape, kind)
         if prod(shape) < WORTH_SHARING:
             return np.full(shape, value, kind)
-        return import_module(".moves", __name__).filled(shape, value, kind)
+        return moves().filled(shape, value, kind)
 
     def full_like(input: Any, value: Any) -> Any:
         return full(input.shape, value, input.dtype)
@@ -65,12 +68,12 @@ def _moves(few: Any) -> dict[str, Any]:
     def clone(input: Any, memory_format: Any = None) -> Any:
         if memory_format is not None or input.size < WORTH_SHARING:
             return few(input, memory_format)
-        return import_module(".moves", __name__).copied(input)
+        return moves().copied(input)
 
     def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
         if tensors[0].size * len(tensors) < WORTH_SHARING:
             return np.concatenate(tensors, axis=dim)
-        return import_module(".moves", __name__).joined(tensors, dim)
+        return moves().joined(tensors, dim)
 
     return {"overwrite": overwrite, "full": full, "full_like": full_like, "clone": clone, "cat": cat}
 

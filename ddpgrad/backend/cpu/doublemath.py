@@ -11,35 +11,24 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-_INLINED: Any = {
-    "fastmath": {"contract"},
-    "forceinline": True,
-    "error_model": "numpy",
-    "nogil": True,
-    "boundscheck": False,
-}
+from .register_tile import intrinsic
+from .vectormath import _INLINED, instruction
 
 
-def _instruction(implement: Any) -> Any:
-    """A function for compiled code, given by the LLVM instructions that `implement` builds."""
-    return intrinsic(implement)
+def _called(builder: Any, name: str, *arguments: Any) -> Any:
+    """LLVM's function `name` of floating-point numbers of one type."""
+    kind = arguments[0].type
+    full = f"llvm.{name}.{'f64' if kind == ir.DoubleType() else 'f32'}"
+    return builder.call(intrinsic(builder, full, kind, [kind] * len(arguments)), arguments)
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    name, kind = f"llvm.fma.{'f64' if a.type == ir.DoubleType() else 'f32'}", a.type
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-    return builder.call(function, [a, b, c])
-
-
-@_instruction
+@instruction
 def fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c of one floating-point type, rounded once."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _fma(builder, *arguments)
+        return _called(builder, "fma", *arguments)
 
     return a(a, a, a), build
 
@@ -48,12 +37,9 @@ def _rounded(name: str) -> Any:
     """The function of a floating-point number that LLVM has under this name."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = arguments[0].type
-        full = f"llvm.{name}.{'f64' if kind == ir.DoubleType() else 'f32'}"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), full)
-        return builder.call(function, arguments)
+        return _called(builder, name, *arguments)
 
-    return _instruction(lambda typingctx, x: (x(x), build))
+    return instruction(lambda typingctx, x: (x(x), build))
 
 
 whole, floor = _rounded("trunc"), _rounded("floor")
@@ -66,13 +52,13 @@ def polynomial(*coefficients: float) -> Any:
         (x,) = arguments
         total = ir.Constant(x.type, coefficients[0])
         for coefficient in coefficients[1:]:
-            total = _fma(builder, total, x, ir.Constant(x.type, coefficient))
+            total = _called(builder, "fma", total, x, ir.Constant(x.type, coefficient))
         return total
 
-    return _instruction(lambda typingctx, x: (types.float64(types.float64), build))
+    return instruction(lambda typingctx, x: (types.float64(types.float64), build))
 
 
-@_instruction
+@instruction
 def _power_of_2(typingctx: Any, shifted: Any) -> Any:
     """2**n, where n, of an exponent in the normal range, is in the lowest bits of `shifted`."""
 
@@ -84,7 +70,7 @@ def _power_of_2(typingctx: Any, shifted: Any) -> Any:
     return types.float64(types.float64), build
 
 
-@_instruction
+@instruction
 def _quadrant(typingctx: Any, shifted: Any) -> Any:
     """The two lowest bits of `shifted`."""
 

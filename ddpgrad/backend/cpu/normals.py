@@ -21,7 +21,7 @@ from ..normals import (
     SQRT_HALF,
     TWO_PI,
 )
-from .register_tile import intrinsic
+from .doublemath import fused
 from .vectormath import _OPTIONS, cached, instruction
 
 Array = np.ndarray[Any, Any]
@@ -36,17 +36,6 @@ def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
     """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
     number = unit.dtype.type
     (_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
-
-
-@instruction
-def _fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = arguments[0].type
-        return builder.call(intrinsic(builder, f"llvm.fma.f{a.bitwidth}", kind, [kind] * 3), arguments)
-
-    return a(a, a, a), build
 
 
 def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
@@ -71,30 +60,30 @@ def _log(x):
     e = np.float32(exponent - np.int32(low))
     x = (fraction - _ONE) + (fraction if low else _ZERO)
     z = x * x
-    y = _fused(_L0, x, _L1)
-    y = _fused(y, x, _L2)
-    y = _fused(y, x, _L3)
-    y = _fused(y, x, _L4)
-    y = _fused(y, x, _L5)
-    y = _fused(y, x, _L6)
-    y = _fused(y, x, _L7)
-    y = _fused(y, x, _L8)
-    y = _fused(y * x, z, e * LN_2[0]) - z * _HALF
-    return _fused(e, LN_2[1], x + y)
+    y = fused(_L0, x, _L1)
+    y = fused(y, x, _L2)
+    y = fused(y, x, _L3)
+    y = fused(y, x, _L4)
+    y = fused(y, x, _L5)
+    y = fused(y, x, _L6)
+    y = fused(y, x, _L7)
+    y = fused(y, x, _L8)
+    y = fused(y * x, z, e * LN_2[0]) - z * _HALF
+    return fused(e, LN_2[1], x + y)
 
 
 @njit(**_INLINED)
 def _sin_cos(x):
     octant = (np.int32(x * FOUR_BY_PI) + np.int32(1)) & np.int32(-2)
     y = np.float32(octant)
-    x = _fused(y, QUARTER_PI[0], x)
-    x = _fused(y, QUARTER_PI[1], x)
-    x = _fused(y, QUARTER_PI[2], x)
+    x = fused(y, QUARTER_PI[0], x)
+    x = fused(y, QUARTER_PI[1], x)
+    x = fused(y, QUARTER_PI[2], x)
     z = x * x
-    cos = _fused(_fused(COS[0], z, COS[1]), z, COS[2]) * z
-    cos = _fused(cos, z, -(z * _HALF)) + _ONE
-    sin = _fused(_fused(SIN[0], z, SIN[1]), z, SIN[2]) * z
-    sin = _fused(sin, x, x)
+    cos = fused(fused(COS[0], z, COS[1]), z, COS[2]) * z
+    cos = fused(cos, z, -(z * _HALF)) + _ONE
+    sin = fused(fused(SIN[0], z, SIN[1]), z, SIN[2]) * z
+    sin = fused(sin, x, x)
     swap = octant & np.int32(2) != 0
     first, second = cos if swap else sin, sin if swap else cos
     first = -first if octant & np.int32(4) != 0 else first
@@ -115,8 +104,8 @@ def _blocks(unit, out, mean, std):
         for i in range(count * HALF):
             radius = np.float32(math.sqrt(-_TWO * _log(_ONE - sizes[i])))
             sin, cos = _sin_cos(TWO_PI * turns[i])
-            sizes[i] = _fused(radius * cos, std, mean)
-            turns[i] = _fused(radius * sin, std, mean)
+            sizes[i] = fused(radius * cos, std, mean)
+            turns[i] = fused(radius * sin, std, mean)
         for i in range(count):
             for j in range(HALF):
                 out[first + i * BLOCK + j] = sizes[i * HALF + j]
@@ -129,8 +118,8 @@ def _wide_blocks(unit, out, mean, std):
     for first in range(0, unit.size, BLOCK):
         for j in range(first, first + HALF):
             radius, angle = math.sqrt(-2.0 * math.log(1.0 - unit[j])), 2.0 * math.pi * unit[j + HALF]
-            out[j] = _fused(radius * math.cos(angle), std, mean)
-            out[j + HALF] = _fused(radius * math.sin(angle), std, mean)
+            out[j] = fused(radius * math.cos(angle), std, mean)
+            out[j + HALF] = fused(radius * math.sin(angle), std, mean)
 
 
 @cached

@@ -77,38 +77,35 @@ def _outside(index: Array, bad: int, dim: int, size: int) -> RuntimeError:
     )
 
 
-@kernel
-def _gather(x, index, out):
-    """Fill out; return the place of an index that is out of range, or -1."""
-    outer, length, inner = index.shape
-    size = x.shape[1]
-    for i in range(outer):
-        for j in range(length):
-            for k in range(inner):
-                place = index[i, j, k]
-                if place < 0 or place >= size:
-                    return (i * length + j) * inner + k
-                out[i, j, k] = x[i, place, k]
-    return -1
+def _at_places(move: Any) -> Any:
+    """A loop that moves elements between `rows` and the places of `table` at `index`; it returns that of one out of range, or -1."""
+    move = register_jitable(move)
 
-
-def _writing(write: Any) -> Any:
-    """A loop that writes src to out; it returns the place of an index that is out of range, or -1."""
-    write = register_jitable(write)
-
-    def loop(out, index, src):
+    def loop(table, index, rows):
         outer, length, inner = index.shape
-        size = out.shape[1]
+        size = table.shape[1]
         for i in range(outer):
             for j in range(length):
                 for k in range(inner):
                     place = index[i, j, k]
                     if place < 0 or place >= size:
                         return (i * length + j) * inner + k
-                    out[i, place, k] = write(out[i, place, k], src[i, j, k])
+                    move(table, place, rows, i, j, k)
         return -1
 
     return kernel(loop)
 
 
-_add, _put = _writing(lambda old, new: old + new), _writing(lambda old, new: new)
+def _read(table, place, rows, i, j, k):
+    rows[i, j, k] = table[i, place, k]
+
+
+def _add_to(table, place, rows, i, j, k):
+    table[i, place, k] += rows[i, j, k]
+
+
+def _write(table, place, rows, i, j, k):
+    table[i, place, k] = rows[i, j, k]
+
+
+_gather, _add, _put = map(_at_places, (_read, _add_to, _write))

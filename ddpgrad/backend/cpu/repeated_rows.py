@@ -181,7 +181,7 @@ def _loop_of(ufunc: np.ufunc, letter: str) -> tuple[int, int, np.dtype[Any]] | N
     return None
 
 
-_buffer = memory(_BLOCK * 8 // 8)
+_buffer = memory(_BLOCK)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -191,6 +191,19 @@ def _fill(source, times, count, target, example):
     for m in range(count):
         for i in range(times):
             sink[m * times + i] = values[m]
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _repeat(source, times, count, target, width):
+    """`_fill` of elements of `width` bytes."""
+    if width == 4:
+        _fill(source, times, count, target, np.int32(0))
+    elif width == 8:
+        _fill(source, times, count, target, np.int64(0))
+    elif width == 2:
+        _fill(source, times, count, target, np.int16(0))
+    else:
+        _fill(source, times, count, target, np.int8(0))
 
 
 @cached
@@ -216,7 +229,7 @@ def _compute(loop, told, full, other, out, width, out_width, first, middle, inne
                 else:
                     count = min(copies, (end - row) // middle) * middle
                     for k in range(count // middle):
-                        _copy_bytes(other, buffer + k * middle * width, middle, width)
+                        _repeat(other, 1, middle, buffer + k * middle * width, width)
                     source = buffer
             taken = count
         elif inner >= _ROW:
@@ -224,14 +237,7 @@ def _compute(loop, told, full, other, out, width, out_width, first, middle, inne
         else:
             taken = min(rows, _BLOCK // inner)
             count = taken * inner
-            if width == 4:
-                _fill(source, inner, taken, buffer, np.int32(0))
-            elif width == 8:
-                _fill(source, inner, taken, buffer, np.int64(0))
-            elif width == 2:
-                _fill(source, inner, taken, buffer, np.int16(0))
-            else:
-                _fill(source, inner, taken, buffer, np.int8(0))
+            _repeat(source, inner, taken, buffer, width)
             source = buffer
         places[mine], places[its] = full + row * inner * width, source
         places[2], size_of[0] = out + row * inner * out_width, count
@@ -239,15 +245,3 @@ def _compute(loop, told, full, other, out, width, out_width, first, middle, inne
         row += taken
     if _raised(_TOLD) != 0:
         flags[0] = 1
-
-
-@njit(forceinline=True, **_OPTIONS)
-def _copy_bytes(source, target, count, width):
-    if width == 4:
-        _fill(source, 1, count, target, np.int32(0))
-    elif width == 8:
-        _fill(source, 1, count, target, np.int64(0))
-    elif width == 2:
-        _fill(source, 1, count, target, np.int16(0))
-    else:
-        _fill(source, 1, count, target, np.int8(0))

@@ -184,30 +184,23 @@ def _frac(x, out):
         out[i] = narrowed(value - whole(value), out)
 
 
-@shared("x", "out")
-@kernel
-def _sin(x, out):
-    far = False
-    for i in range(x.size):
-        out[i] = sin_of_double(x[i])
-        far |= not abs(x[i]) <= FAR
-    if far:
+def _near_and_far(near: Any, far: Any) -> Any:
+    """A function by `near`, and by the C library's, `far`, where that has lost digits."""
+
+    def loop(x, out):
+        lost = False
         for i in range(x.size):
-            if not abs(x[i]) <= FAR:
-                out[i] = math.sin(x[i])
+            out[i] = near(x[i])
+            lost |= not abs(x[i]) <= FAR
+        if lost:
+            for i in range(x.size):
+                if not abs(x[i]) <= FAR:
+                    out[i] = far(x[i])
+
+    return shared("x", "out")(kernel(loop))
 
 
-@shared("x", "out")
-@kernel
-def _cos(x, out):
-    far = False
-    for i in range(x.size):
-        out[i] = cos_of_double(x[i])
-        far |= not abs(x[i]) <= FAR
-    if far:
-        for i in range(x.size):
-            if not abs(x[i]) <= FAR:
-                out[i] = math.cos(x[i])
+_sin, _cos = _near_and_far(sin_of_double, math.sin), _near_and_far(cos_of_double, math.cos)
 
 
 @shared("x", "y", "out")
