@@ -76,10 +76,10 @@ class Device:
 CPU = Device("cpu")
 META = Device("meta")
 
-# The default device of this rank, below those of the `with` blocks that it is in.
 float32_precision: RankLocal[str] = RankLocal(lambda: "highest")
 """'highest', or 'high' or 'medium' where GPUs may round the operands of float32 products to TF32."""
 
+# The default device of this rank, below those of the `with` blocks that it is in.
 _defaults: RankLocal[list[Device]] = RankLocal(lambda: [CPU])
 
 

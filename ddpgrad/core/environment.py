@@ -1,6 +1,7 @@
 """The environment variables that the launcher, MPI and Slurm set; the only module that reads `os.environ`.
 
-Everything else asks the functions here, so that one page lists every variable that can change a run.
+Everything else asks the functions here, so that one page lists every variable that can
+change a run.
 
     DDPGRAD_JOB          random token of this job; ranks of one host meet under it
     DDPGRAD_PROCS        number of processes of the job
@@ -127,7 +128,7 @@ def launch() -> Launch:
 def launched() -> Launch | None:
     """What ddprun or an MPI launcher says about this process; None if neither started it."""
     env = os.environ
-    under_mpi = _mpi_rank_and_size()
+    under_mpi = mpi_rank_and_size()
     if "DDPGRAD_PROCS" in env:
         procs = _integer("DDPGRAD_PROCS")
         mpi = "DDPGRAD_PROC" not in env
@@ -158,18 +159,14 @@ def rendezvous() -> dict[str, str]:
     return {name: os.environ[name] for name in _RENDEZVOUS if os.environ.get(name)}
 
 
-def _mpi_rank_and_size() -> tuple[int, int] | None:
+def mpi_rank_and_size() -> tuple[int, int] | None:
+    """Which of how many processes mpiexec or srun has started this one as; None where neither has."""
     # Slurm's numbers alone say nothing about MPI: a script that names a meeting place wants that, unless ddprun has named it.
     met = "DDPGRAD_PROCS" not in os.environ and all(os.environ.get(name) for name in _RENDEZVOUS[:4])
     for rank, size in MPI_VARIABLES:
         if rank in os.environ and size in os.environ and not (met and rank == "SLURM_PROCID"):
             return _integer(rank), _integer(size)
     return None
-
-
-def mpi_rank() -> int | None:
-    """The number of this process among those that mpiexec or srun has started; None where neither has."""
-    return next((_integer(rank) for rank, _ in MPI_VARIABLES if rank in os.environ), None)
 
 
 def started_together() -> tuple[str, int] | None:
@@ -193,7 +190,7 @@ def export_rank() -> None:
     Not where the program's own say who it is and where it meets the others.
     """
     env = os.environ
-    under_mpi = _mpi_rank_and_size()
+    under_mpi = mpi_rank_and_size()
     if started_together() is None or under_mpi is None or all(env.get(name) for name in _RENDEZVOUS[:4]):
         return
     rank, size = under_mpi
@@ -353,7 +350,8 @@ def mapping() -> MutableMapping[str, str]:
 
 def replace(seen: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Let programs see `seen` as their environment; returns what they saw before."""
-    before, os.environ = os.environ, seen
+    before = os.environ
+    os.environ = seen  # noqa: B003 - another view of the same variables
     return before
 
 
@@ -375,7 +373,8 @@ def ranks() -> dict[str, str]:
 
 def be_worker(**ranks: str) -> None:
     """Remove what would make this process a rank: a rank has started it. ranks: which one it works for (`ranks()`)."""
-    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *sum(MPI_VARIABLES, ())):
+    mpi = [name for pair in MPI_VARIABLES for name in pair]
+    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
         os.environ.pop(name, None)
     os.environ.update(ranks)
 
@@ -384,7 +383,8 @@ def be_worker(**ranks: str) -> None:
 def as_process_manager(fd: int, rank: int, size: int) -> Iterator[None]:
     """Within it, an MPI library that begins finds its process manager at the other end of `fd` (PMI-1)."""
     others = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(("PMI_", "PMIX_"))}
-    os.environ.update(own := {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)})
+    own = {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)}
+    os.environ.update(own)
     try:
         yield
     finally:

@@ -70,10 +70,11 @@ class Agent:
             signal.signal(number, self._pass_on)
         self._messages, sending = os.pipe()
         os.set_blocking(self._messages, False)
+        rank, _ = environment.mpi_rank_and_size() or (0, 1)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ddpgrad.launcher.job.process_main", f"fd:{sending}", *arguments],
             # mpiexec passes standard input on to the first process, and MPICH's gives the others a pipe that never ends.
-            stdin=subprocess.DEVNULL if environment.mpi_rank() else None,
+            stdin=subprocess.DEVNULL if rank else None,
             close_fds=False,  # MPI libraries pass a connection on to their processes so
             process_group=0,
             preexec_fn=functools.partial(_prepare_child, sending, os.getpid()),

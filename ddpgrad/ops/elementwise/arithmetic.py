@@ -147,15 +147,9 @@ def div_floor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 )
 def div_trunc(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded towards 0."""
-    quotient: Any = input / other
     operands: tuple[Any, ...] = input, other
-    floats = [
-        x
-        for x in operands
-        if not isinstance(x, int) and getattr(x, "dtype", quotient.dtype).kind not in "iub"
-    ]
-    if floats:
-        return F.trunc(quotient)
+    if any(x.dtype.kind not in "iub" if hasattr(x, "dtype") else not isinstance(x, int) for x in operands):
+        return F.trunc(input / other)
     down = F.floor_divide(input, other)
     return down + F.cast((down < 0) & (down * other != input), down.dtype)
 
