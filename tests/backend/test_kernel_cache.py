@@ -1,7 +1,11 @@
-"""What a process loads in order to run a kernel that another one has compiled."""
+"""Compiled kernels on disk: what a process loads, what processes that begin together share, and what none takes for its own."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +50,71 @@ def test_a_kernel_from_disk_needs_no_compiler(tmp_path):
         command = [sys.executable, tmp_path / "calls.py", *arguments]
         said.append(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
     assert said == ["True 0\n", "False 1\n"]
+
+
+TOTALS = """
+from ddpgrad.backend.cpu.vectormath import kernel
+
+@kernel
+def total(x):
+    sum = x[0] * 0
+    for element in x:
+        sum += element
+    return sum
+"""
+ON_A_SIGN = """
+import sys
+import numpy as np
+from totals import total
+
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(total(np.ones(1000, dtype)) for dtype in sys.argv[1:]), sum(total.stats.cache_misses.values()))
+"""
+
+
+@pytest.fixture
+def begin(tmp_path: Path):
+    """begin(*dtypes): a process that has imported a kernel, and calls it for these when it gets a line."""
+    (tmp_path / "totals.py").write_text(TOTALS)
+    (tmp_path / "on_a_sign.py").write_text(ON_A_SIGN)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def begun(*dtypes: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "on_a_sign.py", *dtypes],
+            cwd=tmp_path,
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
+    return begun
+
+
+def told(process: subprocess.Popen[str]) -> list[float]:
+    out, _ = process.communicate("\n", timeout=120)
+    assert process.returncode == 0
+    return [float(word) for word in out.split()]
+
+
+def test_one_of_the_processes_that_begin_together_compiles(begin):
+    processes = [begin("f4") for _ in range(3)]
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    totals, compiled = zip(*map(told, processes), strict=True)
+    assert totals == (1000, 1000, 1000) and sum(compiled) == 1
+
+
+def test_code_of_another_type_is_not_taken(begin, tmp_path):
+    """What two processes leave that save a kernel for two types at once: a file holds what the index does not say."""
+    assert told(begin("f4", "f8")) == [1000, 1000, 2]
+    first, second = sorted(
+        path for path in tmp_path.glob("cache/*/*.nbc") if re.search(r"totals\.total.*\.\d+\.nbc", path.name)
+    )
+    shutil.copyfile(second, first)
+    assert told(begin("f4", "f8")) == [1000, 1000, 1]

@@ -16,10 +16,11 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 
+from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts, threads
-from .vectormath import _OPTIONS, SMALL_PRODUCT, cached
+from .vectormath import _OPTIONS, SMALL_PRODUCT
 
 Array = np.ndarray[Any, Any]
 

@@ -17,9 +17,10 @@ from llvmlite import binding, ir
 from numba import njit, types
 
 from ..dtype import bfloat16
+from .kernel_cache import cached
 from .register_tile import intrinsic, register_tile
 from .threads import PER_ELEMENT, in_parts
-from .vectormath import _OPTIONS, cached, instruction
+from .vectormath import _OPTIONS, instruction
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.core.ccallback import CFunc
 
-from .vectormath import _OPTIONS, cached, instruction
+from .kernel_cache import cached
+from .vectormath import _OPTIONS, instruction
 
 MOST = 4  # operands of a ufunc
 MORE = 4  # words behind a ufunc's loops, for `repeated_rows.py`

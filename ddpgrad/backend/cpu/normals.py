@@ -22,7 +22,8 @@ from ..normals import (
     TWO_PI,
 )
 from .doublemath import fused
-from .vectormath import _OPTIONS, cached, instruction
+from .kernel_cache import cached
+from .vectormath import _OPTIONS, instruction
 
 Array = np.ndarray[Any, Any]
 

@@ -20,10 +20,11 @@ from numba import njit, types
 from numba.core.ccallback import CFunc
 
 from .inner_loops import Head, call, elementwise, few_words, keep, memory, pointer
+from .kernel_cache import cached
 from .register_tile import intrinsic
 from .shared_loops import QUICK
 from .threads import in_parts
-from .vectormath import _OPTIONS, cached, instruction
+from .vectormath import _OPTIONS, instruction
 from .watching import _EXCEPTIONS, _clear, _raised
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,9 @@ from numba import njit, types
 from numba.extending import overload
 
 from .half import cast, is_half
+from .kernel_cache import cached
 from .threads import shared
-from .vectormath import _OPTIONS, cached, to_ordered
+from .vectormath import _OPTIONS, to_ordered
 
 Array = np.ndarray[Any, Any]
 

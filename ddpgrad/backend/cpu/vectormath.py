@@ -10,17 +10,16 @@ Infinities and NaN come out as IEEE 754 says.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core.caching import FunctionCache
 from numba.core.compiler import Compiler
-from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic, overload
+
+from .kernel_cache import cached
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False}
 # `reassoc` lets a sum be split over vector lanes, in an order that only its length decides.
@@ -58,34 +57,6 @@ class _Apart(Compiler):
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
         return super().define_pipelines()
-
-
-class _KernelCache(FunctionCache):
-    """Numba's cache on disk, without loading all that a compiler needs in order to load what is compiled.
-
-    Numba fills its tables of types and implementations first, which takes three times as long as the rest of a process's start.
-    Machine code asks for Numba's runtime only, and Numba fills the tables when it compiles.
-    """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
-
-
-def cached(compiled: Any) -> Any:
-    """A compiled function, kept on disk where that can be; see `kernel`."""
-    try:
-        compiled.enable_caching()
-        compiled._cache = _KernelCache(compiled._cache._py_func)
-    except RuntimeError as error:
-        warnings.warn(
-            f"compiled kernels cannot be kept on disk ({error}), so every process compiles them again; "
-            "set NUMBA_CACHE_DIR to a folder that can be written",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return compiled
 
 
 def compiled_for(*arrays: np.ndarray) -> bool:

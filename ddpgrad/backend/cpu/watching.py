@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import njit, types
 
 from .inner_loops import address_of, call, feeds_itself, few_words, pointer
+from .kernel_cache import cached
 from .register_tile import intrinsic
-from .vectormath import _OPTIONS, cached, instruction
+from .vectormath import _OPTIONS, instruction
 
 _LOOKS = 1 << 9  # 0.1 to 0.2 ms
 

@@ -37,8 +37,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from . import tcp_keepalive
-
 # A traceback may be of any length (nested exception groups); a screen and the launcher's memory are limited.
 MAX_TEXT = 64 * 1024
 
@@ -101,6 +99,8 @@ class Sender:
                 connection.connect(f"\0{rest}")
                 self.fd = connection.detach()
         elif kind == "tcp":
+            from . import tcp_keepalive  # jobs of one host have no use for it
+
             token, port, hosts = rest.split("@")
             with connect(hosts.split(","), int(port)) as connection:
                 connection.settimeout(None)
@@ -125,7 +125,11 @@ class Sender:
 
     def cut_off(self) -> bool:
         """Whether the launcher's host no longer answers, though the connection has not ended."""
-        return self._between_hosts and tcp_keepalive.unanswered(self.fd)
+        if not self._between_hosts:
+            return False
+        from . import tcp_keepalive
+
+        return tcp_keepalive.unanswered(self.fd)
 
     def hello(self, ranks: range) -> None:
         place = {"host": os.uname().nodename, "pid": os.getpid()}

@@ -10,8 +10,16 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook, default_hooks, quantization_hooks
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    ddp_zero_hook,
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _MixedPrecision
 
@@ -76,11 +84,27 @@ def delayed(net):
     return sgd(**options)(net)
 
 
-def hooked(hook):
+def hooked(hook, state=lambda: None):
     def prepare(net):
         ddp, optimizer = sgd()(net)
-        ddp.register_comm_hook(None, hook)
+        ddp.register_comm_hook(state(), hook)
         return ddp, optimizer
+
+    return prepare
+
+
+def power():
+    return powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=5, min_compression_rate=1)
+
+
+def local(averager):
+    """Ranks that train alone from the tenth step on, and meet in an average from time to time."""
+
+    def prepare(net):
+        alone, _ = dist.new_subgroups(1)
+        state = post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=10)
+        ddp, optimizer = hooked(post_localSGD_hook.post_localSGD_hook, lambda: state)(net)
+        return ddp, PostLocalSGDOptimizer(optimizer, averager())
 
     return prepare
 
@@ -141,6 +165,12 @@ adam = torch.optim.AdamW
 theirs = hasattr(quantization_hooks, "dist")
 gathering = mock.patch.object(dist, "all_gather", Gathered if theirs else real_all_gather)
 results = {
+    "static": train(sgd(static_graph=True)),
+    "caps": train(sgd(bucket_cap_mb_list=[0.001, 0.01])),
+    "views": train(sgd(gradient_as_bucket_view=True)),
+    "power": train(hooked(powerSGD_hook.powerSGD_hook, power)),
+    "local": train(local(lambda: PeriodicModelAverager(period=4, warmup_steps=10))),
+    "local, levels": train(local(lambda: HierarchicalModelAverager({4: 2}, warmup_steps=10))),
     "delayed": train(delayed),
     "zero": train(overlapped(ddp_zero_hook.hook_with_zero_step, torch.optim.SGD, lr=0.2, momentum=0.9)),
     "zero, static": train(overlapped(ddp_zero_hook.hook_with_zero_step, adam, static=True, lr=1e-2)),

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
 
 class Block(nn.Module):
@@ -27,9 +27,23 @@ def model():
     return nn.Sequential(nn.Linear(6, 10), Block(10), Block(10), nn.Linear(10, 3))
 
 
-def train(steps, accumulate=1, clip=None, policy=None, reshard=True, meta=False, normalised=True, wide=False):
+def train(
+    steps,
+    accumulate=1,
+    clip=None,
+    policy=None,
+    reshard=True,
+    meta=False,
+    normalised=True,
+    wide=False,
+    offload=None,
+):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    options = {"mesh": mesh, "mp_policy": policy or MixedPrecisionPolicy()}
+    options = {
+        "mesh": mesh,
+        "mp_policy": policy or MixedPrecisionPolicy(),
+        "offload_policy": offload or OffloadPolicy(),
+    }
     net = model()
     if not normalised:
         net[1].norm = net[2].norm = nn.Identity()
@@ -85,6 +99,7 @@ results = {
     "plain": train(50),
     "kept": train(50, reshard=False),
     "clipped": train(50, clip=0.5),
+    "offloaded": train(50, offload=CPUOffloadPolicy(pin_memory=False)),
     "accumulated": train(50, accumulate=3),
     "meta": train(50, meta=True),
     # PyTorch's layer norm keeps means and deviations in 16 bits for backward, which rounds otherwise.
