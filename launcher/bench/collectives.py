@@ -25,7 +25,7 @@ from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.process_group import default_group
 
 from . import machine
-from .training import MARK
+from .training import MARK, backend
 
 if TYPE_CHECKING:
     from ddpgrad.distributed.communicator.communicator import Communicator
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--transport")
     parser.add_argument("--vs", nargs="*", default=[])
     given = parser.parse_args()
-    ddpgrad_dist.init_process_group(given.transport)
+    ddpgrad_dist.init_process_group(given.transport or backend(given.device))
     device = given.device
     if device == "cuda":
         device = f"cuda:{ddpgrad_dist.get_node_local_rank()}"

@@ -116,7 +116,7 @@ def collectives_table(found: Collectives, rows: Sequence[Row]) -> str:
              f"{row.nbytes / least / 1e9:.2f}", f"{row.nbytes / least / 1e9 * factor:.2f}", share, str(row.wrong))
         )  # fmt: skip
     return (
-        f"{found.ranks} ranks of {len({*found.hosts})} host{'s' * (len({*found.hosts}) > 1)}, {found.transport}; "
+        f"{found.ranks} ranks of {len({*found.hosts})} host{'s' * (len({*found.hosts}) > 1)}, {found.device}, {found.transport}; "
         f"a barrier: {found.barrier * 1e6:.1f} us\n{aligned(lines)}"
     )
 

@@ -19,6 +19,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from ddpgrad.core import environment
+
 from . import machine
 from .models import Job, named
 
@@ -66,6 +68,12 @@ class Training:
         return max(0.0, self.step - median(self.unsynchronised))
 
 
+def backend(device: str) -> str | None:
+    """What ddpgrad's ranks are to meet by: NCCL where several have a GPU each, unless DDPGRAD_TRANSPORT says otherwise."""
+    several = environment.launch().world_size > 1
+    return "nccl" if device == "cuda" and several and not environment.transport() else None
+
+
 class _Stack:
     """ddpgrad or PyTorch, and this process's rank in it."""
 
@@ -75,7 +83,10 @@ class _Stack:
         self.dist: Any = importlib.import_module(f"{package}.distributed")
         parallel: Any = importlib.import_module(f"{package}.nn.parallel")
         self.DDP, self.device = parallel.DistributedDataParallel, device
-        self.dist.init_process_group(*([] if name != "torch" else ["nccl" if device == "cuda" else "gloo"]))
+        if package == "torch":
+            self.dist.init_process_group("nccl" if device == "cuda" else "gloo")
+        else:
+            self.dist.init_process_group(backend(device))
         if device == "cuda":
             self.device = f"cuda:{self.dist.get_node_local_rank()}"
             self.torch.cuda.set_device(self.device)

@@ -101,6 +101,18 @@ def test_the_session_for_a_gpu_runs_to_its_end(part: str, tmp_path: Path):
     assert f"== part {part}: all of it holds" in (tmp_path / f"part{part}.log").read_text()
 
 
+def test_bench_measures_gpus_and_what_joins_them(tmp_path: Path):
+    """Not the host's memory: that is what joins ranks who say nothing of GPUs."""
+    bench = [sys.executable, "-m", "ddpgrad.launcher", "bench"]
+    words = ["--device", "cuda", "--rounds", "1", "-o"]
+    sums = [*bench, "collectives", *words, "sums", "--ranks", "2", "--ops", "all_reduce", "--kib", "4"]
+    done = subprocess.run(sums, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "2 ranks of 1 host, cuda, nccl" in done.stdout, done.stderr
+    training = [*bench, *words, "training", "--model", "tiny_mlp", "--ranks", "1,2", "--seconds", "0.1"]
+    done = subprocess.run(training, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "weak scaling, cuda" in done.stdout, done.stderr
+
+
 def test_a_step_of_the_session_that_fails_or_has_no_time_stops_no_other(tmp_path: Path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\ncase "$*" in *captured*) kill -9 $$ ;; *doctor*) exit 3 ;; esac\n')

@@ -100,7 +100,7 @@ def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
         collectives.BUCKET,
         collectives.MEMCPY,
     }
-    assert "3 ranks of 1 host, shm" in done.stdout
+    assert "3 ranks of 1 host, cpu, shm" in done.stdout
 
 
 @pytest.mark.parametrize(
