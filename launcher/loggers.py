@@ -27,6 +27,8 @@ from ddpgrad.core.missing import nearest
 from ddpgrad.distributed.failure import heartbeat
 from ddpgrad.distributed.ranks import host
 
+from .checkpoint import folder_lock
+
 METRICS = "metrics.jsonl"
 _SERVER_S = 10.0  # for a connection to a server
 _LONGEST_INT = sys.float_info.max_exp - 1  # bits of an int that is surely a float
@@ -87,6 +89,7 @@ class JSONLines:
     """A JSON object a line: what `ddprun report` reads."""
 
     def __init__(self, place: Place) -> None:
+        self._lock = folder_lock.of(place.folder) if place.rank == 0 else None
         path = place.of_rank(METRICS)
         # Steps beyond the one from which the run goes on are made again.
         rows = path.read_bytes().splitlines() if place.step is not None and path.exists() else []
@@ -101,6 +104,7 @@ class JSONLines:
 
     def close(self, failed: bool) -> None:
         self._file.close()
+        self._lock = None
 
 
 def _step_of(row: bytes) -> float:
@@ -329,7 +333,8 @@ def start(
     """Begin to log the run in `folder`, which is made if need be: to metrics.jsonl there, and to the loggers in `names`.
 
     Call it on all ranks, after they have met; rank 0 logs, and of `NAME:all` every rank. `step`, `project`, `settings`: see
-    `Place`. Raises what `chosen` raises, and OSError where the folder cannot be written to or a server does not answer.
+    `Place`. Raises what `chosen` raises, OSError where the folder cannot be written to or a server does not answer, and
+    CheckpointError where another job writes into it.
     """
     wanted, rank = chosen(names), host.current().rank
     Path(folder).mkdir(parents=True, exist_ok=True)

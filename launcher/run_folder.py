@@ -13,6 +13,7 @@ from ddpgrad.core import environment
 from ddpgrad.distributed.ranks import host
 from ddpgrad.distributed.ranks.world import HostedRank
 
+from .checkpoint import folder_lock
 from .job import run_config
 from .job.plan import label
 
@@ -21,13 +22,17 @@ def write_config(folder: str | Path, **settings: Any) -> None:
     """Write `folder`/config.json from rank 0: how the job was started, and the program's own `settings`.
 
     It has the command, ddprun's options, the world, the hosts and the versions of what computes; the other ranks
-    write nothing. What JSON has no form for is written as text. Raises OSError where the folder cannot be written to.
+    write nothing. What JSON has no form for is written as text. Raises OSError where the folder cannot be written to, and
+    CheckpointError where another job writes into it.
     """
     me = host.current()
     if me.rank == 0:
         said = environment.job_config()
         config = json.loads(said) if said is not None else _without_ddprun(me)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lock = folder_lock.of(Path(folder))
         run_config.write(Path(folder), {**config, "settings": settings})
+        del lock
 
 
 def _without_ddprun(me: HostedRank) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Locks a folder of checkpoints for one job. A second job is refused, since it would delete the first one's work."""
+"""Locks a folder for one job: of checkpoints, or of a run. A second job is refused, since it would delete the first one's work."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ddpgrad.core.errors import CheckpointError
 class FolderLock:
     """The right of this process to write into a folder, until this object is gone or the process has ended."""
 
+    _descriptor = -1
+
     def __init__(self, folder: Path) -> None:
         # The folder itself is locked, so that no lock file stays behind.
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -21,17 +23,22 @@ class FolderLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CheckpointError(
-                f"{folder}: another job saves its checkpoints there; choose another folder, or wait for its end"
+                f"{folder}: another job writes there; choose another folder, or wait for its end"
             ) from None
         except OSError as error:  # some network file systems cannot
             warnings.warn(
-                f"{folder} cannot be locked ({error}): let no other job save its checkpoints there",
+                f"{folder} cannot be locked ({error}): let no other job write there",
                 stacklevel=2,
             )
 
+    def release(self) -> None:
+        """Give up the right; without effect after the first time."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
+        self.release()
 
 
 _held: WeakValueDictionary[tuple[int, int], FolderLock] = WeakValueDictionary()
@@ -45,3 +52,12 @@ def of(folder: Path) -> FolderLock:
     if found is None:
         found = _held[key] = FolderLock(folder)
     return found
+
+
+def _leave() -> None:
+    """A child of this process, such as a loader's worker, may outlive it, and would keep the folder from who comes next."""
+    for lock in list(_held.values()):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_leave)

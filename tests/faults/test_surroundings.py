@@ -96,7 +96,7 @@ def test_folders_on_a_file_system_without_locks(tmp_path, monkeypatch, capsys):
     assert ddprun_main(["-n", "1", "--log-dir", str(tmp_path / "logs"), str(script)]) == 0
     assert "fine" in (tmp_path / "logs" / "rank_0.log").read_text()
     assert re.search(r"--log-dir .* cannot be locked \(.*No locks available\)", capsys.readouterr().err)
-    with pytest.warns(UserWarning, match=r"cannot be locked .*let no other job save"):
+    with pytest.warns(UserWarning, match=r"cannot be locked .*let no other job write"):
         Checkpointer(tmp_path / "checkpoints").save(1, model={"weight": torch.ones(2)})
     with pytest.raises(dist.DistStoreError, match=r"cannot be locked .*use a TCPStore"):
         dist.FileStore(str(tmp_path / "store")).set("key", "value")
@@ -152,7 +152,7 @@ while len(sys.argv) > 1 and not os.path.exists("go") and time.monotonic() < dead
     first = ddprun.start("-n", "2", script, "stay")
     second = beside(ddprun, "-n", "2", script)
     assert second.returncode == 5, second.stderr
-    assert "another job saves its checkpoints there" in second.stderr
+    assert "another job writes there" in second.stderr
     (ddprun.folder / "go").touch()
     assert ddprun.end(first).code == 0
     third = ddprun.run("-n", "2", script)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
@@ -134,6 +136,29 @@ def test_metrics_jsonl_goes_on_from_the_step_that_stands(tmp_path):
     assert rows == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}, {"step": 3, "loss": 7}]
     with loggers.start(tmp_path / "run"):
         assert path.read_text() == "", "a run that begins anew keeps no rows of another"
+
+
+def test_another_job_cannot_take_the_folder_of_a_run(tmp_path):
+    """It would replace the rows that are there and the file that the first one writes to."""
+    program = "from ddpgrad.launcher import loggers, write_config; write_config('run'); loggers.start('run').close()"
+    other = [sys.executable, "-c", program]
+    with loggers.start(tmp_path / "run") as log:
+        log.log(1, {"loss": 1})
+        refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert refused.returncode != 0
+        assert "run: another job writes there; choose another folder, or wait for its end" in refused.stderr
+        assert not (tmp_path / "run" / "config.json").exists()
+        log.log(2, {"loss": 1})
+        until, end = os.pipe()
+        child = os.fork()  # as a loader's worker, which may outlive the job
+        if not child:
+            os.close(end)
+            os.read(until, 1)
+            os._exit(0)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
+    subprocess.run(other, cwd=tmp_path, check=True, timeout=60)
+    os.close(end)
+    os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(
