@@ -20,7 +20,7 @@ from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts, threads
-from .vectormath import _OPTIONS, SMALL_PRODUCT
+from .vectormath import _OPTIONS, SMALL_PRODUCT, copy_matrix
 
 Array = np.ndarray[Any, Any]
 
@@ -131,10 +131,11 @@ def _multiply(left, panels, right, first, depth, start, end, out):
                     to = out.ctypes.data + s * out.strides[0] + top * out.strides[1] + edge * 4
                     _tile(place, down, along, at, to, out.strides[1], depth, first)
                     continue
+                corner = out[s, top : top + high, edge : edge + wide]
                 if first:
-                    scratch[:high, :wide] = out[s, top : top + high, edge : edge + wide]
+                    copy_matrix(corner, scratch[:high, :wide])
                 _tile(place, down, along, at, scratch.ctypes.data, 4 * _COLUMNS, depth, first)
-                out[s, top : top + high, edge : edge + wide] = scratch[:high, :wide]
+                copy_matrix(scratch[:high, :wide], corner)
 
 
 def compiled(function: Any, *arguments: Any) -> Any:

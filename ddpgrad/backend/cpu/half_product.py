@@ -20,7 +20,7 @@ from ..dtype import bfloat16
 from .kernel_cache import cached
 from .register_tile import intrinsic, register_tile
 from .threads import PER_ELEMENT, in_parts
-from .vectormath import _OPTIONS, instruction
+from .vectormath import _OPTIONS, copy_matrix, instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -112,10 +112,11 @@ def _panels(left, right, start, depth, out):
                 _tile(left[i].ctypes.data, 4, 4 * _ROWS, right[j].ctypes.data, place, 4 * columns, depth, 1)
                 continue
             high, wide = min(_ROWS, rows - top), min(_COLUMNS, columns - edge)
-            scratch[:high, :wide] = out[top : top + high, edge : edge + wide]
+            corner = out[top : top + high, edge : edge + wide]
+            copy_matrix(corner, scratch[:high, :wide])
             sums = scratch.ctypes.data
             _tile(left[i].ctypes.data, 4, 4 * _ROWS, right[j].ctypes.data, sums, 4 * _COLUMNS, depth, 1)
-            out[top : top + high, edge : edge + wide] = scratch[:high, :wide]
+            copy_matrix(scratch[:high, :wide], corner)
 
 
 @cached

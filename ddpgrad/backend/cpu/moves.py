@@ -125,9 +125,8 @@ def triangles(matrices, diagonal, lower, out):
         for r in range(high):
             edge = min(max(r + diagonal + (1 if lower else 0), 0), wide)
             row, sink = matrices[i, r], out[i, r]
-            if lower:
-                sink[:edge] = row[:edge]
-                sink[edge:] = 0
-            else:
-                sink[:edge] = 0
-                sink[edge:] = row[edge:]
+            for j in range(wide):
+                if (j < edge) == lower:
+                    sink[j] = row[j]
+                else:
+                    sink[j] = 0

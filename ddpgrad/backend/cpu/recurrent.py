@@ -235,8 +235,9 @@ def _lstm_step(gates, products, h, c, h_out, c_out):
             cell[j] = f[j] * cell[j] + i[j] * n[j]
         for j in range(width):
             hidden[j] = o[j] * (two / (one + exp(-two * cell[j])) - one)
-        c_out[b] = cell
-        h[b] = hidden
+        for j in range(width):
+            c_out[b, j] = cell[j]
+            h[b, j] = hidden[j]
 
 
 @kernel
@@ -290,7 +291,8 @@ def _gru_step(x, products, h, gates, h_out):
         state = h[b]
         for j in range(width):
             state[j] = n[j] + z[j] * (state[j] - n[j])
-        h_out[b] = state
+        for j in range(width):
+            h_out[b, j] = state[j]
 
 
 @kernel
@@ -331,7 +333,8 @@ def _rnn_step(states, products, h, relu):
                 row[j] = zero if pre <= zero else pre
         else:
             _tanh_sum_(row, product, 0, width)
-        h[b] = row
+        for j in range(width):
+            h[b, j] = row[j]
 
 
 @kernel

@@ -134,7 +134,8 @@ def _running_places(x, largest, out):
                         best, place = value, start + j
                     places_of_block[j] = place
             continue
-        bests[:], places[:] = turn * x[i, 0], 0
+        for k in range(wide):
+            bests[k], places[k] = turn * x[i, 0, k], 0
         for j in range(length):
             source, sink = x[i, j], out[i, j]
             for k in range(wide):

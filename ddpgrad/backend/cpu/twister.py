@@ -38,7 +38,8 @@ def _renew(key):
         known = new[start - _BEHIND : end - _BEHIND]
         _twist(key[start:end], key[start + 1 : end + 1], known, new[start:end])
     _twist(key[-1:], new[:1], new[_AHEAD - 1 : _AHEAD], new[-1:])
-    key[:] = new
+    for i in range(_LENGTH):
+        key[i] = new[i]
 
 
 @kernel

@@ -70,6 +70,14 @@ def compiled_for(*arrays: np.ndarray) -> bool:
     return True
 
 
+@njit(**_INLINED)
+def copy_matrix(source, out):
+    """Copy to a matrix of the same shape. `out[...] = source` compiles beside the loop what a text about shapes needs: seconds."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = source[i, j]
+
+
 def instruction(implement: Callable[..., Any]) -> Any:
     """A function for compiled code, given by the LLVM instructions that `implement` builds."""
     return intrinsic(implement)
