@@ -53,7 +53,8 @@ _bits_of = _reinterpreted(types.float32, ir.IntType(32), types.uint32)
 
 
 @njit(**_INLINED)
-def _log(x):
+def log_of_normal(x):
+    """The logarithm of one positive float32 in the normal range."""
     bits = _bits_of(x)
     exponent = np.int32(bits >> np.uint32(23)) - np.int32(126)
     fraction = _float_of(bits & np.uint32(0x7FFFFF) | np.uint32(0x3F000000))
@@ -103,7 +104,7 @@ def _blocks(unit, out, mean, std):
                 sizes[i * HALF + j] = unit[first + i * BLOCK + j]
                 turns[i * HALF + j] = unit[first + i * BLOCK + HALF + j]
         for i in range(count * HALF):
-            radius = np.float32(math.sqrt(-_TWO * _log(_ONE - sizes[i])))
+            radius = np.float32(math.sqrt(-_TWO * log_of_normal(_ONE - sizes[i])))
             sin, cos = _sin_cos(TWO_PI * turns[i])
             sizes[i] = fused(radius * cos, std, mean)
             turns[i] = fused(radius * sin, std, mean)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .threads import shared
 from .vectormath import compiled_for, kernel
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _three(x: Array, dim: int) -> Array:
     return np.ascontiguousarray(x).reshape(shape)
 
 
+@shared("out", "x")
 @kernel
 def _mix(x, start, count, weight, out):
     for n in range(out.shape[0]):
@@ -72,21 +74,48 @@ def _mix(x, start, count, weight, out):
 
 
 @kernel
+def _longest_run(start):
+    """(first, end) of the longest part of `start` that counts up by one: what padding leaves as it is."""
+    best, first = (0, 0), 0
+    for i in range(1, start.size + 1):
+        if i == start.size or start[i] != start[i - 1] + 1:
+            if i - first > best[1] - best[0]:
+                best = (first, i)
+            first = i
+    return best
+
+
+@shared("out", "x")
+@kernel
 def _pick_rows(x, start, weight, out):
+    first, end = _longest_run(start)
     for n in range(out.shape[0]):
         source, sink = x[n], out[n]
-        for i in range(sink.size):
+        for i in range(first):
+            sink[i] = weight[i] * source[u(start[i])]
+        part, whole, scale = source[u(start[first]) :], sink[first:end], weight[first:end]
+        for i in range(whole.size):
+            whole[i] = scale[i] * part[i]
+        for i in range(end, sink.size):
             sink[i] = weight[i] * source[u(start[i])]
 
 
+@shared("g", "out")
 @kernel
 def _add_rows(g, start, weight, out):
+    first, end = _longest_run(start)
     for n in range(g.shape[0]):
         source, sink = g[n], out[n]
-        for i in range(source.size):
+        for i in range(first):
+            sink[u(start[i])] += weight[i] * source[i]
+        part, whole, scale = sink[u(start[first]) :], source[first:end], weight[first:end]
+        for i in range(whole.size):
+            part[i] += scale[i] * whole[i]
+        for i in range(end, source.size):
             sink[u(start[i])] += weight[i] * source[i]
 
 
+@shared("out", "x")
 @kernel
 def _mix_rows(x, start, count, weight, out):
     for n in range(out.shape[0]):
@@ -99,6 +128,7 @@ def _mix_rows(x, start, count, weight, out):
             sink[i] = total
 
 
+@shared("g", "out")
 @kernel
 def _spread(g, start, count, weight, out):
     for n in range(g.shape[0]):
@@ -110,6 +140,7 @@ def _spread(g, start, count, weight, out):
                     sink[k] += w * source[k]
 
 
+@shared("g", "out")
 @kernel
 def _spread_rows(g, start, count, weight, out):
     for n in range(g.shape[0]):

@@ -15,6 +15,7 @@ from .doublemath import FAR, whole
 from .doublemath import cos as cos_of_double
 from .doublemath import sin as sin_of_double
 from .half import is_half, stored
+from .normals import log_of_normal
 from .numbers import where
 from .threads import shared
 from .vectormath import _INLINED, _of_double, compiled_for, kernel, narrowed, normal, widened
@@ -42,6 +43,16 @@ _ZERO, _ONE, _TWO, _ROOT_2 = np.float32(0), np.float32(1), np.float32(2), np.flo
 def erf(input: Array) -> Array:
     """The error function of each element."""
     return _each(_erf, input)
+
+
+def erfinv(input: Array) -> Array:
+    """What `erf` makes each float32 of."""
+    return _each(_erfinv, input) if input.dtype.char != "d" else NotImplemented
+
+
+def digamma(input: Array) -> Array:
+    """The derivative of the logarithm of the gamma function."""
+    return _each(_digamma, input)
 
 
 def sign(input: Array) -> Array:
@@ -145,6 +156,68 @@ def _erf(x, out):
     for i in range(x.size):
         value = widened(x[i])
         out[i] = narrowed(where(value == value, erf_of(value), value), out)
+
+
+# erfinv(x) / x as polynomials in w - 2.5 and sqrt(w) - 3 with w = -log(1 - x**2), where w is below and above 5: M. Giles,
+# "Approximating the erfinv function", GPU Computing Gems 2, 2011, for single precision.
+_NEAR = tuple(
+    np.float32(c)
+    for c in (
+        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+        0.246640727, 1.50140941,
+    )
+)  # fmt: skip
+_FAR = tuple(
+    np.float32(c)
+    for c in (
+        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
+        1.00167406, 2.83297682,
+    )
+)  # fmt: skip
+_FIVE, _INF = np.float32(5), np.float32(np.inf)
+
+
+@shared("x", "out")
+@kernel
+def _erfinv(x, out):
+    for i in range(x.size):
+        value = widened(x[i])
+        rest = (_ONE - value) * (_ONE + value)
+        w = -log_of_normal(where(rest > _ZERO, rest, _ONE))
+        near, far = w - np.float32(2.5), np.float32(math.sqrt(w)) - np.float32(3)
+        p, q = _NEAR[0], _FAR[0]
+        for k in range(1, 9):
+            p, q = p * near + _NEAR[k], q * far + _FAR[k]
+        found = where(w < _FIVE, p, q) * value
+        found = where(rest == _ZERO, value * _INF, found)
+        out[i] = narrowed(where(rest >= _ZERO, found, np.float32(np.nan)), out)
+
+
+# The numbers of Bernoulli B(2k) / 2k, for the series of digamma at large x.
+_BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+
+
+@shared("x", "out")
+@kernel
+def _digamma(x, out):
+    for i in range(x.size):
+        given = np.float64(widened(x[i]))
+        mirrored = given <= 0  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
+        z = 1 - given if mirrored else given
+        total = 0.0
+        while z < 10:  # digamma(x + 1) = digamma(x) + 1 / x
+            total -= 1 / z
+            z += 1
+        w = 1 / (z * z)
+        series = 0.0
+        for k in range(6, -1, -1):
+            series = w * (_BERNOULLI[k] + series)
+        total += math.log(z) - 0.5 / z - series
+        if mirrored:
+            part = given - math.trunc(given)
+            total -= math.pi / math.tan(math.pi * part) if part else math.nan
+            total = math.copysign(math.inf, -given) if given == 0 else total
+        out[i] = narrowed(type(widened(x[i]))(total), out)
 
 
 @shared("x", "out")

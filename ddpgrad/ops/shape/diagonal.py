@@ -53,6 +53,32 @@ def triu(F: Any, input: Tensor, diagonal: int = 0) -> Tensor:
     ...
 
 
+def _lower(row: int, col: int, offset: int) -> tuple[Any, Any]:
+    """The first column, and the one after the last, of each row on the diagonal or below it."""
+    end = np.clip(np.arange(row) + (offset + 1), 0, col)
+    return np.zeros_like(end), end
+
+
+def _upper(row: int, col: int, offset: int) -> tuple[Any, Any]:
+    first = np.clip(np.arange(row) + offset, 0, col)
+    return first, np.full_like(first, col)
+
+
+def _places(first: Any, end: Any, dtype: Any) -> Any:
+    """Rows and columns, (2, count), of what lies in each row from `first` to before `end`."""
+    counts = end - first
+    found = np.empty((2, counts.sum()), dtype)
+    found[0] = np.repeat(np.arange(counts.size), counts)
+    # The columns of a row count on from where the row begins in the result.
+    np.subtract(
+        np.arange(found.shape[1]),
+        np.repeat(counts.cumsum() - counts - first, counts),
+        out=found[1],
+        casting="same_kind",
+    )
+    return found
+
+
 def _indices(name: str, find: Any) -> Any:
     def indices(
         row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None
@@ -62,8 +88,8 @@ def _indices(name: str, find: Any) -> Any:
         kind = dtypes.of(dtype or dtypes.int64)
         if kind.name not in ("int32", "int64"):
             raise RuntimeError(f'"{name}" not implemented for {kind.name}; use int32 or int64')
-        found = np.stack(find(row, offset, col)).astype(kind.numpy)
-        return finish(found, device)
+        first, end = find(row, col, offset)
+        return finish(_places(first, end, kind.numpy), device)
 
     indices.__name__ = name
     indices.__doc__ = f"Rows and columns, (2, count), of the {name[:4]} part of a row x col matrix."
@@ -71,8 +97,8 @@ def _indices(name: str, find: Any) -> Any:
 
 
 tril_indices, triu_indices = (
-    _indices("tril_indices", np.tril_indices),
-    _indices("triu_indices", np.triu_indices),
+    _indices("tril_indices", _lower),
+    _indices("triu_indices", _upper),
 )
 
 

@@ -1,0 +1,40 @@
+"""Special functions of our own against SciPy's, and places that are counted against NumPy's."""
+
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ddpgrad as torch
+
+SIZES = st.integers(0, 7)
+
+
+def test_erfinv_is_right_to_seven_digits_up_to_the_ends():
+    near = np.linspace(-1, 1, 20_001, dtype=np.float32)
+    tails = 1 - np.geomspace(6e-8, 0.1, 1000, dtype=np.float32)
+    x = np.concatenate([near, tails, -tails, np.float32([1e-30, 1.5, -2, np.nan])])
+    expected = scipy.special.erfinv(x.astype(np.float64))
+    np.testing.assert_allclose(torch.erfinv(torch.tensor(x)).numpy(), expected, rtol=5e-7)
+    half = torch.tensor(x).bfloat16()
+    assert torch.equal(torch.erfinv(half)[100:900], torch.erfinv(half.float()).bfloat16()[100:900])
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 2e-7), (np.float64, 4e-15)])
+def test_digamma_is_right_on_both_sides_of_its_poles(dtype, digits):
+    x = np.concatenate([np.linspace(-12.3, 60, 5001), np.geomspace(1e-8, 1e30, 500)]).astype(dtype)
+    expected = scipy.special.psi(x.astype(np.float64))
+    found = torch.digamma(torch.tensor(x)).numpy()
+    # Between the poles lie roots, near which the sum of larger numbers is what is left.
+    np.testing.assert_allclose(found, expected, rtol=digits, atol=20 * digits)
+    odd = torch.digamma(torch.tensor(np.array([0.0, -0.0, -1, -3, np.inf, -np.inf, np.nan], dtype)))
+    np.testing.assert_array_equal(
+        odd.numpy(), np.array([-np.inf, np.inf, np.nan, np.nan, np.inf, np.nan, np.nan])
+    )
+
+
+@given(SIZES, SIZES, st.integers(-9, 9))
+def test_places_of_triangles(row: int, col: int, offset: int):
+    for ours, theirs in ((torch.tril_indices, np.tril_indices), (torch.triu_indices, np.triu_indices)):
+        assert ours(row, col, offset).tolist() == [x.tolist() for x in theirs(row, offset, col)]
