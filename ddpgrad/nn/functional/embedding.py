@@ -16,7 +16,6 @@ from ...ops.creation.factories import arange, from_numpy, zeros
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select
-from ...ops.indexing.scatter import scatter
 from ...ops.layers.embedding import embedding_backward, embedding_rows
 from ...ops.reduction.norm import norm
 from ...ops.shape.shape import narrow, reshape
@@ -310,12 +309,16 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(tensor.max()) + 1
     if tensor.numel() and tensor.is_cpu:
-        low, high = int(tensor.min()), int(tensor.max())
-        if low < 0:
-            raise RuntimeError(f"Class values must be non-negative, got {low}")
-        if high >= num_classes:
-            raise RuntimeError(f"Class values must be smaller than num_classes={num_classes}, got {high}")
-        if tensor.ndim and tensor.numel():
-            empty = zeros(*tensor.shape, num_classes, dtype=dtypes.int64)
-            return scatter(empty, -1, tensor.unsqueeze(-1), 1)
+        try:
+            out = zeros(*tensor.shape, num_classes, dtype=dtypes.int64)
+            return out.scatter_(-1, tensor.unsqueeze(-1), 1)
+        except RuntimeError as error:
+            low, high = int(tensor.min()), int(tensor.max())
+            if low < 0:
+                raise RuntimeError(f"Class values must be non-negative, got {low}") from error
+            if high >= num_classes:
+                raise RuntimeError(
+                    f"Class values must be smaller than num_classes={num_classes}, got {high}"
+                ) from error
+            raise
     return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(dtypes.int64)
