@@ -28,6 +28,7 @@ SHARED = {
     "backend.cpu.inner_loops._kept": "compiled loops of NumPy's ufuncs",
     "backend.cpu.inner_loops._own": "the ufuncs that have other loops",
     "backend.cpu.half_loops._wide": "the float32 loops of NumPy's ufuncs",
+    "backend.cpu.kernel_cache._files": "descriptors of the process",
     "backend.elementary.shape._parts": "memory that flat optimizers split, by its address",
     "backend.cuda._devices": "what the machine has",
     "backend.cuda.library._found": "what the machine has",
