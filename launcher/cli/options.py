@@ -254,7 +254,10 @@ def _own(argv: Sequence[str], options: Sequence[argparse.Action]) -> Iterator[tu
         if name not in with_value and not name.startswith("--") and with_value.get(name[:2]):
             name, equals = name[:2], "attached"  # -n4
         if name not in with_value:
-            near = difflib.get_close_matches(name, with_value, n=1, cutoff=0.5)
+            documented = [
+                option for option in with_value if "_" not in option
+            ]  # not torchrun's other spelling
+            near = difflib.get_close_matches(name, documented, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "ddprun --help lists the options."
             raise LaunchError(f"unknown option {name}; {hint} (Options of the script go after its name.)")
         position = min(position + (2 if with_value[name] and not equals else 1), len(argv))

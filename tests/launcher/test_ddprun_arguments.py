@@ -139,6 +139,7 @@ def test_a_module_runs_as_main(ddprun, procs):
         (["--timeout", "-1", "s.py"], "--timeout -1: the seconds must be positive"),
         (["--watchdog", "0", "s.py"], "--watchdog 0: the seconds must be positive"),
         (["--max-restart", "2", "s.py"], "unknown option --max-restart; did you mean --max-restarts?"),
+        (["--restarts", "2", "s.py"], "unknown option --restarts; did you mean --max-restarts?"),
         (["--nnodes", "2", "s.py"], "--nnodes 2 needs --rdzv-endpoint HOST:PORT"),
         (["--nnodes", "1:4", "s.py"], "--nnodes 1:4: give a number of hosts. A range is not supported"),
         (["--nnodes", "2", "--node-rank", "2", "s.py"], "--node-rank 2 must be below --nnodes 2"),
