@@ -27,7 +27,7 @@ from ddpgrad.core.missing import nearest
 from ddpgrad.distributed.failure import heartbeat
 from ddpgrad.distributed.ranks import host
 
-from .checkpoint import folder_lock
+from . import folder_lock
 
 METRICS = "metrics.jsonl"
 _SERVER_S = 10.0  # for a connection to a server

@@ -13,7 +13,7 @@ from ddpgrad.core import environment
 from ddpgrad.distributed.ranks import host
 from ddpgrad.distributed.ranks.world import HostedRank
 
-from .checkpoint import folder_lock
+from . import folder_lock
 from .job import run_config
 from .job.plan import label
 

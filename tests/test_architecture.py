@@ -71,7 +71,7 @@ ROOMS = {
         ["fsdp.fully_sharded_data_parallel"],
     ],
     "launcher": [
-        ["as_torch", "elastic", "preemption"],
+        ["as_torch", "elastic", "folder_lock", "preemption"],
         ["torch_shim", "checkpoint", "job"],
         ["sharding", "run_folder", "loggers", "bench", "report"],
         ["shared_loop", "cli"],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpgrad.core.errors import CheckpointError
 
-from . import folder_lock
+from .. import folder_lock
 from .manifest import REPLACED, STEP, Manifest, write_manifest
 from .retention import Retention
 

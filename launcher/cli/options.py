@@ -254,9 +254,8 @@ def _own(argv: Sequence[str], options: Sequence[argparse.Action]) -> Iterator[tu
         if name not in with_value and not name.startswith("--") and with_value.get(name[:2]):
             name, equals = name[:2], "attached"  # -n4
         if name not in with_value:
-            documented = [
-                option for option in with_value if "_" not in option
-            ]  # not torchrun's other spelling
+            # Not with torchrun's other spelling, which is taken but not documented.
+            documented = [option for option in with_value if "_" not in option]
             near = difflib.get_close_matches(name, documented, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "ddprun --help lists the options."
             raise LaunchError(f"unknown option {name}; {hint} (Options of the script go after its name.)")

@@ -93,9 +93,10 @@ def _pick_rows(x, start, weight, out):
         source, sink = x[n], out[n]
         for i in range(first):
             sink[i] = weight[i] * source[u(start[i])]
-        part, whole, scale = source[u(start[first]) :], sink[first:end], weight[first:end]
-        for i in range(whole.size):
-            whole[i] = scale[i] * part[i]
+        if first < end:
+            part, whole, scale = source[u(start[first]) :], sink[first:end], weight[first:end]
+            for i in range(whole.size):
+                whole[i] = scale[i] * part[i]
         for i in range(end, sink.size):
             sink[i] = weight[i] * source[u(start[i])]
 
@@ -108,9 +109,10 @@ def _add_rows(g, start, weight, out):
         source, sink = g[n], out[n]
         for i in range(first):
             sink[u(start[i])] += weight[i] * source[i]
-        part, whole, scale = sink[u(start[first]) :], source[first:end], weight[first:end]
-        for i in range(whole.size):
-            part[i] += scale[i] * whole[i]
+        if first < end:
+            part, whole, scale = sink[u(start[first]) :], source[first:end], weight[first:end]
+            for i in range(whole.size):
+                part[i] += scale[i] * whole[i]
         for i in range(end, source.size):
             sink[u(start[i])] += weight[i] * source[i]
 

@@ -217,7 +217,7 @@ def _digamma(x, out):
             part = given - math.trunc(given)
             total -= math.pi / math.tan(math.pi * part) if part else math.nan
             total = math.copysign(math.inf, -given) if given == 0 else total
-        out[i] = narrowed(type(widened(x[i]))(total), out)
+        out[i] = narrowed(total, out)
 
 
 @shared("x", "out")

@@ -70,12 +70,7 @@ def _places(first: Any, end: Any, dtype: Any) -> Any:
     found = np.empty((2, counts.sum()), dtype)
     found[0] = np.repeat(np.arange(counts.size), counts)
     # The columns of a row count on from where the row begins in the result.
-    np.subtract(
-        np.arange(found.shape[1]),
-        np.repeat(counts.cumsum() - counts - first, counts),
-        out=found[1],
-        casting="same_kind",
-    )
+    found[1] = np.arange(found.shape[1]) - np.repeat(counts.cumsum() - counts - first, counts)
     return found
 
 

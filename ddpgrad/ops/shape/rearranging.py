@@ -227,7 +227,7 @@ def repeat_interleave(
 def _each_times(input: Tensor, repeats: int) -> Tensor:
     """Each element as often as `repeats` says along the last dimension, in new memory."""
     *outer, last = input.shape
-    stretched = unary.clone(shape.expand(shape.unsqueeze(input, -1), *outer, last, repeats))
+    stretched = shape.repeat(shape.unsqueeze(input, -1), (1,) * input.ndim + (repeats,))
     return shape.reshape(stretched, [*outer, last * repeats])
 
 
