@@ -161,10 +161,9 @@ def repeated(ufunc: np.ufunc, a: Array, b: Array) -> Any:
 
 def _groups(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, int] | None:
     """(outer, middle, inner): `other` has the elements of the middle, and is repeated for the rest. None if it is not so."""
-    own = [d for d, (n, m) in enumerate(zip(shape, other, strict=True)) if m != 1 or n == 1]
-    wide = [d for d in own if shape[d] != 1]
-    if any(shape[d] != other[d] for d in wide):
-        return None
+    if any(m not in (1, n) for n, m in zip(shape, other, strict=True)):
+        return None  # each is repeated, or they do not fit
+    wide = [d for d, m in enumerate(other) if m != 1]
     if not wide:
         return prod(shape), 1, 1
     low, high = wide[0], wide[-1] + 1
